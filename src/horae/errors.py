@@ -1,0 +1,67 @@
+"""The errors of the house, and what the command line returns for each.
+
+    HoraeError              a request we cannot honour
+      SettingError          a setting that cannot be used               (config)
+      PlanFileError         a file that cannot be read or written       (workspace.files)
+        PlanMissingError    a file that is not there
+        EditConflictError   a file that changed under an edit; the other save wins
+      YamlError             YAML that the guard refuses                 (kernel.yaml)
+      ScheduleError         a time rule that cannot be read
+        CronError           a cron expression                           (timing.cron)
+        RepeaterError       an org repeater                             (timing.repeater)
+        DurationError       a length of time                            (timing.duration)
+        ZoneError           a time zone                                 (timing.zone)
+        Rfc3339Error        a moment in RFC 3339                        (timing.rfc3339)
+
+Each lives beside its thing, keeps its facts as fields and builds its own message:
+what is wrong, where, and what would be right. `code` is the stable word for
+machines, `exit_code` what the command line returns.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar, TypedDict
+
+
+class Exit(IntEnum):
+    """What a command returns."""
+
+    OK = 0
+    FINDINGS = 1  # errors were found, or a run failed
+    USAGE = 2
+    UNREACHABLE = 3  # no engine answers
+    NOT_FOUND = 4
+    VERIFICATION = 5
+    CONFLICT = 6  # somebody else was first, or holds the lock
+    UNAUTHORISED = 7
+    TEMPORARY = 75
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+
+
+class ErrorData(TypedDict):
+    """The one shape of an error in JSON; `facts` are the fields of its kind."""
+
+    code: str
+    message: str
+    facts: dict[str, object]
+
+
+class HoraeError(Exception):
+    """A request we cannot honour; its text is meant for the person who asked."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = Exit.FINDINGS
+
+    def data(self) -> ErrorData:
+        """Return the error as plain data."""
+        facts = {name: value for name, value in vars(self).items() if value is not None}
+        return {"code": self.code, "message": str(self), "facts": facts}
+
+
+class ScheduleError(HoraeError):
+    """A time rule that cannot be read."""
+
+    code = "schedule"
+    exit_code = Exit.USAGE

@@ -1,0 +1,1 @@
+"""What is written? Text goes in, plain data comes out; pure."""

@@ -1,0 +1,1 @@
+"""The org reader, one file per construct."""

@@ -1,0 +1,100 @@
+"""A whole plan: preamble, then one section per headline.
+
+Reading is one scan for line starts of stars and a space. Each section is parsed
+from its own text alone, so a section that did not change since the last reading
+is taken over as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from horae.kernel.collector import LARGE, collector_paused
+from horae.kernel.org.headline import read_headline
+from horae.kernel.plan import DEFAULT_STATES, Headline, Plan, States
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_NEXT_HEADLINE: Final = re.compile(r"\n\*++ ")
+_FIRST_HEADLINE: Final = re.compile(r"\ufeff?(?=\*++ )")
+_STATE_LINE: Final = re.compile(r"#\+(?:todo|seq_todo|typ_todo):", re.IGNORECASE)
+_STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
+
+
+def read(text: str, *, was: Plan | None = None) -> Plan:
+    r"""Return the plan that *text* says; sections it shares with *was* are reused.
+
+    >>> [headline.title for headline in read("* Water the plants\n* Sleep\n").headlines]
+    ['Water the plants', 'Sleep']
+    """
+    starts = _starts(text)
+    states = _states(text, starts)
+    stops = [*starts, len(text)][1:]
+    known = {}
+    if was is not None and was.states == states:
+        known = {headline.text: headline for headline in was.headlines}
+    with collector_paused(when=len(text) > LARGE):
+        headlines = tuple(_read(text, starts, stops, states.all, known))
+    return Plan(text[: starts[0]] if starts else text, headlines, states)
+
+
+def _read(
+    text: str,
+    starts: list[int],
+    stops: list[int],
+    states: frozenset[str],
+    known: dict[str, Headline],
+) -> Iterator[Headline]:
+    """Yield the headline of each section, the known ones without reading them again."""
+    if not known:
+        for start, stop in zip(starts, stops, strict=True):
+            yield read_headline(text[start:stop], states)
+        return
+    for start, stop in zip(starts, stops, strict=True):
+        section = text[start:stop]
+        yield known.get(section) or read_headline(section, states)
+
+
+def _starts(text: str) -> list[int]:
+    """Return where each headline begins."""
+    first = _FIRST_HEADLINE.match(text)
+    starts = [first.end()] if first else []
+    starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])
+    return starts
+
+
+def _states(text: str, starts: Sequence[int]) -> States:
+    """Return the state words: TODO and DONE, and those that the file declares."""
+    sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
+    if not sections:
+        return DEFAULT_STATES
+    from horae.kernel.org.element import keywords  # noqa: PLC0415 - few plans declare states
+
+    bounds = [0, *starts, len(text)]
+    todo, done = set(DEFAULT_STATES.todo), set(DEFAULT_STATES.done)
+    for index in sorted(sections):
+        for keyword in keywords(text[bounds[index] : bounds[index + 1]]):
+            if keyword.key in _STATE_KEYS:
+                open_words, closed_words = _state_words(keyword.value)
+                todo.update(open_words)
+                done.update(closed_words)
+    return States(frozenset(todo - done), frozenset(done))
+
+
+def _state_words(value: str) -> tuple[list[str], list[str]]:
+    """Return the open and the closed words of one declaration.
+
+    >>> _state_words("ASSIGNED(a) WRITING | PUBLISHED(p!) KILLED")
+    (['ASSIGNED', 'WRITING'], ['PUBLISHED', 'KILLED'])
+    >>> _state_words("NEXT FINISHED")
+    (['NEXT'], ['FINISHED'])
+    """
+    before, bar, after = value.partition("|")
+    opened = [word.partition("(")[0] for word in before.split()]
+    closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]
+    if not bar:
+        opened, closed = opened[:-1], opened[-1:]
+    return [word for word in opened if word], [word for word in closed if word]

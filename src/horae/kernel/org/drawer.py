@@ -1,0 +1,62 @@
+"""The property drawer: `:KEY: value` lines between `:PROPERTIES:` and `:END:`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from horae.kernel.plan import Drawer, Property, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
+_PROPERTY: Final = r"[ \t]*+:([^\s:+]++)\+?:[ \t]++([^\n]*+)\n"
+_LINE: Final = re.compile(_PROPERTY)
+_OPEN: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?\n")
+_DRAWER: Final = re.compile(
+    rf"{_OPEN.pattern}((?:[ \t]*+(?!{_END}):[^\s:+]++\+?:[ \t]++[^\n]*+\n)*+)[ \t]*+{_END}"
+)
+
+
+def read_drawer(section: str, start: int) -> Drawer | None:
+    r"""Return the drawer at *start*, or None if one of its lines voids it.
+
+    >>> read_drawer(":PROPERTIES:\n:schedule: 0 6 * * *\n:END:\n", 0).props
+    {'SCHEDULE': '0 6 * * *'}
+    """
+    found = _DRAWER.match(section, start)
+    if found is None:
+        return None
+    props: dict[str, str] = {}
+    for key, raw in _LINE.findall(found[1]):
+        if value := raw.strip():
+            props[key.upper()] = value
+    return Drawer(start, found.end(), props)
+
+
+def properties(section: str, drawer: Drawer) -> Iterator[Property]:
+    """Yield the lines of a drawer with their places, so that a tool can change one."""
+    opening = _OPEN.match(section, drawer.start)
+    at = opening.end() if opening else drawer.end
+    while (line := _LINE.match(section, at)) and line.end() < drawer.end:
+        value = line[2].strip()
+        start = line.start(2) + (len(line[2]) - len(line[2].lstrip()))
+        yield Property(
+            line[1].upper(), value, Span(line.start(), line.end()), Span(start, start + len(value))
+        )
+        at = line.end()
+
+
+def void_at(section: str, start: int) -> int | None:
+    """Return where the line that voids the drawer at *start* begins; None if nothing does.
+
+    The end of the section stands for a missing `:END:`.
+    """
+    if read_drawer(section, start) is not None:
+        return None
+    opening = _OPEN.match(section, start)
+    at = opening.end() if opening else start
+    while line := _LINE.match(section, at):
+        at = line.end()
+    return at

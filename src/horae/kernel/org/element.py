@@ -1,0 +1,183 @@
+"""What stands in a section's body: source blocks and keyword lines.
+
+Only direct elements of the section count: what is inside another block, a drawer
+or a list item is part of that. Every search for an end goes through one table of
+ends made beforehand, so that a hundred thousand blocks left open cost one pass.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from horae.kernel.plan import Block, Keyword, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LINE: Final = re.compile(r"([ \t]*+)([^\n]*+)\n?")
+_BEGIN: Final = re.compile(r"#\+(?i:begin)_(\S++)")
+_BEGIN_LINE: Final = re.compile(r"^[ \t]*+(#\+(?i:begin)_\S++)", re.MULTILINE)
+_NOT_LINE_END: Final = re.compile(r"[^\n]")
+_END: Final = re.compile(r"[ \t]*+#\+(?i:end)_(\S++)[ \t]*+\r?(?:\n|\Z)")
+_DYNAMIC: Final = re.compile(r"#\+(?i:begin):[ \t]+\S")
+_DYNAMIC_END: Final = re.compile(r"[ \t]*+#\+(?i:end):?[ \t]*+\r?(?:\n|\Z)")
+_DRAWER: Final = re.compile(r":[\w-]++:[ \t]*+\r?")
+_DRAWER_END: Final = re.compile(r"[ \t]*+:(?i:end):[ \t]*+\r?(?:\n|\Z)")
+_KEYWORD: Final = re.compile(r"#\+([^\s:]++):[ \t]*+([^\n]*+)")
+_BULLET: Final = re.compile(r"(?:[-+]|[0-9]++[.)])(?=[ \t\r]|$)")
+_STAR_BULLET: Final = re.compile(r"\*(?=[ \t\r]|$)")
+_SWITCHES: Final = re.compile(
+    r'(?:[ \t]++(?:-l[ \t]++"[^"\n]*+"|-[ikr]|[-+]n(?:[ \t]*+[0-9]++)?+)(?!\S))*+'
+)
+_LEADING_BLANKS: Final = re.compile(r"(?:[ \t]*+\r?\n)*+")
+_QUOTED: Final = re.compile(r"^([ \t]*+,*?),(?=\*|#\+)", re.MULTILINE)
+
+
+def blocks(section: str, start: int = 0) -> list[Block]:
+    """Return the source blocks that stand directly in the section, from *start* on."""
+    if "#+" not in section:
+        return []
+    return [found for found in elements(section, start) if isinstance(found, Block)]
+
+
+def keywords(section: str, start: int = 0) -> list[Keyword]:
+    r"""Return the `#+KEY: value` lines that stand directly in the section.
+
+    >>> [(found.key, found.value) for found in keywords("#+START: wake_add\n")]
+    [('START', 'wake_add')]
+    """
+    if "#+" not in section:
+        return []
+    return [found for found in elements(section, start) if isinstance(found, Keyword)]
+
+
+def bare(section: str, start: int = 0) -> str:
+    r"""Return the section with all that stands inside blocks blanked out, places kept.
+
+    >>> bare("see\n#+begin_quote\nSCHEDULED: <2026-06-06>\n#+end_quote\n").split()
+    ['see']
+    """
+    if "#+" not in section:
+        return section
+    ends = _Ends(section, start)
+    pieces, at, kept = [], start, 0
+    while (opening := _BEGIN_LINE.search(section, at)) is not None:
+        after = section.find("\n", opening.end()) + 1 or len(section)
+        over = ends.skip(opening.start(1), opening[1], after)
+        at = max(after, over)
+        if over > opening.start(1):
+            pieces += section[kept : opening.start()], _blanked(section[opening.start() : over])
+            kept = over
+    return "".join([*pieces, section[kept:]])
+
+
+def _blanked(text: str) -> str:
+    """Return *text* with every character but the line ends turned into a blank."""
+    return _NOT_LINE_END.sub(" ", text)
+
+
+def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
+    """Yield source blocks and keyword lines in order, in one pass over the section."""
+    start += section.startswith("\ufeff", start)  # a byte-order mark is part of no line
+    ends = _Ends(section, start)
+    at, stop = start, len(section)
+    item: int | None = None  # the indentation of the list that we are in
+    blank = 0
+    while at < stop:
+        line = _LINE.match(section, at)
+        assert line is not None, "every line matches"
+        begin, text, after = line.start(2), line[2], line.end()
+        indent = len(line[1].expandtabs())
+        if not text.strip():
+            blank += 1
+            item = None if blank > 1 else item
+            at = after
+            continue
+        blank = 0
+        bulleted = _BULLET.match(text) or (indent and _STAR_BULLET.match(text))
+        if item is not None and indent <= item:
+            item = None
+        if bulleted and item is None:
+            item = indent
+        if item is None:
+            found = _element(section, begin, text, after, ends)
+            if found is not None:
+                yield found
+                at = max(found.span.end, after)
+                continue
+        at = max(after, ends.skip(begin, text, after))
+
+
+def _element(
+    section: str, begin: int, text: str, after: int, ends: _Ends
+) -> Block | Keyword | None:
+    """Return the source block or keyword that the line at *begin* opens, if any."""
+    opening = _BEGIN.match(text)
+    if opening and opening[1].lower() == "src":
+        end = ends.block(opening[1], after)
+        return _block(section, begin, after, end) if end else None
+    keyword = None if opening or _DYNAMIC.match(text) else _KEYWORD.match(text)
+    if keyword is None:
+        return None
+    return Keyword(keyword[1].upper(), keyword[2].strip(), Span(begin, after))
+
+
+def _block(section: str, begin: int, after: int, end: Span) -> Block:
+    """Return the block between its begin line and its end line."""
+    opening = section[begin:after].rstrip()
+    words = opening[len("#+begin_src") :].split(None, 1)
+    lang = words[0] if words else ""
+    rest = f" {words[1]}" if len(words) > 1 else ""
+    switches = _SWITCHES.match(rest)
+    args = rest[switches.end() if switches else 0 :].strip()
+    inside = section[after : end.start]
+    blanks = _LEADING_BLANKS.match(inside)
+    body = _QUOTED.sub(r"\1", inside[blanks.end() if blanks else 0 :])
+    return Block(opening, lang, args, body, Span(begin, end.end), Span(after, end.start))
+
+
+class _Ends:
+    """Where every kind of end line stands in a section."""
+
+    def __init__(self, section: str, start: int) -> None:
+        self._blocks: dict[str, list[Span]] = {}
+        self._dynamic: list[Span] = []
+        self._drawers: list[Span] = []
+        at, stop = start, len(section)
+        while at < stop:
+            self._note(section, at)
+            at = section.find("\n", at) + 1 or stop
+
+    def _note(self, section: str, at: int) -> None:
+        """Remember the line at *at* if it ends something."""
+        if found := _END.match(section, at):
+            kind = found[1] if found[1].lower() == "src" else found[1].lower()
+            self._blocks.setdefault(kind, []).append(Span(*found.span()))
+        elif found := _DYNAMIC_END.match(section, at):
+            self._dynamic.append(Span(*found.span()))
+        elif found := _DRAWER_END.match(section, at):
+            self._drawers.append(Span(*found.span()))
+
+    def block(self, kind: str, after: int) -> Span | None:
+        """Return the first end of a block of that kind from *after* on."""
+        return _first(self._blocks.get(kind, []), after)
+
+    def skip(self, begin: int, text: str, after: int) -> int:
+        """Return where what the line opens is over: a block, a drawer, or the line itself."""
+        end: Span | None = None
+        if opening := _BEGIN.match(text):
+            kind = opening[1]
+            end = self.block(kind if kind.lower() == "src" else kind.lower(), after)
+        elif _DYNAMIC.match(text):
+            end = _first(self._dynamic, after)
+        elif _DRAWER.fullmatch(text) and not _DRAWER_END.match(text):
+            end = _first(self._drawers, after)
+        return end.end if end else begin
+
+
+def _first(ends: list[Span], after: int) -> Span | None:
+    """Return the first of the sorted *ends* that begins at or after *after*."""
+    index = bisect_left(ends, (after, 0))
+    return ends[index] if index < len(ends) else None

@@ -1,0 +1,117 @@
+"""The headline and what stands right under it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from horae.kernel.org.drawer import read_drawer
+from horae.kernel.org.planning import read_planning
+from horae.kernel.plan import Headline, Span
+
+# One match per section: stars, first word, rest of the line, and whether the next
+# lines promise a planning line and a drawer.
+_HEAD: Final = re.compile(
+    r"(\*++) [ \t]*+([^ \t\n]*+)([^\n]*+)(?:\n|\Z)"
+    r"([ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):[^\n]*+(?:\n|\Z))?+"
+    r"([ \t]*+:PROPERTIES:[ \t]*+\r?\n)?+"
+)
+_TAG_RUN: Final = re.compile(r":[\w@#%:]*:")
+_RUNS: Final = re.compile(r"(?::(?:[\w@#%]*+:)++(?!\S)\s*+)*+")
+_TAG: Final = re.compile(r"[^\s:]++")
+
+
+def read_headline(section: str, states: frozenset[str]) -> Headline:
+    """Return the headline that *section* begins with; the section must begin with one."""
+    head = _HEAD.match(section)
+    assert head is not None, "a section begins with stars and a space"
+    stars, state, title = head.group(1, 2, 3)
+
+    if state in states:
+        title = title.strip()
+    elif not title.strip() and state.rstrip("\r") in states:
+        state, title = state.rstrip("\r"), ""
+    else:
+        state, title = None, f"{state}{title}".strip()
+    priority = None
+    if title[:2] == "[#" and title[3:4] == "]":
+        priority, title = title[2], title[4:].lstrip()
+    tags: tuple[str, ...] = ()
+    if title[-1:] == ":":
+        title, tags = _split_tags(title)
+
+    planning = drawer = None
+    body = min(head.end(3) + 1, len(section))
+    if head.end(4) > 0:
+        planning = read_planning(section, head.start(4), head.end(4))
+        body = planning.end if planning is not None else body
+    if head.start(5) == body:  # else a planning line that is void stands between
+        drawer = read_drawer(section, body)
+        body = drawer.end if drawer is not None else body
+    return Headline(section, len(stars), state, priority, title, tags, planning, drawer, body)
+
+
+def _split_tags(title: str) -> tuple[str, tuple[str, ...]]:
+    """Return title and tags; a last word in colons is cut even if it is no tag.
+
+    >>> _split_tags("Cron wins :workflow:urgent:")
+    ('Cron wins', ('workflow', 'urgent'))
+    >>> _split_tags("foo :a: :b:"), _split_tags("foo :my-tag:"), _split_tags("what:")
+    (('foo', ('a', 'b')), ('foo', ()), ('what:', ()))
+    """
+    head, _, last = title.rpartition(" ")
+    if head[-1:].isalnum() and _TAG_RUN.fullmatch(last) and "::" not in last:
+        return head, tuple(last[1:-1].split(":"))
+    return _split_tag_runs(title)
+
+
+def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
+    """Return title and tags however many runs of tags end the line.
+
+    The line is matched from its end: a run of tags looks the same from both sides.
+    """
+    runs = _RUNS.match(title[::-1])
+    start = len(title) - (runs.end() if runs else 0)
+    tags = tuple(_TAG.findall(title, start))
+    title = title[:start].rstrip()
+    last = title.rsplit(None, 1)[-1:]
+    if last and len(last[0]) > 1 and last[0][0] == last[0][-1] == ":":
+        title = title[: -len(last[0])].rstrip()
+    return title, tags
+
+
+class Parts(NamedTuple):
+    """Where the parts of a headline's first line stand; a part that is absent is empty."""
+
+    stars: Span
+    state: Span
+    priority: Span
+    title: Span
+    tags: Span
+
+
+def parts(headline: Headline) -> Parts:
+    """Return where each part stands, so that a tool can change one and nothing else."""
+    text = headline.text
+    stop = _line_end(text)
+    at = _skip(text, headline.level, stop)
+    state = Span(at, at + len(headline.state or ""))
+    at = _skip(text, state.end, stop)
+    priority = Span(at, at + (4 if headline.priority is not None else 0))
+    at = _skip(text, priority.end, stop)
+    title = Span(at, at + len(headline.title))
+    at = _skip(text, title.end, stop)
+    return Parts(Span(0, headline.level), state, priority, title, Span(at, stop))
+
+
+def _line_end(text: str) -> int:
+    """Return where the first line ends, blanks at its end not counted."""
+    end = text.find("\n")
+    return len((text if end < 0 else text[:end]).rstrip())
+
+
+def _skip(text: str, at: int, stop: int) -> int:
+    """Return the first place from *at* that is not blank."""
+    while at < stop and text[at].isspace():
+        at += 1
+    return at

@@ -1,0 +1,46 @@
+"""The planning line: SCHEDULED, DEADLINE and CLOSED, right under the headline."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from horae.kernel.plan import Planning, Stamp
+
+# A bracketed text, or two as a range. What is inside is for the classifier: one pair of
+# brackets of its own may stand there, and a pair that does not match says nothing.
+_PLAIN: Final = r"[^<>\[\]\n]"
+_STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]])*+[>\]]"
+_ITEM: Final = re.compile(
+    rf"[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+({_STAMP}(?:--{_STAMP})?+)[ \t]*+"
+)
+_LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
+
+
+def read_planning(section: str, start: int, end: int) -> Planning | None:
+    """Return the planning line at *start*, or None if other text on it voids it."""
+    scheduled = deadline = closed = None
+    at = start
+    while item := _ITEM.match(section, at, end):
+        keyword, text = item.groups()
+        stamp = Stamp(item.start(2), item.end(2), text)
+        if keyword == "SCHEDULED":
+            scheduled = stamp
+        elif keyword == "DEADLINE":
+            deadline = stamp
+        else:
+            closed = stamp
+        at = item.end()
+    if at < end and section[at : min(end, at + 3)] not in _LINE_ENDS:
+        return None
+    return Planning(start, end, scheduled, deadline, closed)
+
+
+def void_at(section: str, start: int, end: int) -> int | None:
+    """Return where a would-be planning line stops being one; None if it never does."""
+    at = start
+    while item := _ITEM.match(section, at, end):
+        at = item.end()
+    while at < end and section[at] in " \t":
+        at += 1
+    return at if section[at:end].strip("\r\n") else None

@@ -1,0 +1,234 @@
+"""What a plan is made of: the types that the org reader gives and all others take.
+
+Types on the reader's hot path are named tuples: they are frozen, and made in a
+third of the time of a frozen dataclass. Offsets count characters from the start
+of the section that holds them, so a section is a value of its own: it can be kept,
+compared and reused wherever it stands in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+
+from horae.kernel.org.timestamp import Timestamp, TimestampData, parse_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+
+def is_id(text: str) -> bool:
+    """Tell whether *text* can name an entry, an agent or a task.
+
+    >>> is_id("nightly-digest.2"), is_id("../etc"), is_id(".."), is_id("")
+    (True, False, False, False)
+    """
+    return _ID.fullmatch(text) is not None and text.strip(".") != ""
+
+
+class CronData(TypedDict):
+    """A `:SCHEDULE:` property, raw."""
+
+    cron: str
+
+
+ScheduleData = TimestampData | CronData
+
+
+class Span(NamedTuple):
+    """A stretch of a section's text, end excluded."""
+
+    start: int
+    end: int
+
+
+class Stamp(NamedTuple):
+    """One bracketed text after a planning keyword, as written."""
+
+    start: int
+    end: int
+    text: str
+
+    @property
+    def time(self) -> Timestamp | None:
+        """Return what the text says, if anything."""
+        return parse_timestamp(self.text)
+
+
+class Planning(NamedTuple):
+    """The planning line under a headline."""
+
+    start: int
+    end: int
+    scheduled: Stamp | None
+    deadline: Stamp | None
+    closed: Stamp | None
+
+
+class Property(NamedTuple):
+    """One line of a drawer."""
+
+    key: str
+    value: str
+    line: Span
+    at: Span  # where the value stands
+
+
+class Drawer(NamedTuple):
+    """The property drawer of a headline."""
+
+    start: int
+    end: int
+    props: Mapping[str, str]
+
+
+class Keyword(NamedTuple):
+    """A `#+KEY: value` line."""
+
+    key: str
+    value: str
+    span: Span
+
+
+class Block(NamedTuple):
+    """A source block."""
+
+    opening: str  # the begin line, without indentation
+    lang: str
+    args: str
+    body: str
+    span: Span  # from the begin line to the end line
+    inside: Span  # the lines between them, as written
+
+
+class States(NamedTuple):
+    """The words that can stand as a state before a title."""
+
+    todo: frozenset[str]
+    done: frozenset[str]
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Return both kinds."""
+        return self.todo | self.done
+
+
+DEFAULT_STATES: Final = States(frozenset({"TODO"}), frozenset({"DONE"}))
+
+
+class Headline(NamedTuple):
+    """A headline with the section under it, down to the next headline of any level."""
+
+    text: str
+    level: int
+    state: str | None
+    priority: str | None
+    title: str
+    tags: tuple[str, ...]
+    planning: Planning | None
+    drawer: Drawer | None
+    body: int  # where the text after headline, planning line and drawer begins
+
+    @property
+    def props(self) -> Mapping[str, str]:
+        """Return the properties; none if there is no drawer."""
+        return self.drawer.props if self.drawer else {}
+
+    @property
+    def scheduled(self) -> Timestamp | None:
+        """Return what SCHEDULED says."""
+        planning = self.planning
+        return planning.scheduled.time if planning and planning.scheduled else None
+
+    @property
+    def deadline(self) -> Timestamp | None:
+        """Return what DEADLINE says."""
+        planning = self.planning
+        return planning.deadline.time if planning and planning.deadline else None
+
+
+class Place(NamedTuple):
+    """Where a section begins in its file: characters from the start, and the line from 1."""
+
+    start: int
+    line: int
+
+
+class Plan(NamedTuple):
+    """A plan, read without loss: preamble and sections joined are the text."""
+
+    preamble: str
+    headlines: tuple[Headline, ...]
+    states: States
+
+    def text(self) -> str:
+        """Return the text that was read, every character of it."""
+        return self.preamble + "".join(headline.text for headline in self.headlines)
+
+    def places(self) -> list[Place]:
+        """Return where each headline stands, in one pass."""
+        texts = [self.preamble, *(headline.text for headline in self.headlines[:-1])]
+        starts = accumulate(len(text) for text in texts)
+        lines = accumulate((text.count("\n") for text in texts), initial=1)
+        next(lines)
+        return [Place(start, line) for start, line in zip(starts, lines, strict=True)][
+            : len(self.headlines)
+        ]
+
+    def byte_span(self, index: int, span: Span) -> Span:
+        """Return where *span* of the headline at *index* stands in the file's bytes."""
+        before = self.preamble + "".join(headline.text for headline in self.headlines[:index])
+        text = self.headlines[index].text
+        start = len(before.encode()) + len(text[: span.start].encode())
+        return Span(start, start + len(text[span.start : span.end].encode()))
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"  # it will not do what it says
+    WARNING = "warning"  # it may not do what was meant
+    INFO = "info"  # worth knowing
+
+
+class DiagnosticData(TypedDict):
+    """A finding as plain data."""
+
+    code: str
+    severity: str
+    file: str
+    line: int
+    column: int
+    message: str
+    fix: str | None
+
+
+class Diagnostic(NamedTuple):
+    """Something odd in a plan, with its place; the rest of the plan still reads."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    severity: Severity
+    message: str
+    fix: str | None = None
+
+    def data(self) -> DiagnosticData:
+        """Return the finding as plain data."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "message": self.message,
+            "fix": self.fix,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}"

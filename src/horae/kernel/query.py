@@ -1,0 +1,68 @@
+"""What was written: one row per headline, in document order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from horae.kernel.collector import LARGE, collector_paused
+from horae.kernel.org import timestamp
+from horae.kernel.org.document import read
+
+if TYPE_CHECKING:
+    from horae.kernel.org.timestamp import TimestampData
+    from horae.kernel.plan import Headline, Plan
+
+
+class Row(TypedDict):
+    """A headline as plain data; the keys stand in the order in which they are printed."""
+
+    deadline: TimestampData | None
+    id: str | None
+    level: int
+    props: dict[str, str]
+    scheduled: TimestampData | None
+    state: str | None
+    tags: list[str]
+    title: str
+
+
+def query(text: str) -> list[Row]:
+    r"""Return what is written on each headline of a plan.
+
+    >>> row = query("* TODO Water the plants :home:\nSCHEDULED: <2026-06-06 Sat +2d>\n")[0]
+    >>> row["state"], row["title"], row["tags"], row["scheduled"]["repeat"]
+    ('TODO', 'Water the plants', ['home'], '+2d')
+    """
+    with collector_paused(when=len(text) > LARGE):
+        return rows(read(text))
+
+
+def parse_timestamp(text: str) -> TimestampData | None:
+    """Return what one bracketed stamp says, or None if it is not one.
+
+    >>> parse_timestamp("<2026-06-20>")
+    {'at': '2026-06-20', 'repeat': None, 'active': True}
+    """
+    found = timestamp.parse_timestamp(text)
+    return found.data() if found else None
+
+
+def rows(plan: Plan) -> list[Row]:
+    """Return the rows of a plan that was read."""
+    return [row(headline) for headline in plan.headlines]
+
+
+def row(headline: Headline) -> Row:
+    """Return one headline as plain data."""
+    deadline, scheduled = headline.deadline, headline.scheduled
+    props = dict(sorted(headline.props.items()))
+    return {
+        "deadline": deadline.data() if deadline else None,
+        "id": props.get("ID"),
+        "level": headline.level,
+        "props": props,
+        "scheduled": scheduled.data() if scheduled else None,
+        "state": headline.state,
+        "tags": list(headline.tags),
+        "title": headline.title,
+    }

@@ -1,0 +1,345 @@
+"""What a plan resolves to: workflow headlines become worlds, blocks become components.
+
+A world is a `:workflow:` headline with the components below it, wired by the names
+they put out and take in. Scope is one level: a child workflow is a world of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
+
+from horae.kernel.org.document import read
+from horae.kernel.org.element import blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from horae.kernel.plan import Block, Headline, Plan, ScheduleData
+
+_VALUED: Final = frozenset({":deps", ":uses", ":in", ":out", ":dir"})
+
+
+class Component(NamedTuple):
+    """A `:component:` headline and its first source block."""
+
+    at: int  # which headline of the plan
+    name: str
+    block: Block | None
+    deps: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    takes: str | None = None
+    puts: str | None = None
+    persist: bool = False
+    dir: str | None = None
+
+
+class World(NamedTuple):
+    """A `:workflow:` headline with what stands below it."""
+
+    at: int
+    name: str
+    schedule: ScheduleData | None
+    components: tuple[Component, ...]
+    workflows: tuple[World, ...]
+
+    @property
+    def imports(self) -> list[str]:
+        """Return the capabilities that its own components use."""
+        return sorted({use for component in self.components for use in component.uses})
+
+    @property
+    def producers(self) -> dict[str, Component]:
+        """Return who puts out each name; of two, the later one."""
+        return {component.puts: component for component in self.components if component.puts}
+
+    @property
+    def edges(self) -> list[tuple[Component, Component]]:
+        """Return (producer, consumer) for each input that a component of this world puts out."""
+        producers = self.producers
+        return [
+            (producers[component.takes], component)
+            for component in self.components
+            if component.takes is not None and component.takes in producers
+        ]
+
+    @property
+    def exports(self) -> list[str]:
+        """Return what is put out and not taken in by an edge of this world."""
+        producers = self.producers
+        return sorted(producers.keys() - {component.takes for component in self.components})
+
+
+ComponentData = TypedDict(
+    "ComponentData",
+    {
+        "name": str,
+        "lang": str | None,
+        "deps": list[str],
+        "uses": list[str],
+        "in": str | None,
+        "out": str | None,
+        "persist": bool,
+        "src": str | None,
+        "dir": str | None,
+    },
+)
+EdgeData = TypedDict("EdgeData", {"from": str, "to": str})
+
+
+class WorldData(TypedDict):
+    """A world as plain data."""
+
+    name: str
+    schedule: ScheduleData | None
+    imports: list[str]
+    exports: list[str]
+    components: list[ComponentData]
+    edges: list[EdgeData]
+    workflows: list[WorldData]
+
+
+class TangleData(TypedDict):
+    """The worlds of a plan as plain data."""
+
+    worlds: list[WorldData]
+
+
+class Finding(TypedDict):
+    """What `validate` and `upgrade` report."""
+
+    level: Literal["error", "warn"]
+    scope: str
+    message: str
+
+
+def tangle(text: str) -> TangleData:
+    r"""Return the worlds that a plan resolves to.
+
+    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 6 * * *\n:END:\n"
+    >>> tangle(plan)["worlds"][0]["schedule"]
+    {'cron': '0 6 * * *'}
+    """
+    return {"worlds": [world_data(world) for world in worlds(read(text))]}
+
+
+def validate(text: str) -> list[Finding]:
+    r"""Return what would keep the worlds of a plan from running; [] means nothing.
+
+    >>> validate("* Digest :workflow:\n** Fetch :component:\n")[0]["message"]
+    'component has no source block'
+    """
+    return validate_worlds(worlds(read(text)))
+
+
+def upgrade(old: str, new: str) -> list[Finding]:
+    r"""Return what those who rely on the *old* plan lose or must grant under the *new* one.
+
+    >>> upgrade("* Digest :workflow:\n", "* Digest\n")[0]["message"]
+    'workflow is gone'
+    """
+    before, after = _by_name(worlds(read(old))), _by_name(worlds(read(new)))
+    return [
+        finding
+        for name in sorted(before)
+        for finding in _upgrade_world(name, before[name], after.get(name))
+    ]
+
+
+def durable(text: str) -> list[str]:
+    r"""Return the names of the components that keep their state, parents before children.
+
+    >>> block = "#+begin_src py :persist\n#+end_src\n"
+    >>> durable(f"* Digest :workflow:\n** Count :component:\n{block}")
+    ['Count']
+    """
+    return [
+        component.name
+        for world in every(worlds(read(text)))
+        for component in world.components
+        if component.persist
+    ]
+
+
+def schedule_of(headline: Headline) -> ScheduleData | None:
+    """Return the headline's schedule: the property first, else SCHEDULED, never DEADLINE."""
+    cron = headline.props.get("SCHEDULE")
+    if cron is not None:
+        return {"cron": cron}
+    scheduled = headline.scheduled
+    return scheduled.data() if scheduled else None
+
+
+def worlds(plan: Plan) -> list[World]:
+    """Return the outermost worlds of a plan, each with those inside it."""
+    top: list[int] = []
+    components: dict[int, list[Component]] = {}  # by the index of their workflow
+    children: dict[int, list[int]] = {}
+    around: list[int] = []  # the workflows that we are in, outermost first
+    for index, headline in enumerate(plan.headlines):
+        while around and plan.headlines[around[-1]].level >= headline.level:
+            around.pop()
+        if "workflow" in headline.tags:
+            (children[around[-1]] if around else top).append(index)
+            components[index], children[index] = [], []
+            around.append(index)
+        elif around and "component" in headline.tags:
+            components[around[-1]].append(_component(index, headline))
+
+    made: dict[int, World] = {}
+    for index in reversed(children):  # children come after their parents, so they are made first
+        headline = plan.headlines[index]
+        made[index] = World(
+            index,
+            headline.title,
+            schedule_of(headline),
+            tuple(components[index]),
+            tuple(made[child] for child in children[index]),
+        )
+    return [made[index] for index in top]
+
+
+def every(found: Sequence[World]) -> Iterator[World]:
+    """Yield the worlds and those inside them, parents before children."""
+    waiting = list(reversed(found))
+    while waiting:
+        world = waiting.pop()
+        yield world
+        waiting.extend(reversed(world.workflows))
+
+
+def world_data(world: World) -> WorldData:
+    """Return a world as plain data."""
+    done: dict[int, WorldData] = {}
+    for each in reversed(list(every([world]))):  # children first, so that no depth is too deep
+        done[each.at] = {
+            "name": each.name,
+            "schedule": each.schedule,
+            "imports": each.imports,
+            "exports": each.exports,
+            "components": [_component_data(component) for component in each.components],
+            "edges": [{"from": source.name, "to": sink.name} for source, sink in each.edges],
+            "workflows": [done[child.at] for child in each.workflows],
+        }
+    return done[world.at]
+
+
+def validate_worlds(found: Sequence[World]) -> list[Finding]:
+    """Return a finding for each component without source and each input nobody puts out.
+
+    An input must be put out inside the workflow that the component belongs to, at
+    any depth of it.
+    """
+    findings: list[tuple[int, Finding]] = []
+    inside: dict[int, set[str | None]] = {}  # by workflow: what is put out anywhere below it
+    for world in reversed(list(every(found))):
+        sets = sorted((inside.pop(child.at) for child in world.workflows), key=len)
+        produced = sets.pop() if sets else set()  # the largest grows, so that depth costs nothing
+        produced.update(*sets, (component.puts for component in world.components))
+        inside[world.at] = produced
+        for component in world.components:
+            findings.extend((component.at, flaw) for flaw in _flaws(component, produced))
+    return [finding for _, finding in sorted(findings, key=lambda each: each[0])]
+
+
+def flat(world: World) -> list[Component]:
+    """Return all components below a workflow, those of nested workflows too, in order."""
+    found = [component for each in every([world]) for component in each.components]
+    return sorted(found, key=lambda component: component.at)
+
+
+def _flaws(component: Component, produced: set[str | None]) -> Iterator[Finding]:
+    """Yield what is wrong with one component of a workflow that puts out *produced*."""
+    if component.block is None or not component.block.lang:
+        message = (
+            "source block names no language" if component.block else "component has no source block"
+        )
+        yield {"level": "error", "scope": component.name, "message": message}
+    if component.takes is not None and component.takes not in produced:
+        message = f"input {component.takes!r} is put out by no component"
+        yield {"level": "error", "scope": component.name, "message": message}
+
+
+def _component(index: int, headline: Headline) -> Component:
+    """Return the component that a headline describes."""
+    block = next(iter(blocks(headline.text, headline.body)), None)
+    if block is None:
+        return Component(index, headline.title, None)
+    deps: tuple[str, ...] = ()
+    uses: list[str] = []
+    single: dict[str, str] = {}
+    persist = False
+    words = iter(block.args.split())
+    for word in words:
+        if word == ":persist":
+            persist = True
+        elif word in _VALUED and (value := next(words, None)) is not None:
+            if word == ":deps":
+                deps = tuple(value.split(","))
+            elif word == ":uses":
+                uses.append(value)
+            else:
+                single[word] = value
+    return Component(
+        index,
+        headline.title,
+        block,
+        deps,
+        tuple(uses),
+        single.get(":in"),
+        single.get(":out"),
+        persist,
+        single.get(":dir"),
+    )
+
+
+def _component_data(component: Component) -> ComponentData:
+    """Return a component as plain data."""
+    block = component.block
+    return {
+        "name": component.name,
+        "lang": block.lang if block else None,
+        "deps": list(component.deps),
+        "uses": list(component.uses),
+        "in": component.takes,
+        "out": component.puts,
+        "persist": component.persist,
+        "src": block.body if block else None,
+        "dir": component.dir,
+    }
+
+
+def _by_name(found: Sequence[World]) -> dict[str, World]:
+    """Return all worlds, nested ones too, by their names; of two, the later one."""
+    return {world.name: world for world in every(found)}
+
+
+def _upgrade_world(name: str, old: World, new: World | None) -> Iterator[Finding]:
+    """Yield what changes for those who rely on one workflow."""
+    if new is None:
+        yield {"level": "error", "scope": name, "message": "workflow is gone"}
+        return
+    before, after = flat(old), flat(new)
+    for export in sorted(_exports(before) - _exports(after)):
+        yield {"level": "error", "scope": name, "message": f"export {export!r} is gone"}
+    for use in sorted(_imports(after) - _imports(before)):
+        yield {"level": "warn", "scope": name, "message": f"new import {use!r}"}
+    was, now = _outputs(before), _outputs(after)
+    for component in sorted(was.keys() & now.keys()):
+        if was[component] != now[component]:
+            message = f"puts out {now[component]!r} where it put out {was[component]!r}"
+            yield {"level": "error", "scope": component, "message": message}
+
+
+def _outputs(components: Sequence[Component]) -> dict[str, str | None]:
+    """Return what each component puts out; of two with one name, the later one."""
+    return {component.name: component.puts for component in components}
+
+
+def _exports(components: Sequence[Component]) -> set[str]:
+    """Return what these components put out and none of them takes in."""
+    return {each.puts for each in components if each.puts} - {each.takes for each in components}
+
+
+def _imports(components: Sequence[Component]) -> set[str]:
+    """Return the capabilities that these components use."""
+    return {use for component in components for use in component.uses}
