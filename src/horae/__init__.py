@@ -9,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
     from horae.errors import HoraeError
+    from horae.kernel.check import check
     from horae.kernel.query import parse_timestamp, query
     from horae.kernel.world import durable, tangle, upgrade, validate
 
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HoraeError",
+    "check",
     "durable",
     "parse_timestamp",
     "query",
@@ -27,6 +29,7 @@ __all__ = [
 # Each name is imported when it is first used, so that the command line starts at once.
 _HOME = {
     "HoraeError": "horae.errors",
+    "check": "horae.kernel.check",
     "durable": "horae.kernel.world",
     "parse_timestamp": "horae.kernel.query",
     "query": "horae.kernel.query",

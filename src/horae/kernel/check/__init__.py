@@ -1,0 +1,75 @@
+"""Diagnostics beside the parse: what a plan says that its writer may not have meant.
+
+The parse stays what it is; a finding is a value with a stable code, a place and,
+where there is one, a fix. A check is a function from a section to findings.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from horae.kernel.check.finding import Check, Found, Section
+from horae.kernel.check.layout import LAYOUT
+from horae.kernel.check.stamp import STAMPS
+from horae.kernel.check.wiring import wiring
+from horae.kernel.org.document import read
+from horae.kernel.plan import Diagnostic, Severity, is_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from horae.kernel.plan import Place, Plan
+
+CHECKS: tuple[Check, ...] = (*LAYOUT, *STAMPS)
+
+
+def check(text: str, *, name: str = "-") -> list[Diagnostic]:
+    r"""Return what is odd in a plan, in the order of its lines.
+
+    >>> [str(found) for found in check("* Pay\nDEADLINE: <2026-6-6>\n", name="pay.org")]
+    ["pay.org:2:11: error date-shape: '2026-6-6' is not read as a date, so this stamp says nothing"]
+    """
+    return check_plans([(name, read(text))])
+
+
+def check_plans(plans: Iterable[tuple[str, Plan]]) -> list[Diagnostic]:
+    """Return what is odd in several plans and between them, sorted by file and line."""
+    known: dict[str, str] = {}
+    found = [each for name, plan in plans for each in _check_plan(name, plan, known)]
+    return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
+
+
+def _check_plan(name: str, plan: Plan, known: dict[str, str]) -> Iterator[Diagnostic]:
+    """Yield the findings of one plan; *known* says where each `:ID:` was first seen."""
+    places = plan.places()
+    for index, headline in enumerate(plan.headlines):
+        section = Section(headline, plan.states)
+        founds = chain.from_iterable(one(section) for one in CHECKS)
+        for found in chain(founds, _ids(section, f"{name}:{places[index].line}", known)):
+            yield _diagnostic(name, places[index], headline.text, found)
+    for index, found in wiring(plan):
+        yield _diagnostic(name, places[index], plan.headlines[index].text, found)
+
+
+def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]:
+    """Yield a finding for an `:ID:` that cannot be used or that another headline has."""
+    name = section.headline.props.get("ID")
+    if name is None:
+        return
+    at = section.place_of("ID")
+    if not is_id(name):
+        message = f"ID {name!r} is not of the form [A-Za-z0-9._-]{{1,64}}"
+        yield Found(at, "id-grammar", Severity.ERROR, message)
+    elif name in known:
+        message = f"ID {name!r} already belongs to {known[name]}; only the first one counts"
+        yield Found(at, "id-twice", Severity.ERROR, message, "give one of the two another ID")
+    else:
+        known[name] = where
+
+
+def _diagnostic(name: str, place: Place, text: str, found: Found) -> Diagnostic:
+    """Return a finding with its place in the file instead of its place in the section."""
+    line = place.line + text.count("\n", 0, found.at)
+    column = found.at - (text.rfind("\n", 0, found.at) + 1) + 1
+    return Diagnostic(name, line, column, found.code, found.severity, found.message, found.fix)

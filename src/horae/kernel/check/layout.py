@@ -1,0 +1,142 @@
+"""Findings about where things stand: lines that are not read because of other lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from horae.kernel.check.finding import Check, Found, Section, line_at
+from horae.kernel.org import drawer, planning
+from horae.kernel.org.element import bare
+from horae.kernel.plan import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PLANNING: Final = re.compile(r"^[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+[<\[]", re.MULTILINE)
+_PLANNING_ANY: Final = re.compile(
+    r"^[ \t]*+((?i:scheduled|deadline|closed)):[ \t]*+[<\[]", re.MULTILINE
+)
+_DRAWER: Final = re.compile(r"^[ \t]*+:(?i:properties):[ \t]*+\r?$", re.MULTILINE)
+_BLOCK: Final = re.compile(r"^[ \t]*+#\+(?i:begin_src)\b", re.MULTILINE)
+_NEAR: Final = ("workflow", "component", "agent")
+
+
+def _planning_line(section: Section) -> Iterator[Found]:
+    """Yield a finding for a planning line that is void, misplaced or in lower case."""
+    headline, text = section.headline, section.headline.text
+    below = section.below()
+    if headline.planning is None and _PLANNING.match(text, below):
+        line = line_at(text, below)
+        at = planning.void_at(text, below, below + len(line))
+        if at is not None:
+            message = f"{text[at : below + len(line)].strip()!r} voids this planning line"
+            fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: with one stamp each on it"
+            yield Found(at, "planning-void", Severity.ERROR, message, fix)
+            return
+    start = headline.planning.end if headline.planning else below
+    shown = bare(text, start)
+    for found in _PLANNING_ANY.finditer(shown, start):
+        keyword = found[1]
+        if headline.planning is None and found.start() == below:
+            message = f"{keyword}: is not read"
+            fix = f"write it in capitals: {keyword.upper()}:"
+            yield Found(found.start(1), "planning-case", Severity.ERROR, message, fix)
+        elif keyword.isupper():
+            message = f"{keyword}: is read only on the line right under the headline"
+            fix = "move it there" + (", beside what it holds" if headline.planning else "")
+            yield Found(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
+        return
+
+
+def _property_drawer(section: Section) -> Iterator[Found]:
+    """Yield a finding for a drawer that is void, and by which line."""
+    headline, text = section.headline, section.headline.text
+    if headline.drawer is not None:
+        return
+    start = headline.planning.end if headline.planning else section.below()
+    found = _DRAWER.search(bare(text, start), start)
+    if found is None:
+        return
+    opening = text.index(":", found.start())
+    if found.start() != start:
+        blocker = line_at(text, start)
+        what = repr(blocker.strip()) if blocker.strip() else "the blank line"
+        message = f"this drawer is not read: {what} stands between it and its headline"
+        fix = "put it right under the headline or its planning line"
+        yield Found(opening, "drawer-misplaced", Severity.ERROR, message, fix)
+    elif not text.startswith(":PROPERTIES:", opening):
+        message = f"{text[opening : opening + 12]} is not read"
+        yield Found(opening, "drawer-case", Severity.ERROR, message, "write it in capitals")
+    elif (at := drawer.void_at(text, start)) is not None:
+        yield _void(text, opening, at)
+
+
+def _void(text: str, opening: int, at: int) -> Found:
+    """Return the finding for the line that voids a drawer, or for a missing end."""
+    line = line_at(text, at)
+    if at >= len(text):
+        message = "this drawer has no :END:, so none of its properties is read"
+        return Found(opening, "drawer-void", Severity.ERROR, message, "add :END: after them")
+    at += len(line) - len(line.lstrip())
+    what = f"line {line.strip()!r}" if line.strip() else "a blank line"
+    message = f"{what} voids the drawer: none of its properties is read"
+    return Found(
+        at, "drawer-void", Severity.ERROR, message, "write it as :KEY: value, or remove it"
+    )
+
+
+def _tags(section: Section) -> Iterator[Found]:
+    """Yield a finding for a tag that is almost a known one, or that is no tag at all."""
+    headline = section.headline
+    line = line_at(headline.text, 0).rstrip()
+    for tag in dict.fromkeys(headline.tags):
+        meant = next((known for known in _NEAR if _is_near(tag, known)), None)
+        if meant is not None:
+            at = max(line.rfind(f":{tag}:") + 1, 0)
+            message = f"tag {tag!r} means nothing here"
+            yield Found(at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?")
+    last = line.rpartition(" ")[2].rpartition("\t")[2]
+    if not headline.tags and len(last) > 2 and last[0] == last[-1] == ":":
+        message = f"{last!r} is cut from the title and gives no tag"
+        fix = "a tag holds letters, digits, _ @ # and % only"
+        yield Found(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
+
+
+def _is_near(word: str, known: str) -> bool:
+    """Tell whether *word* is one letter, or only capitals, away from *known*.
+
+    >>> [_is_near(word, "agent") for word in ("agent", "Agent", "agnet", "agents", "urgent")]
+    [False, True, True, True, False]
+    """
+    if word == known or abs(len(word) - len(known)) > 1:
+        return False
+    word = word.lower()
+    start = 0
+    while start < min(len(word), len(known)) and word[start] == known[start]:
+        start += 1
+    rest, meant = word[start:], known[start:]
+    swapped = rest[1::-1] + rest[2:]
+    return (
+        rest == meant
+        or rest[1:] == meant[1:]
+        or rest[1:] == meant
+        or rest == meant[1:]
+        or (len(rest) > 1 and swapped == meant)
+    )
+
+
+def _open_block(section: Section) -> Iterator[Found]:
+    """Yield a finding for a source block in a component that is never closed."""
+    headline = section.headline
+    if "component" not in headline.tags:
+        return
+    found = _BLOCK.search(bare(headline.text, headline.body), headline.body)
+    if found is not None:
+        at = headline.text.index("#", found.start())
+        message = "this source block is not closed, so it is not read"
+        fix = "end it with #+end_src, src spelled as in the first line; quote lines of stars as ,*"
+        yield Found(at, "block-open", Severity.ERROR, message, fix)
+
+
+LAYOUT: Final[tuple[Check, ...]] = (_planning_line, _property_drawer, _tags, _open_block)
