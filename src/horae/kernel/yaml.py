@@ -1,0 +1,395 @@
+"""The guard that all YAML passes: text goes in, plain text values and their places come out.
+
+A YAML library that builds data can crash the process (100,000 open brackets), run for hours
+(merge keys) or turn `012` into 10. So the text is first measured without being understood:
+its size, its characters, and how deeply it could nest under any reading. Only then does the
+library see it, and it is asked for events, one at a time, never for data. The walk over them
+uses no recursion, stops at the first one that is too deep or that we do not take, and keeps
+every scalar as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from horae.errors import HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import yaml
+
+MAX_BYTES: Final = 1024 * 1024  # of one text, as UTF-8
+MAX_DEPTH: Final = 64  # collections inside one another
+MAX_NODES: Final = 50_000  # keys and values together: bounds time and memory
+MAX_BRACKETS: Final = 10_000  # `[` and `{` anywhere, in quotes and prose too
+MAX_INDENT: Final = 1_000  # columns before the first word of a line
+
+Data: TypeAlias = "str | list[Data] | YamlMap | None"
+
+
+class YamlError(HoraeError):
+    """YAML that the guard refuses."""
+
+    code = "yaml"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        fix: str,
+        line: int,
+        column: int,
+        name: str = "",
+        first_line: int | None = None,
+    ) -> None:
+        self.reason = reason
+        self.fix = fix
+        self.line = line
+        self.column = column
+        self.name = name
+        self.first_line = first_line  # of two equal keys, where the other one stands
+        where = f"{name}:{line}:{column}" if name else f"line {line}, column {column}"
+        super().__init__(f"{where}: {reason}; {fix}")
+
+
+class Place(NamedTuple):
+    """Where a key and its value stand: line and column from 1, offsets into the text from 0."""
+
+    line: int
+    column: int
+    key: int  # offset of the key
+    start: int  # the value is text[start:end], quotes and brackets included;
+    end: int  # an absent one is empty and stands right after the colon
+
+
+class YamlMap(dict[str, "Data"]):
+    """A mapping in the order of the text that also knows the place of each key."""
+
+    __slots__ = ("places",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, Place] = {}
+
+
+def read_yaml(
+    text: str,
+    *,
+    name: str = "",
+    line: int = 1,
+    limit: int = MAX_BYTES,
+    depth: int = MAX_DEPTH,
+) -> Data:
+    r"""Return the data of one YAML document, or raise YamlError.
+
+    Every scalar is text, typed later by whoever knows what it means. Only a value that is
+    not there is None; `""`, `null` and `~` are the text they are. *name* and *line* say what
+    the text is called and on which line of its file it begins.
+
+    >>> read_yaml("id: 042\nwhen: 2026-13-45\nowner:\ntags: [on, '']")
+    {'id': '042', 'when': '2026-13-45', 'owner': None, 'tags': ['on', '']}
+    >>> read_yaml("cron_schedule: */5 * * * *", name="task.md", line=2)
+    Traceback (most recent call last):
+    horae.kernel.yaml.YamlError: task.md:2:16: a value cannot begin with *; put it in quotes
+    """
+    source = _Source(text, name=name, line=line)
+    _measure(source, limit=limit)
+    return _Walk(source, depth=depth).data()
+
+
+class _Source:
+    """The text as given, how to say where something stands in it, and what it is called."""
+
+    __slots__ = ("_bom", "_line", "_name", "body")
+
+    def __init__(self, text: str, *, name: str, line: int) -> None:
+        self.body = text.removeprefix("\ufeff")
+        self._bom = len(text) - len(self.body)
+        self._name = name
+        self._line = line
+
+    def offset(self, index: int) -> int:
+        """Return where *index* of the body is in the text as given."""
+        return self._bom + index
+
+    def line(self, number: int) -> int:
+        """Return the line of the file for line *number*, from 0, of the body."""
+        return self._line + number
+
+    def error(
+        self, index: int, reason: str, fix: str, *, first_line: int | None = None
+    ) -> YamlError:
+        """Return an error that stands at *index* of the body."""
+        return YamlError(
+            reason,
+            fix=fix,
+            line=self.line(self.body.count("\n", 0, index)),
+            column=index - self.body.rfind("\n", 0, index),
+            name=self._name,
+            first_line=first_line,
+        )
+
+
+# What YAML does not take; what some readers take for the end of a line and others do not (a
+# hidden line could carry a hidden key); half characters; a byte-order mark inside the text.
+_STRANGE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)"
+)
+_BRACKET = re.compile(r"[\[{]")
+_STAIRCASE = re.compile(rf"^(?:[ \t]|[-?:](?=[ \t\r\n])){{{MAX_INDENT}}}", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+
+
+def _measure(source: _Source, *, limit: int) -> None:
+    """Refuse what no library should see; nothing here depends on reading quotes or comments.
+
+    A flow collection needs a bracket of its own and a block collection a column of its own,
+    shared at most by a mapping and its list. So a text that passes nests at most
+    MAX_BRACKETS + 2 * MAX_INDENT deep in every reading of it. The library's event reader keeps
+    its levels on the heap and reads at most 1,024 characters ahead of the event we ask for;
+    even its recursive loader, which we do not use, crashes only beyond 20,000.
+    """
+    body = source.body
+    # The characters first: they are never more than the bytes, and a surrogate has no bytes.
+    if len(body) > limit or (not body.isascii() and len(body.encode(errors="replace")) > limit):
+        reason = f"more than {limit:,} bytes of YAML"
+        raise source.error(0, reason, "keep long text in a file of its own")
+    if strange := _STRANGE.search(body):
+        raise source.error(strange.start(), *_why_strange(strange[0]))
+    if bracket := next(islice(_BRACKET.finditer(body), MAX_BRACKETS, None), None):
+        reason = f"more than {MAX_BRACKETS:,} brackets"
+        raise source.error(bracket.start(), reason, "keep long lists in a file of their own")
+    if staircase := _STAIRCASE.search(body):
+        reason = f"a line that is {MAX_INDENT:,} columns deep"
+        raise source.error(staircase.start(), reason, "indent by two spaces for each level")
+    if directive := _DIRECTIVE.search(body):
+        reason = "a line that begins with % is a directive"
+        raise source.error(directive.start(), reason, "remove it, or indent the text")
+
+
+def _why_strange(char: str) -> tuple[str, str]:
+    if char == "\r":
+        return "a carriage return without a line feed", "end lines with LF or CRLF"
+    if "\ud800" <= char <= "\udfff":
+        return f"half a character, U+{ord(char):04X}", "save the text as UTF-8"
+    if char in "\x85\u2028\u2029":
+        reason = f"U+{ord(char):04X} ends a line for some readers and not for others"
+        return reason, "end the line as usual, or write it as an escape in double quotes"
+    reason = f"U+{ord(char):04X} cannot be seen"
+    return reason, "remove it, or write it as an escape in double quotes"
+
+
+class _Event(NamedTuple):
+    """What the library saw next, and where in the body."""
+
+    kind: str
+    start: int
+    end: int
+    line: int  # of the start, from 0
+    column: int
+    value: str
+    style: str  # of a scalar: its quote, | or >; empty for a plain one
+    flow: bool  # of a collection: in brackets
+    anchor: bool
+    tag: bool
+
+
+class _Frame:
+    """A collection that is not closed yet."""
+
+    __slots__ = ("colon", "end", "flow", "key", "key_at", "node", "start")
+
+    def __init__(self, node: list[Data] | YamlMap, *, start: int, flow: bool) -> None:
+        self.node = node
+        self.start = start
+        self.end = start  # of the last thing in it
+        self.flow = flow
+        self.key: str | None = None  # read, and waiting for its value
+        self.key_at = (0, 0, 0)  # its line and column, both from 1, and its offset
+        self.colon = 0  # where the colon after it ends
+
+
+class _Walk:
+    """One walk over the events of a document, with the open collections on a stack."""
+
+    def __init__(self, source: _Source, *, depth: int) -> None:
+        self._source = source
+        self._depth = depth
+        self._nodes = 0
+        self._documents = 0
+        self._root: list[Data] = []
+        self._stack = [_Frame(self._root, start=0, flow=True)]
+
+    def data(self) -> Data:
+        """Return what the document holds; None for an empty one."""
+        for event in _events(self._source):
+            match event.kind:
+                case "ScalarEvent":
+                    self._scalar(event)
+                case "SequenceStartEvent":
+                    self._open(event, [])
+                case "MappingStartEvent":
+                    self._open(event, YamlMap())
+                case "SequenceEndEvent" | "MappingEndEvent":
+                    self._close(event)
+                case "AliasEvent":
+                    raise self._refuse(event, "an alias (*)", "write the value out, or quote it")
+                case "DocumentStartEvent":
+                    self._document(event)
+        return self._root[0] if self._root else None
+
+    def _document(self, event: _Event) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            raise self._refuse(event, "a second document", "keep one document in one text")
+
+    def _check(self, event: _Event) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            reason = f"more than {MAX_NODES:,} keys and values"
+            raise self._refuse(event, reason, "divide the text into several files")
+        if event.anchor:
+            raise self._refuse(event, "an anchor (&)", "write the value out, or quote it")
+        if event.tag:
+            raise self._refuse(event, "a tag (!)", "leave it out, or quote the value")
+
+    def _scalar(self, event: _Event) -> None:
+        self._check(event)
+        # The Python reader of the library, unlike its C reader, lets these through.
+        if event.style == '"' and _SURROGATE.search(event.value):
+            fix = "write the whole character"
+            raise self._refuse(event, "an escape for half a character", fix)
+        frame = self._stack[-1]
+        if frame.key is None and isinstance(frame.node, YamlMap):
+            self._key(event, frame, frame.node)
+            return
+        end = event.end
+        if event.style in ("|", ">"):  # the library counts the empty lines after it, too
+            end = event.start + len(self._source.body[event.start : end].rstrip(" \t\r\n"))
+        self._put(event.value if event.value or event.style else None, event.start, end)
+
+    def _key(self, event: _Event, frame: _Frame, node: YamlMap) -> None:
+        key = event.value
+        if key == "<<" and not event.style:
+            raise self._refuse(event, "a merge key (<<)", "write the keys out")
+        if key == "" and not event.style:
+            raise self._refuse(event, "a value without a key", "write `key: value`")
+        # So every value has a colon to stand after; `? key` and `{key}` have none.
+        colon = _COLON.match(self._source.body, event.end)
+        if colon is None:
+            raise self._refuse(event, "a key without a colon and a space", "write `key: value`")
+        if key in node:
+            first = node.places[key]
+            reason = f"the key {key[:40]!r} is already at line {first.line}, column {first.column}"
+            raise self._source.error(
+                event.start, reason, "keep one of the two", first_line=first.line
+            )
+        frame.key, frame.colon = key, colon.end()
+        line, offset = self._source.line(event.line), self._source.offset(event.start)
+        frame.key_at = (line, event.column + 1, offset)
+
+    def _open(self, event: _Event, node: list[Data] | YamlMap) -> None:
+        self._check(event)
+        frame = self._stack[-1]
+        if frame.key is None and isinstance(frame.node, YamlMap):
+            raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
+        if len(self._stack) > self._depth:
+            raise self._refuse(event, f"more than {self._depth} levels", "write it flatter")
+        self._stack.append(_Frame(node, start=event.start, flow=event.flow))
+
+    def _close(self, event: _Event) -> None:
+        frame = self._stack.pop()
+        # A block ends with its last value; the library would count the comments below it, too.
+        self._put(frame.node, frame.start, event.end if frame.flow else frame.end)
+
+    def _put(self, value: Data, start: int, end: int) -> None:
+        frame = self._stack[-1]
+        if frame.key is not None and value is None:
+            start = end = frame.colon  # the library is not always so exact
+        frame.end = end
+        if isinstance(frame.node, list):
+            frame.node.append(value)
+            return
+        assert frame.key is not None, "a value follows its key"
+        span = self._source.offset(start), self._source.offset(end)
+        frame.node[frame.key] = value
+        frame.node.places[frame.key] = Place(*frame.key_at, *span)
+        frame.key = None
+
+    def _refuse(self, event: _Event, what: str, fix: str) -> YamlError:
+        return self._source.error(event.start, what, fix)
+
+
+_COLON = re.compile(r"[ \t]*:")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _events(source: _Source) -> Iterator[_Event]:
+    """Yield what the library sees, one by one; whatever goes wrong in it is a YamlError."""
+    # A command that reads no YAML must not wait for the library.
+    import yaml  # noqa: PLC0415
+
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        for event in yaml.parse(source.body, Loader=loader):
+            yield _event(event)
+    except yaml.MarkedYAMLError as error:
+        raise _explain(source, error) from None
+    except Exception as error:
+        reason = f"YAML that cannot be read ({type(error).__name__})"
+        raise source.error(0, reason, "write it more simply") from error
+
+
+def _event(event: Any) -> _Event:
+    return _Event(
+        kind=type(event).__name__,
+        start=event.start_mark.index,
+        end=event.end_mark.index,
+        line=event.start_mark.line,
+        column=event.start_mark.column,
+        value=getattr(event, "value", ""),
+        style=getattr(event, "style", None) or "",
+        flow=bool(getattr(event, "flow_style", False)),
+        anchor=getattr(event, "anchor", None) is not None,
+        tag=getattr(event, "tag", None) is not None,
+    )
+
+
+# What the library says (a part of its words, which differ between its C and its Python
+# reader), what we say, and whether the trouble begins where its context began.
+_PROBLEMS: Final = (
+    ("a tab", "a tab where only spaces can be", "indent with spaces", False),
+    ("an alias", "a value cannot begin with *", "put it in quotes", True),
+    ("an anchor", "a value cannot begin with &", "put it in quotes", True),
+    (" tag", "a value cannot begin with !", "put it in quotes", True),
+    ("escape", "an unknown escape", "write \\\\ for a backslash, or use single quotes", False),
+    ("quoted scalar", "a quote that is never closed", "close it", True),
+    ("block scalar", "a | or > that cannot be read", "put its text on the next lines", False),
+    ("mapping values", 'a ": " where no key can be', "quote the value, or indent alike", False),
+    ("mapping keys", 'a "? " where no key can be', "write `key: value`", False),
+    ("sequence entries", 'a "- " where no list can be', "begin the list on a new line", False),
+    ("node content", "a value is missing", "write one, or put this in quotes", False),
+    ("unexpected ':'", 'a ":" that follows nothing', "put the value in quotes", False),
+    ("flow", "a bracket that is not closed, or a missing comma", "close it", True),
+    ("expected ':'", "a line without a colon", "write `key: value`", True),
+    ("block", "a line that fits nothing above it", "indent alike, and quote values", False),
+    ("document start", "something after the end", "keep one document in one text", False),
+)
+
+
+def _explain(source: _Source, error: yaml.MarkedYAMLError) -> YamlError:
+    words = f"{error.context or ''} {error.problem or ''}".strip()
+    index = error.problem_mark.index if error.problem_mark else 0
+    if "cannot start any token" in words:
+        char = source.body[index : index + 1]
+        if char == "\t":
+            return source.error(index, "a tab where only spaces can be", "indent with spaces")
+        return source.error(index, f"a value cannot begin with {char}", "put it in quotes")
+    for part, reason, fix, at_context in _PROBLEMS:
+        if part in words:
+            begin = error.context_mark.index if at_context and error.context_mark else index
+            return source.error(begin, reason, fix)
+    return source.error(index, words, "quote the value, or indent alike")
