@@ -1,0 +1,1 @@
+"""When is that? Pure arithmetic of moments."""

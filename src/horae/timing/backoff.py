@@ -1,0 +1,65 @@
+"""How long a keeper waits before its next tick."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+IDLE_FLOOR: Final = timedelta(minutes=1)
+IDLE_CAP: Final = timedelta(minutes=30)
+
+# So many failures in a row are bad luck; one more, and the member is stuck.
+PATIENCE: Final = 3
+
+# A restart loop must stay cheap: no first tick comes sooner than this.
+GRACE: Final = timedelta(minutes=1)
+
+
+def delay_after(base: timedelta, streak: int) -> timedelta:
+    """Return the wait before the next tick, after *streak* idle ones.
+
+    >>> breather = timedelta(seconds=45)
+    >>> [delay_after(breather, n).seconds for n in range(8)]
+    [45, 60, 120, 240, 480, 960, 1800, 1800]
+
+    The cap is on the backoff, so an hourly keeper stays hourly.
+
+    >>> delay_after(timedelta(hours=1), 9)
+    datetime.timedelta(seconds=3600)
+    """
+    if streak <= 0:
+        return base
+
+    # Clamp before doubling: one idle day would overflow timedelta.
+    doublings = min(streak - 1, 5)
+    return max(base, min(IDLE_FLOOR * (1 << doublings), IDLE_CAP))
+
+
+def delay_after_failures(base: timedelta, failures: int) -> timedelta:
+    """Return the wait before the next tick, after so many failures in a row.
+
+    >>> breather = timedelta(seconds=45)
+    >>> [delay_after_failures(breather, n).seconds for n in range(10)]
+    [45, 45, 45, 45, 60, 120, 240, 480, 960, 1800]
+    """
+    return delay_after(base, failures - PATIENCE)
+
+
+def first_delay(interval: timedelta, elapsed: timedelta | None) -> timedelta:
+    """Return the wait after a restart, *elapsed* after the last tick; None: never ticked.
+
+    >>> hour = timedelta(hours=1)
+    >>> first_delay(hour, timedelta(minutes=40))
+    datetime.timedelta(seconds=1200)
+    >>> first_delay(hour, None)
+    datetime.timedelta(seconds=60)
+
+    A last tick in the future is a clock that was set back, and waits one interval at most.
+
+    >>> first_delay(hour, timedelta(days=-365))
+    datetime.timedelta(seconds=3600)
+    """
+    if elapsed is None:
+        return GRACE
+    passed = min(max(elapsed, timedelta()), interval)
+    return max(GRACE, interval - passed)

@@ -1,0 +1,470 @@
+"""Repeaters: what `+1d`, `++1w` and `.+2d/4d` mean, and when they come round.
+
+All counting is done on the wall clock of a zone, as Emacs Org does it, and only then
+mapped to moments (`zone.instant`). A month or year that is too short for the day runs
+over into the next one: 31 January +1m is 3 March. Each shift starts from the date the
+last one landed on, so that happens at most once: 31 January, 3 March, 3 April, 3 May.
+
+A repeater and its anchor, the wall time the stamp was written with, make a grid: the
+anchor, the anchor shifted once, shifted twice, and so on to the end of the calendar.
+`+` moves one place along the grid, `++` to the first place after now, and `.+` starts
+a new grid on the day (for hours: at the minute) it was done.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from itertools import count
+from math import gcd
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.errors import ScheduleError
+from horae.timing.zone import instant, local, zone as zone_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from zoneinfo import ZoneInfo
+
+_REPEATER: Final = re.compile(r"(\.\+|\+\+?)([0-9]+)([hdwmy])(?:/([0-9]+)([hdwmy]))?")
+_BEGINNING: Final = re.compile(r"(\.\+|\+\+?)([0-9]*)(.*)", re.DOTALL)
+_MOST: Final = 999_999  # further than this nobody plans, not even in hours
+
+_TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?:-([01]?[0-9]|2[0-3]):([0-5][0-9]))?")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TOKEN: Final = re.compile(r"\S+")
+
+# A delay with two dashes is for the first occurrence only, so a shift spends it.
+_FIRST_ONLY: Final = re.compile(r"\s--[0-9]+[hdwmy](?=[\s>])")
+
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_FULL_NAMES: Final = frozenset(day.lower() for day in _DAYS)
+_SHORT_NAMES: Final = frozenset(day[:3].lower() for day in _DAYS)
+_MONTH_LENGTHS: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+class TimestampError(ScheduleError):
+    """An org timestamp that cannot be read."""
+
+    code = "timestamp"
+    _thing = "timestamp"
+
+    def __init__(self, text: str, *, reason: str) -> None:
+        self.text = text
+        self.reason = reason
+        shown = text if len(text) <= 60 else text[:60] + "…"
+        super().__init__(f"{self._thing} {shown!r}: {reason}")
+
+
+class RepeaterError(TimestampError):
+    """A repeater that cannot be read, or does not fit its date."""
+
+    code = "repeater"
+    _thing = "repeater"
+
+
+class Kind(StrEnum):
+    """What a repeater counts from."""
+
+    CUMULATE = "+"  # from the old date, one interval further
+    CATCH_UP = "++"  # from the old date, the first interval that ends in the future
+    RESTART = ".+"  # from the day it was done; hours from the minute it was done
+
+
+class Unit(StrEnum):
+    """What a repeater counts in."""
+
+    HOUR = "h"
+    DAY = "d"
+    WEEK = "w"
+    MONTH = "m"
+    YEAR = "y"
+
+
+_FIXED: Final = {
+    Unit.HOUR: timedelta(hours=1),
+    Unit.DAY: timedelta(days=1),
+    Unit.WEEK: timedelta(weeks=1),
+}
+_MONTHS: Final = {Unit.MONTH: 1, Unit.YEAR: 12}
+# How Org compares the two halves of a habit.
+_ABOUT: Final = {**_FIXED, Unit.MONTH: timedelta(days=30.4), Unit.YEAR: timedelta(days=365.25)}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """So many of a unit: `4d`."""
+
+    count: int
+    unit: Unit
+
+    def __str__(self) -> str:
+        return f"{self.count}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeater:
+    """How a timestamp comes round: what it counts from, how far, and a habit's latest."""
+
+    kind: Kind
+    count: int
+    unit: Unit
+    maximum: Interval | None = None
+
+    def __str__(self) -> str:
+        habit = f"/{self.maximum}" if self.maximum else ""
+        return f"{self.kind}{self.count}{self.unit}{habit}"
+
+    def nth(self, anchor: datetime, n: int) -> datetime | None:
+        """Return the wall time after *n* shifts of the anchor; None past the year 9999.
+
+        >>> monthly = parse_repeater("+1m")
+        >>> [str(monthly.nth(datetime.fromisoformat("2026-01-31"), n).date()) for n in range(4)]
+        ['2026-01-31', '2026-03-03', '2026-04-03', '2026-05-03']
+        """
+        if self.unit in _MONTHS:
+            return _months_on(anchor, self.count * _MONTHS[self.unit], n)
+        try:
+            return anchor + n * self.count * _FIXED[self.unit]
+        except OverflowError:
+            return None
+
+    def after(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
+        """Return the first moment of the grid strictly after a moment, None if there is none.
+
+        >>> berlin = zone_named("Europe/Berlin")
+        >>> now = datetime.fromisoformat("2026-03-28T12:00Z")
+        >>> daily = parse_repeater("++1d")
+        >>> daily.after(datetime.fromisoformat("1970-01-01T02:30"), now, zone=berlin).isoformat()
+        '2026-03-29T01:00:00+00:00'
+        """
+        return self._moment(anchor, self._place_after(anchor, moment, zone), zone)
+
+    def before(self, anchor: datetime, moment: datetime, *, zone: ZoneInfo) -> datetime | None:
+        """Return the last moment of the grid strictly before a moment, None if there is none."""
+        # Places that a gap has moved onto this very moment are not before it.
+        for n in range(self._place_after(anchor, moment, zone) - 1, -1, -1):
+            at = self._moment(anchor, n, zone)
+            if at is not None and at < moment:
+                return at
+        return None
+
+    def between(
+        self, anchor: datetime, start: datetime, end: datetime, *, zone: ZoneInfo
+    ) -> Iterator[datetime]:
+        """Yield the moments of the grid after start, up to and including end, in order."""
+        last = start
+        for n in count(self._place_after(anchor, start, zone)):
+            at = self._moment(anchor, n, zone)
+            if at is None or at > end:
+                return
+            # All the places inside one gap are the same moment.
+            if at > last:
+                yield at
+                last = at
+
+    def shift(self, anchor: datetime, *, now: datetime, zone: ZoneInfo) -> datetime | None:
+        """Return the wall time a stamp moves to when it is done now; None past the year 9999.
+
+        >>> utc, now = zone_named("UTC"), datetime.fromisoformat("2026-06-09T12:00Z")
+        >>> stamp = datetime.fromisoformat("2026-06-06T06:00")
+        >>> for text in ("+1d", "++1d", ".+1d", ".+1h"):
+        ...     print(parse_repeater(text).shift(stamp, now=now, zone=utc))
+        2026-06-07 06:00:00
+        2026-06-10 06:00:00
+        2026-06-10 06:00:00
+        2026-06-09 13:00:00
+        """
+        if self.kind is Kind.CUMULATE:
+            return self.nth(anchor, 1)
+        start = self._restart(anchor, now, zone) if self.kind is Kind.RESTART else anchor
+        return self.nth(start, max(1, self._place_after(start, now, zone)))
+
+    def _restart(self, anchor: datetime, done_at: datetime, zone: ZoneInfo) -> datetime:
+        done = local(done_at, zone)
+        if self.unit is Unit.HOUR:
+            return done.replace(second=0, microsecond=0)
+        return datetime.combine(done.date(), anchor.time())
+
+    def _moment(self, anchor: datetime, n: int, zone: ZoneInfo) -> datetime | None:
+        wall = self.nth(anchor, n)
+        return None if wall is None else instant(wall, zone)
+
+    def _place_after(self, anchor: datetime, moment: datetime, zone: ZoneInfo) -> int:
+        """Return the first place of the grid whose moment is after this one."""
+        n = self._place_after_wall(anchor, local(moment, zone))
+        # On the second pass of a fold, later wall times have already been. A fold is
+        # no longer than a day, so this ends after a few hours' steps.
+        while (at := self._moment(anchor, n, zone)) is not None and at <= moment:
+            n += 1
+        return n
+
+    def _place_after_wall(self, anchor: datetime, wall: datetime) -> int:
+        if self.unit not in _MONTHS:
+            return max(0, (wall - anchor) // (self.count * _FIXED[self.unit]) + 1)
+        step = self.count * _MONTHS[self.unit]
+        months = (wall.year - anchor.year) * 12 + wall.month - anchor.month
+        # A day that ran over is one month further on, so begin one place early.
+        n = max(0, months // step - 1)
+        while (place := self.nth(anchor, n)) is not None and place <= wall:
+            n += 1
+        return n
+
+
+class Anchor(NamedTuple):
+    """What a timestamp says about when: its wall time, and where it ends if it is a range."""
+
+    start: datetime
+    end: time | None
+    has_time: bool
+
+
+def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
+    """Return the repeater that a token of a timestamp says.
+
+    >>> parse_repeater(".+2d/4d")
+    Repeater(kind=<Kind.RESTART: '.+'>, count=2, unit=<Unit.DAY: 'd'>,
+             maximum=Interval(count=4, unit=<Unit.DAY: 'd'>))
+    >>> parse_repeater("+1x")
+    Traceback (most recent call last):
+    horae.timing.repeater.RepeaterError: repeater '+1x': unit x is not one of h, d, w, m, y
+    """
+    match = _REPEATER.fullmatch(text)
+    if not match:
+        raise _refusal(text)
+    kind, number, unit, most, most_unit = match.groups()
+    repeater = Repeater(
+        Kind(kind),
+        _count(text, number),
+        Unit(unit),
+        Interval(_count(text, most), Unit(most_unit)) if most else None,
+    )
+    if repeater.unit is Unit.HOUR and not has_time:
+        reason = "counts hours, and the date has no time; write one, such as 06:00"
+        raise RepeaterError(text, reason=reason)
+    _check_habit(text, repeater)
+    return repeater
+
+
+def parse_at(at: str) -> Anchor:
+    """Return when a timestamp is, from the date and time it was written with.
+
+    >>> parse_at("2026-06-20T06:00-07:30")
+    Anchor(start=datetime.datetime(2026, 6, 20, 6, 0), end=datetime.time(7, 30), has_time=True)
+    """
+    day, written, clock = at.partition("T")
+    return _anchor(at, day, clock if written else None)
+
+
+def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
+    """Return the timestamp as it stands after it was done now; None if it does not repeat.
+
+    >>> now = datetime.fromisoformat("2026-06-09T12:00Z")
+    >>> repeat("<2026-06-06 Sat 06:00 +1d>", now=now)
+    '<2026-06-07 Sun 06:00 +1d>'
+    >>> repeat("<2026-06-06 Sat 06:00-07:30 ++1w -2d>", now=now)
+    '<2026-06-13 Sat 06:00-07:30 ++1w -2d>'
+    """
+    if now.utcoffset() is None:
+        raise ValueError(f"now needs a zone: {now.isoformat()}")
+    place = zone_named(zone)
+    tokens = _read(stamp)
+    if not tokens.is_active or tokens.repeater is None:
+        return None
+
+    anchor = _anchor(stamp, tokens.when[0], tokens.clock and tokens.clock[0])
+    repeater = parse_repeater(tokens.repeater[0], has_time=anchor.has_time)
+    moved = repeater.shift(anchor.start, now=now, zone=place)
+    if moved is None:
+        raise RepeaterError(str(repeater), reason=f"leads from {anchor.start.date()} past 9999")
+    return _rewritten(stamp, tokens, anchor, moved)
+
+
+class _Tokens(NamedTuple):
+    """Where the parts of a timestamp stand, told apart by their shape."""
+
+    is_active: bool
+    when: re.Match[str]
+    day: re.Match[str] | None
+    clock: re.Match[str] | None
+    repeater: re.Match[str] | None
+
+
+def _read(stamp: str) -> _Tokens:
+    inside = stamp.strip()
+    if inside[:1] + inside[-1:] not in {"<>", "[]"} or re.search(r"[][<>]", inside[1:-1]):
+        reason = "is not one date in < > or [ ]; write it like <2026-06-06 Sat 06:00 +1d>"
+        raise TimestampError(stamp, reason=reason)
+
+    when = day = clock = repeater = None
+    begin = stamp.index(inside) + 1
+    for token in _TOKEN.finditer(stamp, begin, begin + len(inside) - 2):
+        text = token[0]
+        if when is None and len(text) == 10 and text[4] == "-":
+            when = token
+        elif ":" in text:
+            clock = token
+        elif text.startswith(("+", ".+")):
+            repeater = token
+        elif day is None and _is_day(token, when):
+            day = token
+    if when is None:
+        raise TimestampError(stamp, reason="has no date; write one, such as 2026-06-06")
+    return _Tokens(inside[0] == "<", when, day, clock, repeater)
+
+
+def _is_day(token: re.Match[str], when: re.Match[str] | None) -> bool:
+    """Whether a word is a day name: an English one, or in its place right after the date."""
+    word = token[0].rstrip(".")
+    if word.lower() in _FULL_NAMES | _SHORT_NAMES:
+        return True
+    follows = when is not None and token.string[when.end() : token.start()].isspace()
+    return follows and word.isalpha()
+
+
+def _anchor(text: str, day: str, clock: str | None) -> Anchor:
+    try:
+        # Python also reads 2026-W23-6, which no plan means by its ten characters.
+        start = datetime.fromisoformat(day) if _DATE.fullmatch(day) else None
+    except ValueError:
+        start = None
+    if start is None:
+        raise TimestampError(text, reason=f"{day} is not a date of the calendar")
+    if clock is None:
+        return Anchor(start, None, has_time=False)
+
+    match = _TIME.fullmatch(clock)
+    if not match:
+        reason = f"{clock} is not a time; write HH:MM or HH:MM-HH:MM"
+        raise TimestampError(text, reason=reason)
+    hour, minute, end_hour, end_minute = match.groups()
+    end = time(int(end_hour), int(end_minute)) if end_hour else None
+    return Anchor(start.replace(hour=int(hour), minute=int(minute)), end, has_time=True)
+
+
+def _rewritten(stamp: str, tokens: _Tokens, anchor: Anchor, moved: datetime) -> str:
+    """Return the stamp with its date, day name and time replaced, every other byte kept."""
+    parts = [(tokens.when.span(), moved.date().isoformat())]
+    if tokens.day:
+        parts.append((tokens.day.span(), _day_name(tokens.day[0], anchor.start, moved)))
+    if tokens.clock and moved.time() != anchor.start.time():
+        parts.append((tokens.clock.span(), _clock(anchor, moved)))
+    parts += [(spent.span(), "") for spent in _FIRST_ONLY.finditer(stamp)]
+    for (begin, end), text in sorted(parts, reverse=True):
+        stamp = stamp[:begin] + text + stamp[end:]
+    return stamp
+
+
+def _clock(anchor: Anchor, moved: datetime) -> str:
+    if anchor.end is None:
+        return f"{moved:%H:%M}"
+    # Both ends move by as much, and either may pass midnight.
+    further = (moved - anchor.start) // timedelta(minutes=1)
+    hour, minute = divmod(anchor.end.hour * 60 + anchor.end.minute + further, 60)
+    return f"{moved:%H:%M}-{hour % 24:02}:{minute:02}"
+
+
+def _day_name(written: str, old: datetime, new: datetime) -> str:
+    """Return the name of the new day, written the way the old one was.
+
+    We know the names in English only. Any other word in the place of the day name is
+    kept while it is still true, and else gives way to the short English name.
+    """
+    bare = written.rstrip(".")
+    is_full = bare.lower() in _FULL_NAMES
+    if not is_full and bare.lower() not in _SHORT_NAMES and old.weekday() == new.weekday():
+        return written
+    name = _DAYS[new.weekday()] if is_full else _DAYS[new.weekday()][:3]
+    if bare.isupper():
+        name = name.upper()
+    if bare.islower():
+        name = name.lower()
+    return name + written[len(bare) :]
+
+
+def _refusal(text: str) -> RepeaterError:
+    beginning = _BEGINNING.fullmatch(text)
+    if not beginning:
+        return RepeaterError(text, reason="does not begin with +, ++ or .+; write it like +1d")
+    sign, number, rest = beginning.groups()
+    unit, _, _ = rest.partition("/")
+    if not number:
+        return RepeaterError(text, reason=f"has no number; write it like {sign}1d")
+    if not unit:
+        return RepeaterError(text, reason=f"has no unit; write it like {sign}{number[:6]}d")
+    if unit not in set(Unit):
+        return RepeaterError(text, reason=f"unit {unit[:20]} is not one of {', '.join(Unit)}")
+    reason = f"ends in no interval; write a habit like {sign}2d/4d"
+    return RepeaterError(text, reason=reason)
+
+
+def _count(text: str, number: str) -> int:
+    digits = number.lstrip("0")
+    if not digits:
+        raise RepeaterError(text, reason="counts zero; write at least 1")
+    if len(digits) > len(str(_MOST)):
+        raise RepeaterError(text, reason=f"counts more than {_MOST}")
+    return int(digits)
+
+
+def _check_habit(text: str, repeater: Repeater) -> None:
+    if repeater.maximum is None:
+        return
+    least = Interval(repeater.count, repeater.unit)
+    most = repeater.maximum
+    if most.count * _ABOUT[most.unit] <= least.count * _ABOUT[least.unit]:
+        reason = f"a habit's longest, {most}, must be longer than its shortest, {least}"
+        raise RepeaterError(text, reason=reason)
+
+
+def _months_on(anchor: datetime, step: int, n: int) -> datetime | None:
+    """Return the anchor *n* times shifted by so many months, each shift from the last."""
+    turn = _first_short(anchor, step)
+    if turn is None or n < turn:
+        return _on_day(anchor, n * step, anchor.day)
+    # The day ran over into the next month, and is early enough now to fit every month.
+    year, month = _month_after(anchor, turn * step)
+    return _on_day(anchor, n * step + 1, anchor.day - _month_length(year, month))
+
+
+def _first_short(anchor: datetime, step: int) -> int | None:
+    """Return how many shifts lead to the first month too short for the day; None: none does."""
+    if anchor.day <= 28:
+        return None
+    cycle = 12 // gcd(step, 12)
+    for n in range(1, cycle + 1):
+        _, month = _month_after(anchor, n * step)
+        if anchor.day > _MONTH_LENGTHS[month]:
+            return n
+        if month == 2:
+            # A 29th, then, which waits for a February without one. The leap years begin
+            # again after 400 years, and no more than a hundred of them lie between.
+            return next(
+                (
+                    visit
+                    for visit in range(n, n + 100 * cycle, cycle)
+                    if not _is_leap(_month_after(anchor, visit * step)[0])
+                ),
+                None,
+            )
+    return None
+
+
+def _on_day(anchor: datetime, months: int, day: int) -> datetime | None:
+    year, month = _month_after(anchor, months)
+    return anchor.replace(year=year, month=month, day=day) if year <= 9999 else None
+
+
+def _month_after(anchor: datetime, months: int) -> tuple[int, int]:
+    year, month = divmod(anchor.year * 12 + anchor.month - 1 + months, 12)
+    return year, month + 1
+
+
+def _month_length(year: int, month: int) -> int:
+    return _MONTH_LENGTHS[month] - (month == 2 and not _is_leap(year))
+
+
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)

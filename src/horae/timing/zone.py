@@ -1,0 +1,253 @@
+"""Zones by name, and the way from a time on the wall to the moment it means.
+
+A wall time is a naive datetime: what a clock in the zone shows. Twice a year that
+is no longer the same as a moment. Where the clock jumps forward (a gap) a wall time
+never comes, and means the first moment after the jump; where it goes back (a fold)
+it comes twice, and means the first pass. Repeaters and cron share this mapping. It
+never runs backwards, and at the two ends of the calendar, where the other clock has
+no such time, it stops at the first or the last there is.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+from horae.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The shape of every name in the database; it leaves no room for `..`, a leading
+# slash or a NUL byte.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}")
+_LONGEST = 64
+
+# Debian installs the database twice more: `right/` counts leap seconds, so its
+# moments are not ours, and `localtime` is whatever the machine is set to.
+_NOT_A_PLACE = ("right/", "posix/", "localtime", "posixrules")
+
+_OFFSET = re.compile(r"(?:UTC|GMT)? ?([+-])(\d{1,2})(?::?(\d\d))?")
+
+# The closest two clock changes of any zone are four days apart (Freetown, 1939).
+_DAY = timedelta(days=1)
+_STRIDE = 3 * _DAY
+_SECOND = timedelta(seconds=1)
+_DAWN = datetime.min.replace(tzinfo=UTC)
+_DUSK = datetime.max.replace(tzinfo=UTC)
+
+
+class ZoneError(ScheduleError):
+    """A time zone that does not exist."""
+
+    code = "zone"
+
+    def __init__(self, name: str, *, reason: str, suggestion: str | None = None) -> None:
+        self.name = name
+        self.reason = reason
+        self.suggestion = suggestion
+        shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "…"
+        hint = f"; did you mean {suggestion}?" if suggestion else ""
+        super().__init__(f"zone {shown!r}: {reason}{hint}")
+
+
+class Change(NamedTuple):
+    """A clock change: when it is, and how far the clock stands from UTC on either side."""
+
+    at: datetime
+    before: timedelta
+    after: timedelta
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the clock jumps forward, so that wall times are left out."""
+        return self.after > self.before
+
+
+def zone(name: str) -> ZoneInfo:
+    """Return the zone with this name, spelled as the time zone database spells it.
+
+    >>> zone("Europe/Berlin")
+    zoneinfo.ZoneInfo(key='Europe/Berlin')
+    >>> zone("Europe/Berln")
+    Traceback (most recent call last):
+    horae.timing.zone.ZoneError: zone 'Europe/Berln': there is no such zone; did you mean
+    Europe/Berlin?
+    """
+    if len(name) > _LONGEST or not _NAME.fullmatch(name) or name.startswith(_NOT_A_PLACE):
+        raise _refusal(name)
+    try:
+        return ZoneInfo(name)
+    # A directory (`Europe`) and a file that is no zone (`leapseconds`) fail differently.
+    except (KeyError, ValueError, OSError):
+        raise _refusal(name) from None
+
+
+def instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment, in UTC, that a wall time in the zone means.
+
+    >>> berlin = zone("Europe/Berlin")
+    >>> instant(datetime.fromisoformat("2026-03-29T02:30"), berlin).isoformat()
+    '2026-03-29T01:00:00+00:00'
+    >>> instant(datetime.fromisoformat("2026-10-25T02:30"), berlin).isoformat()
+    '2026-10-25T00:30:00+00:00'
+    """
+    early, late = _offsets(wall, zone)
+    try:
+        if early < late:
+            return _gap_end(wall, zone, early=early, late=late)
+        return (wall - early).replace(tzinfo=UTC)
+    except OverflowError:
+        return _nearest_end(wall)
+
+
+def local(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Return what a clock on the wall of the zone shows at a moment.
+
+    >>> local(datetime.fromisoformat("2026-06-06T04:00Z"), zone("Europe/Berlin")).isoformat()
+    '2026-06-06T06:00:00'
+    """
+    _require_aware(moment)
+    try:
+        return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+    except OverflowError:
+        return _nearest_end(moment).replace(tzinfo=None)
+
+
+def is_gap(wall: datetime, zone: ZoneInfo) -> bool:
+    """Whether a clock change leaves this wall time out."""
+    early, late = _offsets(wall, zone)
+    return early < late
+
+
+def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
+    """Whether a clock change makes this wall time come twice."""
+    early, late = _offsets(wall, zone)
+    return early > late
+
+
+def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
+    """Yield the clock changes of a zone after start, up to and including end, in order.
+
+    >>> start = datetime.fromisoformat("2026-01-01T00:00Z")
+    >>> year = changes(zone("Europe/Berlin"), start, start + timedelta(days=365))
+    >>> [change.at.isoformat() for change in year]
+    ['2026-03-29T01:00:00+00:00', '2026-10-25T01:00:00+00:00']
+    """
+    _require_aware(start)
+    _require_aware(end)
+    # Stay two days inside the calendar, where every zone can say what its clock shows.
+    first, last = _DAWN + 2 * _DAY, _DUSK.replace(microsecond=0) - 2 * _DAY
+    here = max(start.astimezone(UTC).replace(microsecond=0), first)
+    end = min(end.astimezone(UTC), last)
+    if here >= end:
+        return
+
+    before = _offset_at(here, zone)
+    while here < end:
+        there = min(here + _STRIDE, last)
+        after = _offset_at(there, zone)
+        if after != before:
+            at = _first_change(here, there, zone)
+            if at > end:
+                return
+            yield Change(at, before, after)
+        here, before = there, after
+
+
+def _require_aware(moment: datetime) -> None:
+    # Python would take a naive one for the machine's own time, and say nothing.
+    if moment.tzinfo is None:
+        raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
+
+
+def _offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
+    """Return the offsets of the first and of the second pass: unequal only at a change."""
+    if wall.tzinfo is not None:
+        raise ValueError(f"a wall time has no zone of its own: {wall.isoformat()}")
+    early = zone.utcoffset(wall.replace(fold=0) if wall.fold else wall)
+    late = zone.utcoffset(wall.replace(fold=1))
+    assert early is not None
+    assert late is not None
+    return early, late
+
+
+def _gap_end(wall: datetime, zone: ZoneInfo, *, early: timedelta, late: timedelta) -> datetime:
+    # Read with the offset after the jump the wall time lies before the jump, and the
+    # other way round, so the jump is between the two.
+    before = (wall - late).replace(tzinfo=UTC, microsecond=0)
+    after = (wall - early).replace(tzinfo=UTC, microsecond=0)
+    return _first_change(before, after, zone)
+
+
+def _nearest_end(when: datetime) -> datetime:
+    return _DAWN if when.year == 1 else _DUSK
+
+
+def _first_change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """Return the one whole second in (before, after] at which the offset changes."""
+    old = _offset_at(before, zone)
+    low, high = 0, (after - before) // _SECOND
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _offset_at(before + middle * _SECOND, zone) == old:
+            low = middle
+        else:
+            high = middle
+    return before + high * _SECOND
+
+
+def _offset_at(moment: datetime, zone: ZoneInfo) -> timedelta:
+    offset = moment.astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset
+
+
+def _refusal(name: str) -> ZoneError:
+    """Return why there is no such zone; only here is the list of all zones read."""
+    if not name:
+        return ZoneError(name, reason="is empty; name a place, such as Europe/Berlin")
+    if len(name) > _LONGEST:
+        return ZoneError(name, reason=f"is longer than the {_LONGEST} characters of any zone")
+    if not name.isascii():
+        return ZoneError(name, reason="zones are spelled in ASCII, such as Europe/Berlin")
+    if offset := _OFFSET.fullmatch(name.strip().upper()):
+        return _offset_refusal(name, offset)
+    if suggestion := _nearest(name):
+        return ZoneError(name, reason="there is no such zone", suggestion=suggestion)
+    return ZoneError(name, reason="there is no such zone; name a place, such as Europe/Berlin")
+
+
+def _offset_refusal(name: str, offset: re.Match[str]) -> ZoneError:
+    sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
+    reason = "is an offset; name a place, such as Europe/Berlin, to follow its clock changes"
+    if minutes or not 1 <= hours <= (14 if sign == "+" else 12):
+        return ZoneError(name, reason=reason)
+    # POSIX counts westward, so the sign of a fixed zone is the other way round.
+    return ZoneError(name, reason=reason, suggestion=f"Etc/GMT{'-' if sign == '+' else '+'}{hours}")
+
+
+def _nearest(name: str) -> str | None:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+
+    wanted = name.strip().replace(" ", "_").lower()
+    places = sorted(available_timezones() - set(_NOT_A_PLACE))
+    known = {place.lower(): place for place in places}
+    if wanted in known:
+        return known[wanted]
+
+    # A city alone, or on the wrong continent, is the commonest slip: `Berlin`, `new york`.
+    cities = {low.rpartition("/")[2]: place for low, place in known.items() if "/" in low}
+    city = wanted.rpartition("/")[2]
+    if city in cities:
+        return cities[city]
+
+    # An abbreviation is not misspelt: several places share it, and none is nearest.
+    if len(wanted) < 5:
+        return None
+    if close := get_close_matches(wanted, known, n=1, cutoff=0.75):
+        return known[close[0]]
+    close = get_close_matches(city, cities, n=1, cutoff=0.8)
+    return cities[close[0]] if close else None
