@@ -4,14 +4,17 @@
       SettingError          a setting that cannot be used               (config)
       PlanFileError         a file that cannot be read or written       (workspace.files)
         PlanMissingError    a file that is not there
-        EditConflictError   a file that changed under an edit; the other save wins
+        EditConflictError   a file that changed under an edit           (workspace.edit)
+      SpliceError           an edit that does not fit its text          (workspace.edit)
       YamlError             YAML that the guard refuses                 (kernel.yaml)
       ScheduleError         a time rule that cannot be read
         CronError           a cron expression                           (timing.cron)
-        RepeaterError       an org repeater                             (timing.repeater)
+        TimestampError      an org timestamp                            (timing.repeater)
+          RepeaterError     its repeater
         DurationError       a length of time                            (timing.duration)
         ZoneError           a time zone                                 (timing.zone)
         Rfc3339Error        a moment in RFC 3339                        (timing.rfc3339)
+        PolicyError         a property such as :CATCHUP:                (rules.armed)
 
 Each lives beside its thing, keeps its facts as fields and builds its own message:
 what is wrong, where, and what would be right. `code` is the stable word for

@@ -1,0 +1,407 @@
+"""The only place that finds plan files and reads them.
+
+Plans come from other people, so a name is never trusted: a file is opened without
+waiting for anyone (a FIFO cannot hang us), judged through its descriptor (a name can
+be swapped between a look and an open), and read only if it is plain and of bearable
+size. A path that a person typed may be a symbolic link; beneath a root no link is
+followed, in no part of the path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+LIMIT: Final = 16 * 2**20
+MOST: Final = 20_000
+
+# The pauses add up to 0.15 s: longer than an editor needs for one save.
+_ATTEMPTS: Final = 5
+_PAUSE: Final = 0.01
+
+# Windows lacks most of these, and would turn CRLF into LF without the last.
+_READ: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+)
+_NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+_DIRECTORY: Final[int] = _READ | getattr(os, "O_DIRECTORY", 0)
+_HAS_DIRECTORY_DESCRIPTORS: Final = os.open in os.supports_dir_fd
+
+
+class PlanFileError(HoraeError):
+    """A plan that cannot be read from, or written to, the disk."""
+
+    code = "plan_file"
+
+    def __init__(
+        self, path: str, reason: str, *, line: int | None = None, column: int | None = None
+    ) -> None:
+        self.path = printable(path)
+        self.reason = reason
+        self.line = line
+        self.column = column
+        super().__init__(f"{self.path}: {reason}")
+
+
+class PlanMissingError(PlanFileError):
+    """A plan, or the directory it should be in, that does not exist."""
+
+    code = "plan_missing"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, path: str, reason: str = "does not exist") -> None:
+        super().__init__(path, reason)
+
+
+class Content(NamedTuple):
+    """What stood in a file at one moment; `text.encode()` gives `data` back."""
+
+    path: str
+    data: bytes
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the data, in hexadecimal; what an edit expects to find."""
+        return digest_of(self.data)
+
+
+class Found(NamedTuple):
+    """The plans beneath a root, sorted, and what was in the way of finding more."""
+
+    plans: tuple[str, ...]
+    problems: tuple[PlanFileError, ...]
+
+
+def read_plan(path: StrPath, *, root: StrPath | None = None, limit: int = LIMIT) -> Content:
+    """Return what stands in a file that a person named, or that was found beneath *root*."""
+    name = checked_name(path)
+    base = None if root is None else checked_name(root)
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE * 2 ** (attempt - 1))
+        with told(name), _opened(name, base) as descriptor:
+            data = read_open_file(descriptor, name, limit=limit)
+        if data is not None:
+            return Content(name, data, decoded(name, data))
+    raise PlanFileError(name, "changed while it was read; try again once it is saved")
+
+
+def find_plans(root: StrPath, *, suffixes: tuple[str, ...] = (".org",), most: int = MOST) -> Found:
+    """Return the plans beneath *root*, at most *most*, in the order of their paths.
+
+    Not entered: directories whose name begins with a dot, save `.agentd`; `.git` in any
+    spelling; directories with a repository of their own; links to directories. A file
+    whose name begins with a dot is no plan: editors keep their locks in such files.
+    """
+    name = checked_name(root)
+    top = name if name.endswith("/") else f"{name}/"
+    plans: list[str] = []
+    problems: list[PlanFileError] = []
+    with told(name):
+        stack = _steps(top, suffixes)
+    while stack:
+        step = stack.pop()
+        if step.is_directory:
+            stack += _steps_of_subdirectory(step.path, suffixes)
+        elif len(plans) + len(problems) == most:
+            problems.append(PlanFileError(name, f"has more than {most} plans; the rest is unread"))
+            break
+        elif step.problem:
+            problems.append(PlanFileError(step.path, step.problem))
+        else:
+            plans.append(step.path)
+    return Found(tuple(plans), tuple(problems))
+
+
+class _Step(NamedTuple):
+    """One thing met on the walk; a directory's path ends in a slash, which sorts it rightly."""
+
+    path: str
+    problem: str = ""
+
+    @property
+    def is_directory(self) -> bool:
+        return self.path.endswith("/") and not self.problem
+
+
+def _steps_of_subdirectory(directory: str, suffixes: tuple[str, ...]) -> list[_Step]:
+    """Return what the walk must look at next; one bad directory does not end it."""
+    try:
+        return _steps(directory, suffixes, is_root=False)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [_Step(directory, f"cannot be listed: {in_words(error)}")]
+
+
+def _steps(directory: str, suffixes: tuple[str, ...], *, is_root: bool = True) -> list[_Step]:
+    """Return what the walk must look at in one directory, the first of it last."""
+    with os.scandir(directory) as listing:
+        entries = list(listing)
+    if not is_root and any(is_git(entry.name) for entry in entries):
+        return []
+    steps = (_step(directory, entry, suffixes) for entry in entries)
+    return sorted((step for step in steps if step is not None), reverse=True)
+
+
+def _step(directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...]) -> _Step | None:
+    """Return what to do about one entry of a directory, or None to pass it by."""
+    name = entry.name
+    is_directory = entry.is_dir(follow_symlinks=False)
+    if is_directory and (is_git(name) or (name.startswith(".") and name != ".agentd")):
+        return None
+    if not is_directory and (name.startswith(".") or not name.endswith(suffixes)):
+        return None
+    path = f"{directory}{name}"
+    if not _is_utf8(name):
+        return _Step(path, "its name is not UTF-8; rename it")
+    if is_directory:
+        return _Step(f"{path}/")
+    if entry.is_file(follow_symlinks=False):
+        return _Step(path)
+    kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
+    return _Step(path, f"is {kind}; only plain files are plans")
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of *data* in hexadecimal."""
+    import hashlib  # noqa: PLC0415 -- loads OpenSSL, which reading commands do without
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def checked_name(path: StrPath) -> str:
+    """Return *path* as text that the system can take as a name."""
+    name = os.fspath(path)
+    try:
+        raw = os.fsencode(name)
+    except UnicodeEncodeError:
+        raw = b""
+    if not raw or b"\0" in raw:
+        raise PlanFileError(name, "is not a name that a file can have")
+    return name
+
+
+def printable(path: str) -> str:
+    r"""Return *path* as one line that any terminal can show.
+
+    >>> printable("plans/día.org")
+    'plans/día.org'
+    >>> print(printable("two\nlines.org"), printable("caf\udce9.org"))
+    two\nlines.org caf\xe9.org
+    """
+    return "".join(c if c.isprintable() else _escaped(c) for c in path) or "''"
+
+
+def _escaped(character: str) -> str:
+    """Return the escape that stands for one unprintable character."""
+    if "\udc80" <= character <= "\udcff":  # how Python carries a byte that is not UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+# The characters that HFS+ does not see in a name.
+_UNSEEN: Final = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+
+
+def is_git(name: str) -> bool:
+    r"""Tell whether some file system takes *name* for `.git`.
+
+    >>> [is_git(name) for name in (".git", ".GIT ", "git~1", ".g\u200cit", ".git::$DATA")]
+    [True, True, True, True, True]
+    >>> [is_git(name) for name in (".github", ".gitignore", "git", "plan.git")]
+    [False, False, False, False]
+    """
+    # NTFS reads `:` as the start of a stream, drops dots and spaces at the end, and knows
+    # the directory by its short name as well.
+    plain = name.translate(_UNSEEN).partition(":")[0].rstrip(" .").casefold()
+    return plain == ".git" or (plain.startswith("git~") and plain[4:].isdigit())
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Turn what the system says about *path* into an error that a person can read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise PlanMissingError(path) from error
+    except OSError as error:
+        raise PlanFileError(path, in_words(error)) from error
+
+
+_WORDS: Final = {
+    errno.EACCES: "permission denied",
+    errno.EBUSY: "is a mount point, which cannot be replaced",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "larger than this process may write",
+    errno.EIO: "the disk reports an error",
+    errno.ELOOP: "is a symbolic link, which is not followed; name the file itself",
+    errno.EMFILE: "too many files are open",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ENFILE: "too many files are open",
+    errno.ENOENT: "does not exist",
+    errno.ENOSPC: "the disk is full",
+    errno.ENOTDIR: "is no directory, or leads through a file",
+    errno.ENXIO: "is a socket or a device; only plain files are plans",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+def in_words(error: OSError) -> str:
+    """Return what went wrong, in words."""
+    known = _WORDS.get(error.errno or 0)
+    return known or (error.strerror or str(error)).lower()
+
+
+@contextmanager
+def directory_of(path: str, *, root: str | None) -> Iterator[tuple[int, str]]:
+    """Yield a descriptor of the directory that *path* is in, and the file's own name.
+
+    With a root every step down from it is taken without following a link.
+    """
+    first, steps, last = _way(path, root)
+    try:
+        directory = os.open(first, _DIRECTORY)
+    except FileNotFoundError as error:
+        raise PlanMissingError(path, "its directory does not exist") from error
+    try:
+        for step in steps:
+            inner = _step_down(path, step, directory)
+            os.close(directory)
+            directory = inner
+        yield directory, last
+    finally:
+        os.close(directory)
+
+
+def _step_down(path: str, step: str, directory: int) -> int:
+    """Return a descriptor of the directory *step* inside another."""
+    try:
+        return os.open(step, _DIRECTORY | _NO_LINK, dir_fd=directory)
+    except FileNotFoundError as error:
+        raise PlanMissingError(path, "its directory does not exist") from error
+    except OSError as error:
+        # Systems disagree about the number for a link where a directory must be.
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}:
+            raise
+        reason = f"{printable(step)!r} in its path is a link or no directory"
+        raise PlanFileError(path, reason) from error
+
+
+def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
+    """Return where to begin, the directories to step through, and the last name."""
+    if root is None:
+        parent, last = os.path.split(path)
+        first, steps, named = parent or ".", [], path.split("/")
+    else:
+        first = root
+        inside = path.removeprefix(f"{root.removesuffix('/')}/")
+        named = [part for part in inside.split("/") if part not in {"", "."}]
+        if inside == path or ".." in named:
+            raise PlanFileError(path, f"is not beneath {printable(root)}")
+        *steps, last = named or [""]
+    if last in {"", ".", ".."}:
+        raise PlanFileError(path, "is a directory; only plain files are plans")
+    if any(map(is_git, named)):
+        raise PlanFileError(path, "is part of git's own files, which are no plans")
+    return first, steps, last
+
+
+@contextmanager
+def _opened(path: str, root: str | None) -> Iterator[int]:
+    """Yield a descriptor that reads *path*, and never waits for a writer."""
+    if root is None:
+        descriptor = os.open(path, _READ)
+    elif _HAS_DIRECTORY_DESCRIPTORS:
+        with directory_of(path, root=root) as (directory, last):
+            descriptor = os.open(last, _READ | _NO_LINK, dir_fd=directory)
+    else:
+        descriptor = os.open(_confined(path, root), _READ)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _confined(path: str, root: str) -> str:
+    """Return the real path of *path* if it is beneath the real *root* (Windows)."""
+    real = os.path.realpath(path)
+    # Without its last letter the path of a file beneath the root is what ours must begin with.
+    if not real.startswith(os.path.realpath(f"{root}/x")[:-1]):
+        raise PlanFileError(path, f"is not beneath {printable(root)}")
+    return real
+
+
+def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
+    """Return the bytes of an open plain file, or None if it changed meanwhile."""
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        raise PlanFileError(path, f"is {_kind(before.st_mode)}; only plain files are plans")
+    if before.st_size > limit:
+        raise PlanFileError(path, f"has {before.st_size:,} bytes; a plan may have {limit:,}")
+    data = bytes_of(descriptor, before.st_size)
+    after = os.fstat(descriptor)
+    is_steady = len(data) == before.st_size and _stamp(before) == _stamp(after)
+    return data if is_steady else None
+
+
+def bytes_of(descriptor: int, size: int) -> bytes:
+    """Return the bytes of a file that should have *size* of them, and at most one more."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    data = os.read(descriptor, size + 1)
+    while len(data) <= size and (more := os.read(descriptor, size + 1 - len(data))):
+        data += more
+    return data
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    """Return what changes whenever a file is written."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _kind(mode: int) -> str:
+    """Return what a file mode stands for, in words."""
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _is_utf8(name: str) -> bool:
+    """Tell whether a file name is text, or has bytes that stand for no character."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def decoded(path: str, data: bytes) -> str:
+    """Return the text of a plan, its byte-order mark included."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        at = error.start
+    line = data.count(b"\n", 0, at) + 1
+    before = data[data.rfind(b"\n", 0, at) + 1 : at].decode()
+    column = len(before.removeprefix("\ufeff")) + 1
+    where = f"line {line}, column {column} (byte {at})"
+    reason = f"{where}: 0x{data[at]:02x} is not UTF-8; save the file as UTF-8"
+    raise PlanFileError(path, reason, line=line, column=column)
