@@ -1,0 +1,636 @@
+"""Settings: the strongest source wins, and every value says where it came from."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from horae.config import SETTINGS, Address, Config, Origin, Setting, SettingError, load, mask
+from scale import scaled
+
+SECRET = "s3cret-c4nary"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in an empty plan root, so that a file in it is called by its bare name."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def settings_from(
+    toml: str | bytes = "", flags: Mapping[str, object] | None = None, **environ: str
+) -> Config:
+    """Return the settings of the plan root we stand in."""
+    if toml:
+        Path("horae.toml").write_bytes(toml.encode() if isinstance(toml, str) else toml)
+    return load(".", environ=environ, flags=flags)
+
+
+def refused(
+    toml: str | bytes = "", flags: Mapping[str, object] | None = None, **environ: str
+) -> SettingError:
+    with pytest.raises(SettingError) as caught:
+        settings_from(toml, flags, **environ)
+    return caught.value
+
+
+def origin_of(name: str, config: Config) -> Origin:
+    [row] = [row for row in config.origins() if row.name == name]
+    return row
+
+
+# Defaults
+
+
+@pytest.mark.usefixtures("root")
+def test_without_any_setting_the_defaults_hold() -> None:
+    config = settings_from()
+    assert {setting.name: config.value_of(setting) for setting in SETTINGS} == {
+        "data": Path(".horae"),
+        "zone": None,
+        "store": None,
+        "listen": Address("127.0.0.1", 7117),
+        "tenant": "local",
+        "gitops": False,
+        "plan.max_bytes": 16 * 1024 * 1024,
+        "plan.max_files": 20_000,
+        "check.floor": timedelta(minutes=1),
+        "gate.slots": 4,
+        "agent.command": None,
+        "crew.def": None,
+        "crew.max_concurrent": 2,
+        "crew.stagger": timedelta(seconds=30),
+        "keeper.def": None,
+        "keeper.interval": timedelta(hours=1),
+        "keeper.continuous": False,
+        "keeper.breather": timedelta(seconds=45),
+        "keeper.timeout": timedelta(minutes=15),
+        "keeper.mode": "plan",
+        "lifecycle.def": None,
+    }
+    assert {row.origin for row in config.origins()} == {"default"}
+    assert config.findings == ()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_a_row_says_all_there_is_to_know(setting: Setting[Any]) -> None:
+    assert getattr(Config, setting.name.replace(".", "_")) is setting
+    assert setting.about
+    assert setting.about == setting.about.strip(". \n")
+    assert setting.kind.words
+    assert setting.variables[0] == "HORAE_" + setting.flag[2:].upper().replace("-", "_")
+    assert all(name.startswith("WB_") for name in setting.variables[1:])
+
+
+def test_no_two_settings_share_a_name_a_flag_or_a_variable() -> None:
+    flags = [setting.flag for setting in SETTINGS]
+    variables = [name for setting in SETTINGS for name in setting.variables]
+    assert len(set(flags)) == len(flags)
+    assert len(set(variables)) == len(variables)
+
+
+def test_a_root_that_does_not_exist_has_the_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path / "nowhere", environ={})
+    assert config.data == tmp_path / "nowhere" / ".horae"
+
+
+# Which one wins
+
+
+@pytest.mark.usefixtures("root")
+def test_the_file_beats_the_default_the_environment_the_file_and_a_flag_all() -> None:
+    toml = "tenant = 'from-file'"
+    assert settings_from(toml).tenant == "from-file"
+    assert settings_from(toml, WB_TENANT="from-wb").tenant == "from-wb"
+    both = {"HORAE_TENANT": "from-horae", "WB_TENANT": "from-wb"}
+    assert load(".", environ=both).tenant == "from-horae"
+    assert load(".", environ=both, flags={"tenant": "from-flag"}).tenant == "from-flag"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_value_says_where_it_is_from_and_what_it_overrides() -> None:
+    config = settings_from(
+        "# ours\n\ntenant = 'from-file'",
+        {"tenant": "from-flag"},
+        HORAE_TENANT="from-horae",
+        WB_TENANT="from-wb",
+    )
+    assert origin_of("tenant", config) == (
+        "tenant",
+        "from-flag",
+        "flag --tenant",
+        (
+            ("environment HORAE_TENANT", "from-horae"),
+            ("environment WB_TENANT", "from-wb"),
+            ("horae.toml:3", "from-file"),
+            ("default", "local"),
+        ),
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_an_empty_variable_and_a_flag_that_was_not_given_count_as_unset() -> None:
+    config = settings_from(flags={"tenant": None}, HORAE_TENANT="", WB_TENANT="from-wb")
+    assert origin_of("tenant", config).origin == "environment WB_TENANT"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_bad_value_that_is_overridden_does_no_harm() -> None:
+    config = settings_from("gate.slots = 'many'", HORAE_GATE_SLOTS="8")
+    assert config.gate_slots == 8
+    assert origin_of("gate.slots", config).overrides[0] == ("horae.toml:1", "many")
+
+
+@pytest.mark.usefixtures("root")
+def test_the_environment_of_the_process_counts_when_none_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HORAE_TENANT", "from-process")
+    assert load(".").tenant == "from-process"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_flag_for_no_setting_is_a_mistake_in_the_program() -> None:
+    with pytest.raises(KeyError, match="no such setting: zoen"):
+        load(".", environ={}, flags={"zoen": "UTC"})
+
+
+@pytest.mark.usefixtures("root")
+def test_settings_are_frozen() -> None:
+    config = settings_from()
+    for name in ("tenant", "root", "other"):
+        with pytest.raises(AttributeError, match="frozen"):
+            setattr(config, name, "x")
+
+
+# What a value can be
+
+
+@pytest.mark.usefixtures("root")
+def test_the_older_variables_count_in_milliseconds_where_they_say_so() -> None:
+    config = settings_from(
+        WB_KEEPER_DEF="/data/agents/keeper.org",
+        WB_KEEPER_INTERVAL_MS="3600000",
+        WB_KEEPER_CONTINUOUS="1",
+        WB_KEEPER_BREATHER_MS="45000",
+        WB_KEEPER_RUN_TIMEOUT_MS="900000",
+        WB_KEEPER_MODE="edit",
+        WB_LIFECYCLE_DEF="/data/lifecycle.org",
+        WB_TENANT="local",
+        WB_DATA="/data",
+        WB_GITOPS="1",
+        WB_CREW_DEF="/data/crew.org",
+        WB_CREW_STAGGER_MS="0",
+        WB_CREW_MAX_CONCURRENT="3",
+    )
+    assert config.keeper_def == Path("/data/agents/keeper.org")
+    assert config.keeper_interval == timedelta(hours=1)
+    assert config.keeper_continuous is True
+    assert config.keeper_breather == timedelta(seconds=45)
+    assert config.keeper_timeout == timedelta(minutes=15)
+    assert config.keeper_mode == "edit"
+    assert config.lifecycle_def == Path("/data/lifecycle.org")
+    assert config.data == Path("/data")
+    assert config.gitops is True
+    assert config.crew_def == Path("/data/crew.org")
+    assert config.crew_stagger == timedelta()
+    assert config.crew_max_concurrent == 3
+
+
+TYPED = """\
+zone = "Europe/Berlin"
+listen = "[::1]:8000"
+gitops = true
+agent.command = ["my-agent", "--once", ""]
+
+[plan]
+max_bytes = "2 MiB"
+max_files = 100
+
+[keeper]
+interval = "1h30m"
+"""
+
+
+@pytest.mark.usefixtures("root")
+def test_a_file_holds_numbers_switches_lists_and_lengths_of_time() -> None:
+    config = settings_from(TYPED)
+    assert config.zone == "Europe/Berlin"
+    assert config.listen == ("::1", 8000)
+    assert str(config.listen) == "[::1]:8000"
+    assert config.gitops is True
+    assert config.agent_command == ("my-agent", "--once", "")
+    assert config.plan_max_bytes == 2 * 1024 * 1024
+    assert config.plan_max_files == 100
+    assert config.keeper_interval == timedelta(minutes=90)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_command_in_the_environment_is_divided_as_a_shell_would_and_no_shell_runs() -> None:
+    config = settings_from(HORAE_AGENT_COMMAND="my-agent --say 'two words; $HOME'")
+    assert config.agent_command == ("my-agent", "--say", "two words; $HOME")
+
+
+def test_a_path_begins_at_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("crew.def = 'crew.org'\nkeeper.def = '/k.org'\n")
+    config = load(tmp_path, environ={"HORAE_LIFECYCLE_DEF": "life.org", "HOME": "/home/ada"})
+    assert config.crew_def == tmp_path / "crew.org"
+    assert config.keeper_def == Path("/k.org")
+    assert config.lifecycle_def == Path("life.org")
+    assert config.data == tmp_path / ".horae"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_path_may_begin_at_home() -> None:
+    assert settings_from("data = '~/plans'", HOME="/home/ada").data == Path("/home/ada/plans")
+    assert "write it without ~" in str(refused("data = '~/plans'"))
+    assert "write it without ~" in str(refused("data = '~bob/plans'", HOME="/home/ada"))
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("HORAE_GATE_SLOTS", "four", "gate.slots 'four' is not a whole number from 1 to 1,024"),
+        ("HORAE_GATE_SLOTS", "0", "gate.slots '0' is not a whole number from 1 to 1,024"),
+        ("HORAE_GATE_SLOTS", "-1", "is not a whole number"),
+        ("HORAE_GATE_SLOTS", "1_0", "is not a whole number"),
+        ("HORAE_GATE_SLOTS", "٤", "is not a whole number"),
+        ("HORAE_GATE_SLOTS", "9" * 5000, "…"),
+        ("WB_CREW_MAX_CONCURRENT", "0", "crew.max_concurrent '0' is not a whole number from 1"),
+        ("HORAE_PLAN_MAX_BYTES", "16MB", "is not a number of bytes such as 16MiB"),
+        ("HORAE_PLAN_MAX_BYTES", "0", "is not a number of bytes such as 16MiB"),
+        ("HORAE_KEEPER_INTERVAL", "60", "a length of time such as 30s or 1h30m; write 60s or 60m"),
+        ("HORAE_KEEPER_INTERVAL", "90 minutes", "write 1h30m"),
+        ("HORAE_KEEPER_INTERVAL", "0s", "write 1s or more"),
+        ("WB_KEEPER_INTERVAL_MS", "1h", "is not a number of milliseconds such as 30000"),
+        ("WB_KEEPER_INTERVAL_MS", "0", "is not a number of milliseconds such as 30000"),
+        ("HORAE_KEEPER_CONTINUOUS", "maybe", "is not true or false"),
+        ("WB_KEEPER_MODE", "delete", "keeper.mode 'delete' is not plan or edit"),
+        ("HORAE_ZONE", "Europe/Berlim", "did you mean Europe/Berlin?"),
+        ("HORAE_ZONE", "../../etc/passwd", "is not a time zone such as Europe/Berlin"),
+        ("WB_TENANT", "../other", "is not a name of at most 64 letters"),
+        ("WB_TENANT", "..", "is not a name of at most 64 letters"),
+        ("HORAE_LISTEN", "7117", "is not a host and port such as 127.0.0.1:7117 or [::1]:7117"),
+        ("HORAE_LISTEN", "localhost:70000", "is not a host and port"),
+        ("HORAE_LISTEN", "::1:7117", "is not a host and port"),
+        ("HORAE_STORE", "mysql://db/x", "is not a PostgreSQL address"),
+        ("HORAE_AGENT_COMMAND", "my-agent 'x", "No closing quotation"),
+        ("HORAE_AGENT_COMMAND", " ", "is not a command"),
+        ("HORAE_DATA", "a\nb", "is not a path"),
+        ("HORAE_DATA", "caf\udce9", "is not a path"),
+    ],
+)
+def test_a_bad_variable_is_named_with_its_value_and_what_would_be_right(
+    name: str, value: str, words: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        load(".", environ={name: value})
+    error = caught.value
+    assert str(error).startswith(f"environment {name}: ")
+    assert words in str(error)
+    assert len(str(error)) < 250
+    assert error.exit_code == 2
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[gate]\nslots = true", "horae.toml:2: gate.slots True is not a whole number"),
+        ("gate.slots = 4.5", "horae.toml:1: gate.slots 4.5 is not a whole number"),
+        ("gate.slots = [4]", "horae.toml:1: gate.slots 'a list' is not a whole number"),
+        ("gate.slots = {}", "horae.toml:1: gate.slots 'a table' is not a whole number"),
+        ("gate = {slots = 0}", "horae.toml:1: gate.slots 0 is not a whole number"),
+        ("zone = 2026-06-06", "horae.toml:1: zone '2026-06-06' is not a time zone"),
+        ("keeper.interval = 60", "put it in quotes, with a unit"),
+        ("gitops = 1", "horae.toml:1: gitops 1 is not true or false"),
+        ("agent.command = []", "horae.toml:1: agent.command [] is not a command such as"),
+        ("agent.command = ['']", "horae.toml:1: agent.command [''] is not a command such as"),
+        ("agent.command = ['a', 1]", "agent.command 'a list' is not a command such as"),
+        ('agent.command = ["a\\u0000"]', "is not a command such as"),
+    ],
+)
+def test_a_bad_value_in_the_file_is_named_with_its_line(toml: str, words: str) -> None:
+    assert words in str(refused(toml))
+
+
+@pytest.mark.usefixtures("root")
+def test_a_bad_flag_is_named() -> None:
+    assert str(refused(flags={"gate.slots": 0})) == (
+        "flag --gate-slots: gate.slots 0 is not a whole number from 1 to 1,024"
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_an_error_keeps_its_facts() -> None:
+    assert refused("tenant = '/'").data() == {
+        "code": "setting",
+        "message": "horae.toml:1: tenant '/' is not a name of at most 64 letters, digits, "
+        "`.`, `_` and `-`",
+        "facts": {
+            "origin": "horae.toml:1",
+            "reason": "is not a name of at most 64 letters, digits, `.`, `_` and `-`",
+            "setting": "tenant",
+            "value": "/",
+        },
+    }
+
+
+# The file
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("zone = 'UTC'\nthis is no toml", "horae.toml:2:6: "),
+        ("zone = 'UTC", "horae.toml:1:12: "),
+        ("zone =", "horae.toml:1:7: "),
+        ("a = 1\nzone = '''\n\n", "horae.toml:4:1: "),
+        ("zone = 'UTC'\nzone = 'UTC'", "horae.toml:2:13: Cannot overwrite a value"),
+        ("a = " + "9" * 5000, "horae.toml: "),
+        ("a = " + "[" * 5000, "horae.toml: too many brackets in one another"),
+        ("a." * 5000 + "a = 1", "horae.toml:1: 100 dots in one line"),
+        ("x" * 70_000, "horae.toml: has 70,000 bytes"),
+        (b"ok = 1\nzone = '\xff'", "horae.toml: line 2, column 9 (byte 15): 0xff is not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_named_with_line_and_column(toml: str | bytes, words: str) -> None:
+    assert str(refused(toml)).startswith(words)
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX")
+def test_only_a_plain_file_is_read() -> None:
+    path = Path("horae.toml")
+    path.mkdir()
+    assert "is a directory" in str(refused())
+    path.rmdir()
+    os.mkfifo(path)
+    assert "is a FIFO" in str(refused())
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    assert "is a symbolic link" in str(refused())
+
+
+@pytest.mark.usefixtures("root")
+def test_a_byte_order_mark_and_crlf_are_read() -> None:
+    config = settings_from("\ufeff# ours\r\n[gate]\r\nslots = 7\r\n")
+    assert origin_of("gate.slots", config)[1:3] == (7, "horae.toml:3")
+
+
+def test_a_file_elsewhere_is_called_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("gate.slots = 7")
+    config = load(tmp_path, environ={})
+    assert origin_of("gate.slots", config).origin == f"{tmp_path}/horae.toml:1"
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("toml", "line"),
+    [
+        ("gate.slots = 7", 1),
+        ("# gate.slots = 1\n\n  gate . slots=7 # seven", 3),
+        ("[gate] # the gate\n\nslots = 7", 3),
+        ("[plan]\nmax_files = 1\n[ 'gate' ]\n\"slots\" = 7", 4),
+        ("gate = { slots = 7 }", 1),
+        ("text = '''\ngate.slots = 1\n'''\ngate.slots = 7", 4),
+        ('text = """\n[gate]\nslots = 1 \\"""\n"""""\n[gate]\nslots = 7', 6),
+        ("list = [ # ]\n  '[gate]', [1, 2],\n]\ngate.slots = 7", 4),
+        ('a = \'"\'\nb = "\'\\""\n[gate]\nslots = 7', 4),
+        ("[[other]]\nx = 1\n[[other]]\nx = 2\n[gate]\nslots = 7", 6),
+        ("x = 1979-05-27 07:32:00\n########\n[gate]\nslots = 7", 4),
+        ('"ga\\u0074e".slots = 7', None),
+    ],
+)
+def test_the_line_of_a_value_is_found_in_any_layout(toml: str, line: int | None) -> None:
+    origin = f"horae.toml:{line}" if line else "horae.toml"
+    assert origin_of("gate.slots", settings_from(toml))[1:3] == (7, origin)
+
+
+FILLERS = [
+    ["# zone = 'UTC'"],
+    [""],
+    ["strange = '''", "gate.slots = 1", "'''"],
+    ['strange = """', "[gate]", 'a \\""" b""', '"""'],
+    ["strange = [", "  'slots = 1', # ]", "  [1, [2]],", "]"],
+    ["strange = {a = '}', b = [1, 2]}"],
+    ['strange = "# \\" ["   # "'],
+]
+GOOD = {
+    "gate.slots": "7",
+    "plan.max_files": "1_000",
+    "plan.max_bytes": '"1MiB"',
+    "crew.stagger": "'10s'",
+    "crew.def": "'''crew.org'''",
+    "keeper.mode": '"edit"',
+    "agent.command": '[\n  "a", # [\n  "b"\n]',
+    "tenant": "'x'",
+    "gitops": "true",
+}
+
+
+class Draft:
+    """A file in the making that remembers on which line each setting was put."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.lines: list[str] = []
+        self.expected: dict[str, str] = {}
+
+    def fill(self) -> None:
+        """Add something that looks like settings and is none, under a new name."""
+        name = f"strange{len(self.lines)}"
+        self.lines += [line.replace("strange", name) for line in self.random.choice(FILLERS)]
+
+    def add(self, key: str, name: str) -> None:
+        self.fill()
+        self.expected[name] = f"horae.toml:{len(self.lines) + 1}"
+        self.lines += f"{key} = {GOOD[name]}".split("\n")
+
+    def add_all(self, names: list[str]) -> None:
+        sections = {name.partition(".")[0] for name in names if "." in name}
+        tables = [section for section in sorted(sections) if self.random.random() < 0.7]
+        for name in names:
+            if name.partition(".")[0] not in tables:
+                self.add(self.random.choice([name, name.replace(".", " . ")]), name)
+        for table in tables:
+            self.lines.append(f"[{table}]")
+            for name in names:
+                if name.startswith(f"{table}."):
+                    self.add(name.partition(".")[2], name)
+
+
+@pytest.mark.usefixtures("root")
+def test_lines_are_right_however_tables_keys_and_strings_are_mixed() -> None:
+    random = Random(7)
+    for _ in range(scaled(10_000)):
+        draft = Draft(random)
+        draft.add_all(random.sample(list(GOOD), k=random.randrange(1, len(GOOD))))
+        config = settings_from("\n".join(draft.lines))
+        found = {row.name: row.origin for row in config.origins() if row.origin != "default"}
+        assert found == draft.expected, "\n".join(draft.lines)
+
+
+# What is no setting
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("toml", "line", "message", "fix"),
+    [
+        ("[gate]\nslot = 4", 2, "'gate.slot'; did you mean gate.slots?", "write gate.slots"),
+        ("slots = 4", 1, "'slots'; did you mean gate.slots?", "write gate.slots"),
+        ("Zone = 'UTC'", 1, "'Zone'; did you mean zone?", "write zone"),
+        ("'gate.slots' = 4", 1, "'gate.slots'; did you mean gate.slots?", "write gate.slots"),
+        ("\ncolour = 'red'", 2, "'colour'", None),
+        ("[colours]", 1, "'colours'", None),
+        ("[gate]\n[gate.inner]", 2, "'gate.inner'", None),
+        ("gate = 4", 1, "'gate'", None),
+        ("[[crew]]\nname = 'x'", 1, "'crew'", None),
+        ("zone.name = 'UTC'", 1, "'zone.name'", None),
+    ],
+)
+def test_what_is_no_setting_is_a_finding_and_the_rest_holds(
+    toml: str, line: int, message: str, fix: str | None
+) -> None:
+    config = settings_from(toml)
+    [finding] = config.findings
+    assert (finding.file, finding.line, finding.code) == ("horae.toml", line, "setting-unknown")
+    assert finding.message == f"no setting is called {message}"
+    assert finding.fix == fix
+    assert config.gate_slots == 4
+
+
+@pytest.mark.usefixtures("root")
+def test_an_empty_table_of_settings_is_no_finding() -> None:
+    assert settings_from("[gate]\n[crew]\n").findings == ()
+
+
+@pytest.mark.usefixtures("root")
+def test_all_findings_are_listed_in_the_order_of_the_file() -> None:
+    config = settings_from("b = 1\na = 1\n" + "".join(f"x{n} = 1\n" for n in range(5000)))
+    assert [finding.line for finding in config.findings] == list(range(1, 5003))
+
+
+@pytest.mark.usefixtures("root")
+def test_no_file_raises_anything_else() -> None:
+    pieces = [
+        *("zone", "gate", "slots", ".", "=", " = ", "4", "'UTC'", '"', "'", "'''", '"""', "[", "]"),
+        *(
+            "[[",
+            "]]",
+            "{",
+            "}",
+            ",",
+            "#",
+            "\n",
+            "\n",
+            "\r\n",
+            "\t",
+            "\\",
+            "true",
+            "1e9",
+            "é",
+            "\x00",
+        ),
+        *("[gate]\n", "slots = 4\n", "zone = 'UTC'\n", "crew.stagger = '1s'\n", "2026-06-06", "-1"),
+    ]
+    random = Random(11)
+    read = 0
+    for _ in range(scaled(40_000)):
+        toml = "".join(random.choices(pieces, k=random.randrange(1, 12)))
+        try:
+            settings_from(toml)
+            read += 1
+        except SettingError as error:
+            assert str(error).startswith("horae.toml")  # noqa: PT017 - both ends are fine
+    assert read > scaled(40_000) // 50
+
+
+# Secrets
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    "store",
+    [
+        f"postgresql://horae:{SECRET}@db/plans",
+        f"postgresql://{SECRET}@db/plans",
+        f"postgresql://horae:a@b/c?d#{SECRET}@db/plans",
+        f"postgresql://db/plans?password={SECRET}",
+        f"postgresql://db/plans?password=p@{SECRET}",
+        f"postgres://horae:{SECRET}@db:5432/plans?sslmode=require#{SECRET}",
+    ],
+)
+def test_a_password_is_never_shown(store: str) -> None:
+    config = settings_from(f"store = '{store}'", {"store": store}, HORAE_STORE=store)
+    assert config.store == store
+    assert SECRET not in repr(config.origins())
+    assert SECRET not in repr(config)
+    assert origin_of("store", config).value != "***"
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("store", [f"host=db password={SECRET}", f"my-sql://u:{SECRET}@db", SECRET])
+def test_a_password_is_not_shown_in_an_error_either(store: str) -> None:
+    error = refused(HORAE_STORE=store)
+    assert SECRET not in str(error)
+    assert SECRET not in repr(error.data())
+    assert error.__context__ is None or error.__suppress_context__
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
+def test_no_user_and_no_password_can_hide_from_the_mask(user: str, password: str) -> None:
+    shown = mask(f"postgresql://{user}:{password}@db/plans")
+    assert shown in {"postgresql://***@db/plans", "postgresql://***"}
+    shown = mask(f"postgresql://db/plans?user={user}&password={password}")
+    assert shown in {"postgresql://db/plans?***", "postgresql://***"}
+
+
+@pytest.mark.usefixtures("root")
+def test_an_unset_secret_is_shown_as_unset() -> None:
+    assert origin_of("store", settings_from()).value is None
+
+
+# Loading
+
+
+def test_nothing_is_read_at_import() -> None:
+    code = """
+import os, sys
+class Untouchable(dict):
+    def __getitem__(self, name): raise AssertionError(name)
+    get = __getitem__
+os.environ = Untouchable()
+import horae.config
+slow = {"tomllib", "yaml", "click", "dataclasses", "difflib", "shlex", "pathlib", "datetime"}
+assert not slow & sys.modules.keys(), slow & sys.modules.keys()
+"""
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_every_setting_is_in_the_reference_with_its_default_and_its_variables() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "settings.md").read_text()
+    for setting in SETTINGS:
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{setting.name}` |")]
+        default = setting.default
+        shown = str(default).lower() if isinstance(default, bool) else str(default)
+        assert "–" in row if default is None else f"| `{shown}` |" in row
+        assert all(f"`{variable}`" in row for variable in setting.variables)
+        assert setting.about in row
