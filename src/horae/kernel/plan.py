@@ -183,8 +183,13 @@ class Plan(NamedTuple):
         """Return where *span* of the headline at *index* stands in the file's bytes."""
         before = self.preamble + "".join(headline.text for headline in self.headlines[:index])
         text = self.headlines[index].text
-        start = len(before.encode()) + len(text[: span.start].encode())
-        return Span(start, start + len(text[span.start : span.end].encode()))
+        start = _octets(before) + _octets(text[: span.start])
+        return Span(start, start + _octets(text[span.start : span.end]))
+
+
+def _octets(text: str) -> int:
+    """Return how many bytes *text* is in UTF-8; a lone surrogate counts too."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 class Severity(StrEnum):

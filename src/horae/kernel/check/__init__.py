@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from horae.kernel.check.finding import Check, Found, Section
+from horae.kernel.check.finding import Check, Found, Section, shown
 from horae.kernel.check.layout import LAYOUT
 from horae.kernel.check.stamp import STAMPS
 from horae.kernel.check.wiring import wiring
@@ -59,10 +59,11 @@ def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]
         return
     at = section.place_of("ID")
     if not is_id(name):
-        message = f"ID {name!r} is not of the form [A-Za-z0-9._-]{{1,64}}"
-        yield Found(at, "id-grammar", Severity.ERROR, message)
+        message = f"ID {shown(name)} names nothing: it is too long, or holds other signs"
+        fix = "use at most 64 letters, digits, dots, _ and -, and not dots alone"
+        yield Found(at, "id-grammar", Severity.ERROR, message, fix)
     elif name in known:
-        message = f"ID {name!r} already belongs to {known[name]}; only the first one counts"
+        message = f"ID {name!r} already belongs to {known[name]}; one of the two is not armed"
         yield Found(at, "id-twice", Severity.ERROR, message, "give one of the two another ID")
     else:
         known[name] = where

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.kernel.org.drawer import properties
 
 if TYPE_CHECKING:
     from horae.kernel.plan import Headline, Severity, States
+
+_LONGEST: Final = 60
 
 
 class Found(NamedTuple):
@@ -31,7 +33,7 @@ class Section(NamedTuple):
         """Return where the value of a property stands; 0, the headline, if it has none."""
         headline = self.headline
         lines = properties(headline.text, headline.drawer) if headline.drawer else ()
-        return max((line.at.start for line in lines if line.key == key), default=0)
+        return max((line.at.start for line in lines if line.key == key and line.value), default=0)
 
     def below(self) -> int:
         """Return where the line after the headline begins."""
@@ -44,6 +46,15 @@ Check = Callable[[Section], Iterator[Found]]
 def is_workflow(headline: Headline) -> bool:
     """Tell whether the headline opens a world."""
     return "workflow" in headline.tags
+
+
+def shown(text: str) -> str:
+    r"""Return *text* as a message can hold it: quoted, cut if long, nothing left to obey.
+
+    >>> print(shown("soon"), shown("\x1b[2J"), len(shown("x" * 1_000_000)))
+    'soon' '\x1b[2J' 62
+    """
+    return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
 def line_at(text: str, at: int) -> str:

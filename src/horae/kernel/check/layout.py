@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Check, Found, Section, line_at
+from horae.kernel.check.finding import Check, Found, Section, line_at, shown
 from horae.kernel.org import drawer, planning
 from horae.kernel.org.element import bare
 from horae.kernel.plan import Severity
@@ -13,7 +13,9 @@ from horae.kernel.plan import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PLANNING: Final = re.compile(r"^[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+[<\[]", re.MULTILINE)
+_PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
+_KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
+_BARE_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\S)", re.ASCII)
 _PLANNING_ANY: Final = re.compile(
     r"^[ \t]*+((?i:scheduled|deadline|closed)):[ \t]*+[<\[]", re.MULTILINE
 )
@@ -27,26 +29,43 @@ def _planning_line(section: Section) -> Iterator[Found]:
     headline, text = section.headline, section.headline.text
     below = section.below()
     if headline.planning is None and _PLANNING.match(text, below):
-        line = line_at(text, below)
-        at = planning.void_at(text, below, below + len(line))
-        if at is not None:
-            message = f"{text[at : below + len(line)].strip()!r} voids this planning line"
-            fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: with one stamp each on it"
-            yield Found(at, "planning-void", Severity.ERROR, message, fix)
-            return
+        yield _void_planning(text, below)
+        return
     start = headline.planning.end if headline.planning else below
-    shown = bare(text, start)
-    for found in _PLANNING_ANY.finditer(shown, start):
+    for found in _PLANNING_ANY.finditer(bare(text, start), start):
         keyword = found[1]
         if headline.planning is None and found.start() == below:
             message = f"{keyword}: is not read"
             fix = f"write it in capitals: {keyword.upper()}:"
             yield Found(found.start(1), "planning-case", Severity.ERROR, message, fix)
-        elif keyword.isupper():
+            return
+        if keyword.isupper():
             message = f"{keyword}: is read only on the line right under the headline"
             fix = "move it there" + (", beside what it holds" if headline.planning else "")
             yield Found(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
-        return
+            return
+
+
+def _void_planning(text: str, below: int) -> Found:
+    """Return the finding for what voids the planning line at *below*."""
+    at = planning.void_at(text, below)
+    rest = line_at(text, at)
+    fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: with one stamp each on it"
+    if keyword := _KEYWORD.match(rest):
+        at += keyword.start(2)
+        rest = keyword[2].rstrip()
+        if not rest:
+            message = f"{keyword[1]}: without a timestamp voids this planning line"
+        elif rest[0] in "<[":
+            message = f"{shown(rest)} is never closed and voids this planning line"
+            fix = f"close it with {'>' if rest[0] == '<' else ']'}"
+        else:
+            message = f"{shown(rest)} is not in brackets and voids this planning line"
+            if date := _BARE_DATE.match(rest):
+                fix = f"write {keyword[1]}: <{date[0]}>"
+    else:
+        message = f"{shown(rest.strip() or text[at])} voids this planning line"
+    return Found(at, "planning-void", Severity.ERROR, message, fix)
 
 
 def _property_drawer(section: Section) -> Iterator[Found]:
@@ -61,7 +80,7 @@ def _property_drawer(section: Section) -> Iterator[Found]:
     opening = text.index(":", found.start())
     if found.start() != start:
         blocker = line_at(text, start)
-        what = repr(blocker.strip()) if blocker.strip() else "the blank line"
+        what = shown(blocker.strip()) if blocker.strip() else "the blank line"
         message = f"this drawer is not read: {what} stands between it and its headline"
         fix = "put it right under the headline or its planning line"
         yield Found(opening, "drawer-misplaced", Severity.ERROR, message, fix)
@@ -75,11 +94,11 @@ def _property_drawer(section: Section) -> Iterator[Found]:
 def _void(text: str, opening: int, at: int) -> Found:
     """Return the finding for the line that voids a drawer, or for a missing end."""
     line = line_at(text, at)
-    if at >= len(text):
+    if not drawer.has_end(text, at):
         message = "this drawer has no :END:, so none of its properties is read"
         return Found(opening, "drawer-void", Severity.ERROR, message, "add :END: after them")
     at += len(line) - len(line.lstrip())
-    what = f"line {line.strip()!r}" if line.strip() else "a blank line"
+    what = f"line {shown(line.strip())}" if line.strip() else "a blank line"
     message = f"{what} voids the drawer: none of its properties is read"
     return Found(
         at, "drawer-void", Severity.ERROR, message, "write it as :KEY: value, or remove it"
@@ -90,15 +109,15 @@ def _tags(section: Section) -> Iterator[Found]:
     """Yield a finding for a tag that is almost a known one, or that is no tag at all."""
     headline = section.headline
     line = line_at(headline.text, 0).rstrip()
-    for tag in dict.fromkeys(headline.tags):
-        meant = next((known for known in _NEAR if _is_near(tag, known)), None)
-        if meant is not None:
+    for meant in _NEAR:  # one finding for each, however many tags are near to it
+        tag = next((tag for tag in headline.tags if _is_near(tag, meant)), None)
+        if tag is not None:
             at = max(line.rfind(f":{tag}:") + 1, 0)
             message = f"tag {tag!r} means nothing here"
             yield Found(at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?")
     last = line.rpartition(" ")[2].rpartition("\t")[2]
     if not headline.tags and len(last) > 2 and last[0] == last[-1] == ":":
-        message = f"{last!r} is cut from the title and gives no tag"
+        message = f"{shown(last)} is cut from the title and gives no tag"
         fix = "a tag holds letters, digits, _ @ # and % only"
         yield Found(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
 

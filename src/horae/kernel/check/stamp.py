@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Check, Found, Section, is_workflow
+from horae.kernel.check.finding import Check, Found, Section, is_workflow, shown
 from horae.kernel.org.element import bare
+from horae.kernel.org.timestamp import parse_timestamp
 from horae.kernel.plan import Severity
 
 if TYPE_CHECKING:
@@ -20,7 +22,15 @@ _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)
 _OTHER: Final = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{8}", re.ASCII)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d\d)(?:-(\d{1,2}):(\d\d))?", re.ASCII)
 _REPEATER: Final = re.compile(r"(?:\+\+|\.\+|\+)(\d+)(.?)(?:/(\d+)(.?))?", re.ASCII)
-_PROSE: Final = re.compile(r"<\d{4}-\d\d-\d\d[^<>\n]*>", re.ASCII)
+_ISO: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
+)
+_RANGE: Final = re.compile(r"[>\]]--[<\[]")
+_PROSE: Final = re.compile(
+    r"^[ \t]*+(?:#[ \t]|(?i:scheduled|deadline|closed):)[^\n]*+"  # a remark; layout speaks of these
+    r"|(<\d{4}-\d\d-\d\d[^<>\n]{0,60}>)",
+    re.ASCII | re.MULTILINE,
+)
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_NAMES: Final = {
     **{day.lower(): day for day in _DAYS},
@@ -30,6 +40,9 @@ _DAY_NAMES: Final = {
     },
 }
 _UNITS: Final = "hdwmy"
+_ABOUT: Final = {"h": 1, "d": 24, "w": 168, "m": 729.6, "y": 8766}  # hours, as Org compares
+_MOST: Final = len("999999")  # digits of a count
+_ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
 _CLOSE: Final = {"<": ">", "[": "]"}
 
 
@@ -50,48 +63,67 @@ def _planning_stamps(section: Section) -> Iterator[Found]:
 def _silent(stamp: Stamp) -> Found:
     """Return why a stamp says nothing."""
     text = stamp.text
-    if "--" not in text and text[-1] != _CLOSE[text[0]]:
-        message = f"{text!r} opens with {text[0]} and closes with {text[-1]}, so it says nothing"
+    if _RANGE.search(text):
+        message = "a range of two stamps says nothing here"
+        return Found(stamp.start, "range", Severity.ERROR, message, _ONE_DAY)
+    if text[-1] != _CLOSE[text[0]]:
+        ends = f"opens with {text[0]} and closes with {text[-1]}"
+        message = f"{shown(text)} {ends}, so it says nothing"
         return Found(stamp.start, "brackets", Severity.ERROR, message, text[:-1] + _CLOSE[text[0]])
+    single = text[0] + text.strip("<>[]") + text[-1]
+    if single != text and parse_timestamp(single) is not None:
+        message = f"{shown(text)} has brackets in brackets, so it says nothing"
+        return Found(stamp.start, "brackets", Severity.ERROR, message, single)
     if text.startswith("<%%("):
         message = "a diary expression is not read; write a date, or a cron :SCHEDULE: property"
         return Found(stamp.start, "diary", Severity.ERROR, message)
     for token in text[1:-1].split():
-        if almost := _ALMOST.fullmatch(token):
-            message = f"{token!r} is not read as a date, so this stamp says nothing"
-            padded = f"{almost[1]}-{almost[3]:0>2}-{almost[4]:0>2}"
-            fix = text.replace(token, padded, 1)
+        meant = _meant(token)
+        if meant is not None:
+            message = f"{shown(token)} is not read as a date, so this stamp says nothing"
+            fix = text.replace(token, meant, 1) if meant else "write it as YYYY-MM-DD"
             return Found(stamp.start, "date-shape", Severity.ERROR, message, fix)
-        if _OTHER.fullmatch(token):
-            message = f"{token!r} is not read as a date, so this stamp says nothing"
-            return Found(
-                stamp.start, "date-shape", Severity.ERROR, message, "write it as YYYY-MM-DD"
-            )
-    message = f"{text!r} holds no date, so it says nothing"
+    message = f"{shown(text)} holds no date, so it says nothing"
     return Found(stamp.start, "date-missing", Severity.ERROR, message, "write it as <YYYY-MM-DD>")
+
+
+def _meant(token: str) -> str | None:
+    """Return how an almost-date is written right; "" if that cannot be told, None if it is none.
+
+    >>> [_meant(token) for token in ("2026-6-6", "2026-06-06T09:00Z", "6/6/2026", "Sat")]
+    ['2026-06-06', '2026-06-06 09:00', '', None]
+    """
+    if iso := _ISO.fullmatch(token):
+        return f"{iso[1]} {iso[2]}" if _real_date(iso[1]) else ""
+    if almost := _ALMOST.fullmatch(token):
+        padded = f"{almost[1]}-{almost[3]:0>2}-{almost[4]:0>2}"
+        return padded if _real_date(padded) else ""
+    return "" if _OTHER.fullmatch(token) else None
 
 
 def _odd(stamp: Stamp) -> Iterator[Found]:
     """Yield what is odd about a stamp that was read."""
     at, text = stamp.start, stamp.text
-    if "--" in text:
+    is_range = _RANGE.search(text) is not None
+    if is_range:
         message = "a range of two stamps is read as one; only a date and the last time count"
-        yield Found(at, "range", Severity.WARNING, message, "write <YYYY-MM-DD HH:MM-HH:MM>")
+        yield Found(at, "range", Severity.WARNING, message, _ONE_DAY)
     assert stamp.time is not None
     written, _, time = stamp.time.at.partition("T")
     tokens = text[1:-1].split()
     day = _real_date(written)
     if day is None:
-        message = f"the date {written!r} does not exist"
+        message = f"the date {shown(written)} does not exist"
         yield Found(at, "date-impossible", Severity.ERROR, message)
-    else:
+    elif not is_range:
         yield from _day_name(stamp, day, tokens)
     if time and not _is_real_time(time):
-        message = f"the time {time!r} does not exist"
+        message = f"the time {shown(time)} does not exist"
         yield Found(at, "time-impossible", Severity.ERROR, message, "write it as HH:MM")
     if stamp.time.repeat is not None:
         yield from _repeater(at, stamp.time.repeat, has_time=bool(time))
-    yield from _said_twice(at, tokens)
+    if not is_range:
+        yield from _said_twice(at, tokens)
 
 
 def _real_date(text: str) -> date | None:
@@ -118,18 +150,19 @@ def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[Found]:
     """Yield a finding if the stamp names a weekday that the date is not."""
     right = _DAYS[day.weekday()]
     for token in tokens:
-        named = _DAY_NAMES.get(token.lower())
+        named = _DAY_NAMES.get(token.rstrip(".").lower())
         if named is not None and named != right:
             message = f"{day} is a {right}, not a {token}; the date counts"
             fix = stamp.text.replace(token, right, 1)
             yield Found(stamp.start, "day-name", Severity.WARNING, message, fix)
+            return  # one is enough: a stamp may hold any number of words
 
 
 def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
     """Yield what is wrong with a repeater."""
     found = _REPEATER.fullmatch(text)
     if found is None:
-        message = f"repeater {text!r} cannot be read"
+        message = f"repeater {shown(text)} cannot be read"
         yield Found(
             at, "repeater-shape", Severity.ERROR, message, "write it like +1d, ++1w or .+2d"
         )
@@ -139,33 +172,50 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
             continue
         if unit == "" or unit not in _UNITS:
             message = (
-                f"repeater {text!r} has no unit that is known"
+                f"repeater {shown(text)} has no unit"
                 if unit == ""
-                else (f"repeater {text!r}: unit {unit!r} is not known")
+                else f"repeater {shown(text)}: unit {unit!r} is not known"
             )
             fix = "use h (hours), d (days), w (weeks), m (months) or y (years)"
             yield Found(at, "repeater-unit", Severity.ERROR, message, fix)
         if not count.strip("0"):
-            message = f"repeater {text!r} repeats after nothing"
+            message = f"repeater {shown(text)} repeats after nothing"
             yield Found(at, "repeater-zero", Severity.ERROR, message, "use a count of 1 or more")
+        if len(count.lstrip("0")) > _MOST:
+            message = f"repeater {shown(text)} counts too far"
+            yield Found(at, "repeater-large", Severity.ERROR, message, "count to 999999 at most")
+    if _is_upside_down(found):
+        message = f"habit {shown(text)}: the longest is no longer than the shortest"
+        fix = "write the longer interval last, like .+2d/4d"
+        yield Found(at, "repeater-habit", Severity.ERROR, message, fix)
     if found[2] == "h" and not has_time:
-        message = f"repeater {text!r} counts hours from a date without a time"
+        message = f"repeater {shown(text)} counts hours from a date without a time"
         yield Found(at, "repeater-hours", Severity.ERROR, message, "add a time, like 09:00")
+
+
+def _is_upside_down(found: re.Match[str]) -> bool:
+    """Tell whether a habit's longest interval is no longer than its shortest."""
+    least, unit, most, most_unit = found.groups()
+    if most is None or unit not in _ABOUT or most_unit not in _ABOUT:
+        return False
+    if max(len(least), len(most)) > 2 * _MOST:
+        return False
+    return int(most) * _ABOUT[most_unit] <= int(least) * _ABOUT[unit]
 
 
 def _said_twice(at: int, tokens: list[str]) -> Iterator[Found]:
     """Yield a finding for each kind of token of which only one counts."""
     dates = [token for token in tokens if _DATE.fullmatch(token)]
     times = [token for token in tokens if ":" in token]
-    repeaters = [token for token in tokens if token.startswith(("+", ".+"))]
-    for what, found, counts in (
-        ("date", dates, 0),
-        ("time", times, -1),
-        ("repeater", repeaters, -1),
+    repeaters = [token for token in tokens if ":" not in token and token.startswith(("+", ".+"))]
+    for code, what, found, counts in (
+        ("date-twice", "dates", dates, 0),
+        ("time-twice", "times", times, -1),
+        ("repeater-twice", "repeaters", repeaters, -1),
     ):
         if len(found) > 1:
-            message = f"{len(found)} {what}s in one stamp; {found[counts]!r} counts"
-            yield Found(at, f"{what}-twice", Severity.WARNING, message)
+            message = f"{len(found)} {what} in one stamp; {shown(found[counts])} counts"
+            yield Found(at, code, Severity.WARNING, message, "keep the one that is meant")
 
 
 def _never_fires(section: Section) -> Iterator[Found]:
@@ -179,14 +229,26 @@ def _never_fires(section: Section) -> Iterator[Found]:
             message = "SCHEDULED in square brackets is a note: it is recorded and never fires"
             yield Found(planning.scheduled.start, "inactive", Severity.INFO, message)
         return
+    if planning and planning.scheduled:
+        return  # its stamp says nothing, and that was said
     if planning and headline.deadline is not None and planning.deadline:
         message = "this workflow has only a DEADLINE and will never fire"
         fix = "write SCHEDULED: where it should fire"
         yield Found(planning.deadline.start, "deadline-only", Severity.WARNING, message, fix)
-    elif prose := _PROSE.search(bare(headline.text, headline.body)):
-        message = f"{prose[0]} stands in the text; this workflow has no schedule and will not fire"
-        fix = f"put SCHEDULED: {prose[0]} on the line under the headline"
-        yield Found(prose.start(), "prose-timestamp", Severity.WARNING, message, fix)
+        return
+    prose = _prose(section)
+    if prose is not None:
+        message = f"{shown(prose[1])} in the text schedules nothing; this workflow will not fire"
+        fix = f"put SCHEDULED: {prose[1]} on the line under the headline"
+        yield Found(prose.start(1), "prose-timestamp", Severity.WARNING, message, fix)
+
+
+def _prose(section: Section) -> re.Match[str] | None:
+    """Return the first active timestamp in title or text, outside blocks and remarks."""
+    headline = section.headline
+    text, start = bare(headline.text, headline.body), section.below()
+    found = chain(_PROSE.finditer(text, 0, start), _PROSE.finditer(text, headline.body))
+    return next((each for each in found if each[1]), None)
 
 
 def _both(section: Section) -> Iterator[Found]:
@@ -197,9 +259,8 @@ def _both(section: Section) -> Iterator[Found]:
         return
     assert planning is not None
     assert planning.scheduled is not None
-    message = (
-        f":SCHEDULE: {headline.props['SCHEDULE']} wins over SCHEDULED: {planning.scheduled.text}"
-    )
+    cron, stamp = shown(headline.props["SCHEDULE"]), shown(planning.scheduled.text)
+    message = f":SCHEDULE: {cron} wins over SCHEDULED: {stamp}"
     fix = "keep the one that is meant"
     yield Found(section.place_of("SCHEDULE"), "schedule-both", Severity.WARNING, message, fix)
 

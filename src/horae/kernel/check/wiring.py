@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Found
+from horae.kernel.check.finding import Found, shown
 from horae.kernel.plan import Severity
 from horae.kernel.world import World, every, worlds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from horae.kernel.plan import Plan
     from horae.kernel.world import Component
+
+
+_WORD: Final = re.compile(r"\S+")
 
 
 def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
@@ -30,7 +33,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
         yield from _cycles(world)
     for index, headline in enumerate(plan.headlines):
         if "component" in headline.tags and "workflow" not in headline.tags and index not in owned:
-            message = f"component {headline.title!r} stands below no workflow and never runs"
+            message = f"component {shown(headline.title)} stands below no workflow and never runs"
             fix = "put it below a headline tagged :workflow:"
             yield index, Found(0, "component-outside", Severity.WARNING, message, fix)
 
@@ -40,10 +43,10 @@ def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, 
     producers = world.producers
     for component in world.components:
         if component.block is None:
-            message = f"component {component.name!r} has no source block"
+            message = f"component {shown(component.name)} has no source block"
             yield component.at, Found(0, "component-source", Severity.ERROR, message)
-        elif component.block.lang[:1] in {"", ":"}:
-            message = f"the source block of {component.name!r} names no language"
+        elif component.block.lang[:1] in {"", ":", "-", "+"}:
+            message = f"the source block of {shown(component.name)} names no language"
             at = component.block.span.start
             fix = "write it after #+begin_src"
             yield component.at, Found(at, "component-language", Severity.ERROR, message, fix)
@@ -56,12 +59,12 @@ def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> Fo
     at = _argument(component, ":in", taken)
     if taken in makers:
         message = (
-            f"input {taken!r} is put out only in workflow {makers[taken]!r}; "
+            f"input {shown(taken)} is put out in workflow {shown(makers[taken])} and not here; "
             "names do not cross from one workflow to another, nested ones included"
         )
         fix = "move one of the two components, so that they share a workflow"
         return Found(at, "input-scope", Severity.ERROR, message, fix)
-    message = f"input {taken!r} is put out by no component"
+    message = f"input {shown(taken)} is put out by no component"
     return Found(at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to one")
 
 
@@ -71,8 +74,8 @@ def _twice(world: World) -> Iterator[tuple[int, Found]]:
     for component in world.components:
         puts = component.puts
         if puts is not None and producers[puts].at != component.at:
-            winner = producers[puts].name
-            message = f"{puts!r} is put out by {winner!r} too, and the later one counts"
+            winner = shown(producers[puts].name)
+            message = f"{shown(puts)} is put out by {winner} too, and the later one counts"
             at = _argument(component, ":out", puts)
             fix = "give each output a name of its own"
             yield component.at, Found(at, "producer-twice", Severity.WARNING, message, fix)
@@ -101,8 +104,22 @@ def _cycles(world: World) -> Iterator[tuple[int, Found]]:
                 ring = walk[walk.index(at) :]
                 first = ring.index(min(ring))
                 names = [by_place[each].name for each in ring[first:] + ring[: first + 1]]
-                message = f"these components wait for one another: {' ← '.join(names)}"
-                yield min(ring), Found(0, "cycle", Severity.ERROR, message)
+                fix = "take one :in away, or feed it from outside the ring"
+                yield min(ring), Found(0, "cycle", Severity.ERROR, _waiting(names), fix)
+
+
+def _waiting(names: Sequence[str]) -> str:
+    """Return the sentence for a ring, whose first name stands at its end again.
+
+    >>> _waiting(["a", "b", "a"])
+    "these components wait for one another: 'a' ← 'b' ← 'a'"
+    """
+    if len(names) == 2:
+        return f"component {shown(names[0])} waits for itself"
+    told = [shown(name) for name in (names if len(names) < 9 else [*names[:4], *names[-2:]])]
+    if len(names) >= 9:
+        told.insert(4, f"{len(names) - 6} more")
+    return f"these components wait for one another: {' ← '.join(told)}"
 
 
 def _argument(component: Component, key: str, value: str) -> int:
@@ -110,6 +127,9 @@ def _argument(component: Component, key: str, value: str) -> int:
     block = component.block
     if block is None:
         return 0
-    line = block.opening
-    found = re.search(rf"{key}[ \t]+{re.escape(value)}(?!\S)", line)
-    return block.span.start + (found.start() if found else 0)
+    words = list(_WORD.finditer(block.opening))
+    # The last counts, so the last is meant.
+    for word, after in zip(reversed(words[:-1]), reversed(words), strict=True):
+        if word[0] == key and after[0] == value:
+            return block.span.start + word.start()
+    return block.span.start

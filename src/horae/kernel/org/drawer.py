@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
 _PROPERTY: Final = r"[ \t]*+:([^\s:+]++)\+?:[ \t]++([^\n]*+)\n"
 _LINE: Final = re.compile(_PROPERTY)
+# What a reader takes for a line of a drawer: no end, and the last one may lack its newline.
+_INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:)[ \t]*+:[^\s:+]++\+?:[ \t]++[^\n]*+(?:\n|\Z)")
+_SOME_END: Final = re.compile(r"^[ \t]*+:[Ee][Nn][Dd]:", re.MULTILINE)
 _OPEN: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?\n")
 _DRAWER: Final = re.compile(
     rf"{_OPEN.pattern}((?:[ \t]*+(?!{_END}):[^\s:+]++\+?:[ \t]++[^\n]*+\n)*+)[ \t]*+{_END}"
@@ -56,7 +59,12 @@ def void_at(section: str, start: int) -> int | None:
     if read_drawer(section, start) is not None:
         return None
     opening = _OPEN.match(section, start)
-    at = opening.end() if opening else start
-    while line := _LINE.match(section, at):
+    at = opening.end() if opening else len(section)
+    while line := _INNER.match(section, at):
         at = line.end()
     return at
+
+
+def has_end(section: str, at: int) -> bool:
+    """Tell whether an `:END:`, also one with text behind it, stands at or below *at*."""
+    return _SOME_END.search(section, at) is not None

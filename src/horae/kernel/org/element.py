@@ -27,6 +27,9 @@ _DRAWER: Final = re.compile(r":[\w-]++:[ \t]*+\r?")
 _DRAWER_END: Final = re.compile(r"[ \t]*+:(?i:end):[ \t]*+\r?(?:\n|\Z)")
 _KEYWORD: Final = re.compile(r"#\+([^\s:]++):[ \t]*+([^\n]*+)")
 _BULLET: Final = re.compile(r"(?:[-+]|[0-9]++[.)])(?=[ \t\r]|$)")
+_FOOTNOTE: Final = re.compile(r"\[fn:[\w-]++\]")
+_LATEX: Final = re.compile(r"\\begin\{([A-Za-z0-9*]++)\}")
+_LATEX_END: Final = re.compile(r"\\end\{([A-Za-z0-9*]++)\}[ \t]*+\r?(?:\n|\Z)")
 _STAR_BULLET: Final = re.compile(r"\*(?=[ \t\r]|$)")
 _SWITCHES: Final = re.compile(
     r'(?:[ \t]++(?:-l[ \t]++"[^"\n]*+"|-[ikr]|[-+]n(?:[ \t]*+[0-9]++)?+)(?!\S))*+'
@@ -62,7 +65,8 @@ def bare(section: str, start: int = 0) -> str:
     if "#+" not in section:
         return section
     ends = _Ends(section, start)
-    pieces, at, kept = [], start, 0
+    pieces: list[str] = []
+    at, kept = start, 0
     while (opening := _BEGIN_LINE.search(section, at)) is not None:
         after = section.find("\n", opening.end()) + 1 or len(section)
         over = ends.skip(opening.start(1), opening[1], after)
@@ -80,10 +84,11 @@ def _blanked(text: str) -> str:
 
 def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
     """Yield source blocks and keyword lines in order, in one pass over the section."""
-    start += section.startswith("\ufeff", start)  # a byte-order mark is part of no line
+    if start == 0 and section.startswith("\ufeff"):
+        start = 1  # a byte-order mark is part of no line
     ends = _Ends(section, start)
     at, stop = start, len(section)
-    item: int | None = None  # the indentation of the list that we are in
+    item: int | None = None  # the indentation of the list that we are in; -1 in a footnote
     blank = 0
     while at < stop:
         line = _LINE.match(section, at)
@@ -101,6 +106,8 @@ def elements(section: str, start: int = 0) -> Iterator[Block | Keyword]:
             item = None
         if bulleted and item is None:
             item = indent
+        if not indent and _FOOTNOTE.match(text):
+            item = -1
         if item is None:
             found = _element(section, begin, text, after, ends)
             if found is not None:
@@ -145,6 +152,10 @@ class _Ends:
         self._blocks: dict[str, list[Span]] = {}
         self._dynamic: list[Span] = []
         self._drawers: list[Span] = []
+        self._latex: dict[str, list[Span]] = {}
+        if "\\begin{" in section:
+            for found in _LATEX_END.finditer(section, start):
+                self._latex.setdefault(found[1], []).append(Span(*found.span()))
         at, stop = start, len(section)
         while at < stop:
             self._note(section, at)
@@ -172,8 +183,10 @@ class _Ends:
             end = self.block(kind if kind.lower() == "src" else kind.lower(), after)
         elif _DYNAMIC.match(text):
             end = _first(self._dynamic, after)
-        elif _DRAWER.fullmatch(text) and not _DRAWER_END.match(text):
+        elif _DRAWER.fullmatch(text):  # a stray :END: opens a drawer, too
             end = _first(self._drawers, after)
+        elif opening := _LATEX.match(text):
+            end = _first(self._latex.get(opening[1], []), begin)
         return end.end if end else begin
 
 

@@ -70,7 +70,7 @@ def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
 
     The line is matched from its end: a run of tags looks the same from both sides.
     """
-    runs = _RUNS.match(title[::-1])
+    runs = _RUNS.match(_lettered(title)[::-1])
     start = len(title) - (runs.end() if runs else 0)
     tags = tuple(_TAG.findall(title, start))
     title = title[:start].rstrip()
@@ -78,6 +78,19 @@ def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
     if last and len(last[0]) > 1 and last[0][0] == last[0][-1] == ":":
         title = title[: -len(last[0])].rstrip()
     return title, tags
+
+
+def _lettered(title: str) -> str:
+    """Return *title*, as long as it is, with each mark as a letter: it is part of one.
+
+    >>> _lettered("x :काम:") == "x :क_म:"
+    True
+    """
+    if title.isascii():
+        return title
+    from unicodedata import category  # noqa: PLC0415 - few titles come here
+
+    return "".join("_" if category(sign)[0] == "M" else sign for sign in title)
 
 
 class Parts(NamedTuple):
@@ -93,7 +106,7 @@ class Parts(NamedTuple):
 def parts(headline: Headline) -> Parts:
     """Return where each part stands, so that a tool can change one and nothing else."""
     text = headline.text
-    stop = _line_end(text)
+    stop = max(_line_end(text), headline.level + 1)  # a bare headline keeps its blank
     at = _skip(text, headline.level, stop)
     state = Span(at, at + len(headline.state or ""))
     at = _skip(text, state.end, stop)

@@ -36,11 +36,11 @@ def read_planning(section: str, start: int, end: int) -> Planning | None:
     return Planning(start, end, scheduled, deadline, closed)
 
 
-def void_at(section: str, start: int, end: int) -> int | None:
-    """Return where a would-be planning line stops being one; None if it never does."""
+def void_at(section: str, start: int) -> int:
+    """Return where the would-be planning line at *start* stops being one."""
     at = start
-    while item := _ITEM.match(section, at, end):
+    while item := _ITEM.match(section, at):
         at = item.end()
-    while at < end and section[at] in " \t":
+    while section[at : at + 1] in {" ", "\t"}:
         at += 1
-    return at if section[at:end].strip("\r\n") else None
+    return at
