@@ -222,6 +222,7 @@ class Diagnostic(NamedTuple):
     severity: Severity
     message: str
     fix: str | None = None
+    width: int = 0  # of the words it is about, where a caret under them helps
 
     def data(self) -> DiagnosticData:
         """Return the finding as plain data."""
