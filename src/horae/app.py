@@ -1,0 +1,37 @@
+"""Where the rooms meet the machine: its clock and its zone."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.timing.zone import ZoneError, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from zoneinfo import ZoneInfo
+
+_LOCALTIME: Final = Path("/etc/localtime")
+
+
+class SystemClock:
+    """The one place that asks the machine for the time."""
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        return datetime.now(UTC)
+
+
+def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
+    """Return the zone that the machine is set to: TZ, else /etc/localtime, else UTC."""
+    named = (os.environ if environ is None else environ).get("TZ", "").removeprefix(":")
+    target = os.path.realpath(_LOCALTIME)
+    linked = target.partition("zoneinfo/")[2].removeprefix("posix/")
+    for name in (named, linked):
+        try:
+            return zone(name)
+        except ZoneError:
+            continue
+    return zone("UTC")

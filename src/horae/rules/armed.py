@@ -1,0 +1,324 @@
+"""From a plan to its entries: every workflow, and whether it is armed.
+
+What cannot fire is listed with its reason, not dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import HoraeError, ScheduleError
+from horae.kernel.org.document import read
+from horae.kernel.org.timestamp import parse_timestamp
+from horae.rules.deadline import end_of
+from horae.rules.entry import (
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Origin,
+    Overlap,
+    Policy,
+    RepeaterRule,
+    Retry,
+    Task,
+    Unarmed,
+)
+from horae.rules.identity import Mark
+from horae.timing.cron import Cron
+from horae.timing.duration import parse_duration
+from horae.timing.repeater import parse_at, parse_repeater
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from zoneinfo import ZoneInfo
+
+    from horae.kernel.org.timestamp import Timestamp
+    from horae.kernel.plan import Headline, Plan
+    from horae.rules.entry import Rule
+
+DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
+_SLASH: Final = re.compile(r"[\\/]")
+
+
+class PolicyError(ScheduleError):
+    """A property that says how an entry wants to be kept, and cannot be read."""
+
+    code = "policy"
+
+    def __init__(self, key: str, value: str, *, reason: str) -> None:
+        self.key = key
+        self.value = value
+        super().__init__(f":{key}: {value}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A workflow of a plan: what it can be recognised by, and what it is."""
+
+    mark: Mark
+    item: Entry | Unarmed
+
+
+def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
+    """Return the workflows of a plan, in order, each armed or with the reason why not."""
+    places = plan.places()
+    subtrees = _subtrees(plan)
+    found = []
+    for index, path in _paths(plan):
+        headline = plan.headlines[index]
+        if "workflow" not in headline.tags:
+            continue
+        origin = Origin(file, places[index].line)
+        if len(path) > DEEPEST:
+            reason = f"it stands more than {DEEPEST} levels deep"
+            mark = Mark(str(origin), headline.title, rule_text(headline), "")
+            found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
+            continue
+        text = "".join(each.text for each in plan.headlines[index : subtrees[index]])
+        address = _address(plan, path, file)
+        mark = Mark(address, headline.title, rule_text(headline), _digest(_below(text)))
+        item = _item(plan, headline, path, address=address, origin=origin, zone_name=zone_name)
+        if isinstance(item, Entry):
+            item = replace(item, digest=_digest(text))
+        found.append(Scanned(mark, item))
+    return found
+
+
+def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
+    """Yield the entries of a plan; the second of two with one address is not armed."""
+    seen: dict[str, Origin] = {}
+    for scanned in scan_plan(plan, file=file, zone_name=zone_name):
+        item = scanned.item
+        if item.address in seen and isinstance(item, Entry):
+            reason = f"{seen[item.address]} has the same name; give one of the two an :ID:"
+            yield Unarmed(item.address, item.origin, item.title, reason)
+            continue
+        seen.setdefault(item.address, item.origin)
+        yield item
+
+
+def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
+    r"""Return the armed entries of a plan: every workflow, with its rule and its policy.
+
+    >>> [entry.title for entry in entries("* Digest :workflow:\nSCHEDULED: <2026-06-06 +1d>\n")]
+    ['Digest']
+    """
+    found = entries_of(read(text), file=name, zone_name=zone)
+    return [item for item in found if isinstance(item, Entry)]
+
+
+def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
+    """Yield the open headlines with a date that are no workflows."""
+    place = zone(zone_name)
+    for headline, at in zip(plan.headlines, plan.places(), strict=True):
+        if headline.planning is None or "workflow" in headline.tags:
+            continue
+        if headline.state in plan.states.done:
+            continue
+        scheduled = _start_of(headline.scheduled, place)
+        deadline = end_of(headline.deadline, zone=place)
+        if scheduled or deadline:
+            yield Task(Origin(file, at.line), headline.title, scheduled, deadline)
+
+
+def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
+    """Return the moment an active stamp names, if it names one."""
+    if stamp is None or not stamp.active:
+        return None
+    try:
+        return instant(parse_at(stamp.at).start, place)
+    except ScheduleError:
+        return None
+
+
+def rule_text(headline: Headline) -> str:
+    """Return a headline's when as it is written: cron, stamp, or nothing."""
+    if "SCHEDULE" in headline.props:
+        return headline.props["SCHEDULE"]
+    planning = headline.planning
+    return planning.scheduled.text if planning and planning.scheduled else ""
+
+
+def rule_of(headline: Headline, *, zone_name: str) -> Rule:
+    """Return the rule that a headline's when means; raises ScheduleError if it means none."""
+    cron = headline.props.get("SCHEDULE")
+    if cron is not None:
+        return cron_rule(cron, zone_name=zone_name)
+    stamp = headline.scheduled
+    if stamp is None:
+        return OnDemandRule()
+    anchor = parse_at(stamp.at)
+    if stamp.repeat is None:
+        return OnceRule(instant(anchor.start, zone(zone_name)))
+    return RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
+
+
+def cron_rule(text: str, *, zone_name: str) -> CronRule:
+    """Return the rule of one expression, or of several divided by `;`."""
+    crons = tuple(Cron(part.strip(), zone=zone_name) for part in text.split(";"))
+    return CronRule(crons)
+
+
+def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
+    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
+    policy = Policy()
+    for key, understood in _POLICIES.items():
+        value = props.get(key)
+        if value is None:
+            continue
+        try:
+            policy = understood(policy, value, zone_name)
+        except PolicyError:
+            raise
+        except (HoraeError, ValueError) as error:
+            reason = str(error) if isinstance(error, HoraeError) else _EXPECTED[key]
+            raise PolicyError(key, value, reason=reason) from None
+    return policy
+
+
+def _retry(text: str) -> Retry:
+    """Return the retries of `3 30s`; the wait may be left out."""
+    attempts, _, wait = text.partition(" ")
+    if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
+        raise ValueError
+    return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
+
+
+def _until(text: str, zone_name: str) -> datetime:
+    """Return the last moment that `:UNTIL:` allows; a date without a time is meant whole."""
+    if "T" in text and not text.startswith(("<", "[")):
+        return parse_rfc3339(text)
+    stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
+    if stamp is None:
+        raise ValueError
+    anchor = parse_at(stamp.at)
+    end = anchor.start if anchor.has_time else anchor.start + timedelta(days=1, microseconds=-1)
+    return instant(end, zone(zone_name))
+
+
+def _number(text: str) -> int:
+    """Return a count of at least one."""
+    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+_POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
+    "CATCHUP": lambda policy, text, _: replace(policy, catchup=CatchUp(text.lower())),
+    "OVERLAP": lambda policy, text, _: replace(policy, overlap=Overlap(text.lower())),
+    "RETRY": lambda policy, text, _: replace(policy, retry=_retry(text)),
+    "TIMEOUT": lambda policy, text, _: replace(policy, timeout=parse_duration(text)),
+    "JITTER": lambda policy, text, _: replace(policy, jitter=parse_duration(text)),
+    "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
+    "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
+}
+_EXPECTED: Final = {
+    "CATCHUP": "write all, latest or none",
+    "OVERLAP": "write skip, queue or allow",
+    "RETRY": "write how often and the first wait, such as 3 30s",
+    "TIMEOUT": "write a length such as 15m",
+    "JITTER": "write a length such as 5m",
+    "PAUSE-AFTER": "write a number of failures, such as 5",
+    "UNTIL": "write a date such as 2026-12-31",
+}
+
+
+def _item(
+    plan: Plan,
+    headline: Headline,
+    path: Sequence[int],
+    *,
+    address: str,
+    origin: Origin,
+    zone_name: str,
+) -> Entry | Unarmed:
+    """Return the entry of a workflow headline, or the reason why it cannot fire."""
+    place = headline.props.get("TZ", zone_name)
+    reason = _resting(plan, headline, path)
+    if reason is None:
+        try:
+            zone(place)
+            rule = rule_of(headline, zone_name=place)
+            policy = policy_of(headline.props, zone_name=place)
+        except ScheduleError as error:
+            reason = str(error)
+        else:
+            if not isinstance(rule, CronRule) or not all(cron.never for cron in rule.crons):
+                return Entry(
+                    address,
+                    origin,
+                    headline.title,
+                    rule,
+                    policy=policy,
+                    zone=place,
+                    deadline=end_of(headline.deadline, zone=zone(place)),
+                )
+            reason = f"cron {headline.props['SCHEDULE']!r} names a day that never comes"
+    return Unarmed(address, origin, headline.title, reason)
+
+
+def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
+    """Return why a workflow is not meant to fire, if it is not."""
+    for index in path:
+        above = plan.headlines[index]
+        if above.title.split(" ", 1)[0] == "COMMENT":
+            return f"{above.title!r} is commented out"
+        if "ARCHIVE" in above.tags:
+            return f"{above.title!r} is archived"
+    if headline.state is not None and headline.state in plan.states.done:
+        return f"its state is {headline.state}"
+    stamp = headline.scheduled
+    if "SCHEDULE" in headline.props or stamp is None:
+        planning = headline.planning
+        if "SCHEDULE" not in headline.props and planning and planning.scheduled:
+            return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
+        return None
+    return None if stamp.active else "its SCHEDULED is in square brackets: a note, not a time"
+
+
+def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
+    """Yield each headline's index with the indexes of the headlines around it, itself last."""
+    around: list[int] = []
+    for index, headline in enumerate(plan.headlines):
+        while around and plan.headlines[around[-1]].level >= headline.level:
+            around.pop()
+        around.append(index)
+        yield index, around
+
+
+def _subtrees(plan: Plan) -> list[int]:
+    """Return for each headline the index after the last one below it."""
+    ends = [len(plan.headlines)] * len(plan.headlines)
+    around: list[int] = []
+    for index, headline in enumerate(plan.headlines):
+        while around and plan.headlines[around[-1]].level >= headline.level:
+            ends[around.pop()] = index
+        around.append(index)
+    return ends
+
+
+def _address(plan: Plan, path: Sequence[int], file: str) -> str:
+    """Return where an entry stands: its :ID:, else its file and the titles down to it."""
+    name = plan.headlines[path[-1]].props.get("ID")
+    if name is not None:
+        return f"id:{name}"
+    titles = (_SLASH.sub(r"\\\g<0>", plan.headlines[index].title) for index in path)
+    return f"{file}::{'/'.join(titles)}"
+
+
+def _below(text: str) -> str:
+    """Return what stands under a headline, its own line left out."""
+    return text.partition("\n")[2]
+
+
+def _digest(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,179 @@
+"""What the kernel's check cannot know: findings that need the meaning of time.
+
+The kernel says what is written; here it is known what that means, so a rule that
+cannot be read, that never comes, that a clock change meets, or that says something
+else than the words around it can be named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import ScheduleError
+from horae.kernel.check import check_plans as kernel_check
+from horae.kernel.org.document import read
+from horae.kernel.org.drawer import properties
+from horae.kernel.plan import Diagnostic, Severity
+from horae.rules.armed import PolicyError, policy_of, rule_of
+from horae.rules.entry import CronRule, RepeaterRule
+from horae.rules.seams import seams
+from horae.timing.cron import Cron, CronError
+from horae.timing.duration import format_duration
+from horae.timing.zone import ZoneError, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from horae.kernel.plan import Headline, Place, Plan
+
+FLOOR: Final = timedelta(minutes=1)
+_YEAR: Final = timedelta(days=366)
+_SAMPLE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a check of times is told: the plan's zone, the moment, and how often is too often."""
+
+    zone: str = "UTC"
+    now: datetime | None = None  # without it, nothing that depends on the moment is said
+    floor: timedelta = FLOOR
+
+
+def check(
+    text: str, *, name: str = "-", zone: str = "UTC", now: datetime | None = None
+) -> list[Diagnostic]:
+    r"""Return what is odd in a plan, in the order of its lines.
+
+    *zone* is the plan's zone. With *now*, clock changes of the year to come count too.
+
+    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 24 * * *\n:END:\n"
+    >>> print(check(plan, name="digest.org")[0])
+    digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
+    """
+    return check_plans([(name, read(text))], Clock(zone, now))
+
+
+def check_plans(plans: Iterable[tuple[str, Plan]], clock: Clock) -> list[Diagnostic]:
+    """Return what is odd in several plans and between them, sorted by file and line."""
+    known = list(plans)
+    found = kernel_check(known)
+    found.extend(each for name, plan in known for each in _check_plan(name, plan, clock))
+    return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
+
+
+@dataclass(frozen=True, slots=True)
+class _Workflow:
+    """A workflow headline with its place, as the checks below take it."""
+
+    name: str
+    headline: Headline
+    place: Place
+    clock: Clock
+
+    @property
+    def zone(self) -> str:
+        return self.headline.props.get("TZ", self.clock.zone)
+
+    def found(
+        self,
+        at: int,
+        code: str,
+        severity: Severity,
+        message: str,
+        *,
+        fix: str | None = None,
+        width: int = 0,
+    ) -> Diagnostic:
+        """Return a finding at an offset of the section."""
+        text = self.headline.text
+        line = self.place.line + text.count("\n", 0, at)
+        column = at - (text.rfind("\n", 0, at) + 1) + 1
+        return Diagnostic(self.name, line, column, code, severity, message, fix, width)
+
+    def value_at(self, key: str) -> int:
+        """Return where the value of a property stands."""
+        drawer = self.headline.drawer
+        lines = properties(self.headline.text, drawer) if drawer else ()
+        return max((line.at.start for line in lines if line.key == key), default=0)
+
+    def when_at(self) -> int:
+        """Return where the when is written."""
+        planning = self.headline.planning
+        if "SCHEDULE" in self.headline.props or planning is None or planning.scheduled is None:
+            return self.value_at("SCHEDULE")
+        return planning.scheduled.start
+
+
+def _check_plan(name: str, plan: Plan, clock: Clock) -> Iterator[Diagnostic]:
+    """Yield the findings about the times of one plan."""
+    for headline, place in zip(plan.headlines, plan.places(), strict=True):
+        if "workflow" in headline.tags:
+            yield from _check_workflow(_Workflow(name, headline, place, clock))
+
+
+def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield the findings about the times of one workflow."""
+    try:
+        zone(workflow.zone)
+    except ZoneError as error:
+        yield workflow.found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(error))
+        return
+    try:
+        policy_of(workflow.headline.props, zone_name=workflow.zone)
+    except PolicyError as error:
+        at = workflow.value_at(error.key)
+        yield workflow.found(at, "policy", Severity.ERROR, str(error))
+    if "SCHEDULE" in workflow.headline.props:
+        yield from _check_cron(workflow, workflow.headline.props["SCHEDULE"])
+    yield from _check_seams(workflow)
+
+
+def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:
+    """Yield what is wrong with each of the expressions of a :SCHEDULE:."""
+    at = workflow.value_at("SCHEDULE")
+    for part in text.split(";"):
+        lead = len(part) - len(part.lstrip())
+        try:
+            cron = Cron(part.strip(), zone=workflow.zone)
+        except CronError as error:
+            place = at + lead + error.column - 1
+            yield workflow.found(place, "cron", Severity.ERROR, str(error), width=error.width)
+        else:
+            yield from _check_rate(workflow, cron, at + lead)
+        at += len(part) + 1
+
+
+def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic]:
+    """Yield a finding for a rule that never comes, or comes too often."""
+    if cron.never:
+        message = f"cron {cron.expression!r} names a day that never comes"
+        yield workflow.found(at, "cron-never", Severity.ERROR, message)
+        return
+    floor = workflow.clock.floor
+    start = datetime.fromisoformat("2024-01-01T00:00:00+00:00")
+    moments = Cron(cron.expression).upcoming(start, _SAMPLE)
+    closest = min((later - earlier for earlier, later in pairwise(moments)), default=_YEAR)
+    if closest < floor:
+        message = f"it runs {cron.describe()}, more often than once in {format_duration(floor)}"
+        fix = "raise check.floor if that is meant"
+        yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
+
+
+def _check_seams(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield each time of the year to come that a clock change touches."""
+    now = workflow.clock.now
+    if now is None:
+        return
+    try:
+        rule = rule_of(workflow.headline, zone_name=workflow.zone)
+    except ScheduleError:
+        return  # said elsewhere
+    if not isinstance(rule, CronRule | RepeaterRule):
+        return
+    for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
+        at = workflow.when_at()
+        yield workflow.found(at, "clock-change", Severity.INFO, str(seam))

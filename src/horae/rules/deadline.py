@@ -1,0 +1,52 @@
+"""When a deadline is past: a fact to compare with, never a clock that wakes anything."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from horae.timing.zone import instant
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from horae.kernel.org.timestamp import Timestamp
+
+_AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d{1,2}):(\d\d)(?:-.*)?)?", re.ASCII)
+
+
+def is_overdue(deadline: Timestamp, *, now: datetime, zone: ZoneInfo) -> bool:
+    """Tell whether an active deadline is past; one without a time has its whole day."""
+    end = end_of(deadline, zone=zone)
+    return end is not None and now > end
+
+
+def end_of(deadline: Timestamp | None, *, zone: ZoneInfo) -> datetime | None:
+    """Return the moment at which a deadline is over.
+
+    None if it is a note, or if its date or time does not exist, which `check` reports.
+    """
+    if deadline is None or not deadline.active:
+        return None
+    wall = _end(deadline.at)
+    return None if wall is None else instant(wall, zone)
+
+
+def _end(at: str) -> datetime | None:
+    """Return the wall time at which a deadline is over, if it names one.
+
+    >>> _end("2026-07-04").isoformat(), _end("2026-07-04T9:30").isoformat()
+    ('2026-07-05T00:00:00', '2026-07-04T09:30:00')
+    >>> _end("2026-13-99")
+    """
+    found = _AT.fullmatch(at)
+    if found is None:
+        return None
+    try:
+        day = datetime.fromisoformat(found[1])
+        if found[2] is None:
+            return day + timedelta(days=1)
+        return day.replace(hour=int(found[2]), minute=int(found[3]))
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,172 @@
+"""Everything that has a when becomes an entry: a rule, a work and a policy.
+
+An entry is plain data. Where it came from (a plan, a crew, a board, a trigger) no
+longer matters to anything that looks at it: `project` lays its rule onto time,
+`decide` says what should happen, and neither asks a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from horae.timing.cron import Cron
+    from horae.timing.repeater import Repeater
+
+
+class CatchUp(StrEnum):
+    """What becomes of moments that passed while nobody looked."""
+
+    ALL = "all"  # the newest ten run, oldest first
+    LATEST = "latest"  # one late run stands for all
+    NONE = "none"  # none runs; each leaves its receipt
+
+
+class Overlap(StrEnum):
+    """What becomes of a moment that comes while the last run still goes on."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    ALLOW = "allow"
+
+
+class Work(StrEnum):
+    """What an entry does."""
+
+    WORKFLOW = "workflow"  # run the code blocks of a plan
+    PROMPT = "prompt"  # hand a prompt to an agent
+    TICK = "tick"  # wake an agent
+    RECYCLE = "recycle"  # bring a task back
+    COMMAND = "command"  # call a program
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a run that ended badly is tried again, and after how long at first."""
+
+    attempts: int
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an entry wants to be kept; what is None is as its rule has it."""
+
+    catchup: CatchUp | None = None
+    overlap: Overlap = Overlap.SKIP
+    retry: Retry | None = None
+    timeout: timedelta | None = None
+    jitter: timedelta = timedelta(0)
+    pause_after: int | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CronRule:
+    """One cron expression, or several of which any will do."""
+
+    crons: tuple[Cron, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeaterRule:
+    """An org stamp with a repeater; the anchor is a time on the wall of the entry's zone."""
+
+    anchor: datetime
+    repeater: Repeater
+
+
+@dataclass(frozen=True, slots=True)
+class OnceRule:
+    """One moment. A delay has an id of its own, and is due until it has a receipt."""
+
+    at: datetime
+    delay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceRule:
+    """A heartbeat: the next tick follows from the end of the last one and how it ended.
+
+    `first_at` is when the first tick may come, and after a restart the earliest next one.
+    """
+
+    base: timedelta
+    first_at: datetime
+    ticks: int = 0  # how many there have been
+    streak: int = 0  # ticks in a row that found no work
+    failures: int = 0  # ticks in a row that failed
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandRule:
+    """No moment of its own: it runs when it is asked to."""
+
+
+Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an entry is written."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something with a when.
+
+    `number` is given by the ledger and never changes; 0 is an entry that has none yet.
+    Every planned moment up to `accounted_to` has its receipt. `ended_at` is the end of
+    the last planned run, whatever its outcome, for the rules that count from there.
+    """
+
+    address: str
+    origin: Origin
+    title: str
+    rule: Rule
+    work: Work = Work.WORKFLOW
+    policy: Policy = Policy()
+    zone: str = "UTC"
+    deadline: datetime | None = None  # when its DEADLINE is over; a fact, never a clock
+    digest: str = ""
+    number: int = 0
+    accounted_to: datetime | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An open headline with a date that nothing fires: somebody has to do it."""
+
+    origin: Origin
+    title: str
+    scheduled: datetime | None
+    deadline: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unarmed:
+    """Something that looks like an entry and cannot fire, and why."""
+
+    address: str
+    origin: Origin
+    title: str
+    reason: str
+
+
+def key_time(moment: datetime) -> str:
+    """Return a moment as it stands in keys: whole seconds of UTC.
+
+    >>> key_time(datetime.fromisoformat("2026-04-01T11:00:00.7+02:00"))
+    '2026-04-01T09:00:00Z'
+    """
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

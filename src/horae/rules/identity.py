@@ -1,0 +1,126 @@
+"""Which of the entries that were scanned are the ones that were known.
+
+History belongs to an entry, not to a line of a file. An entry keeps its number when it
+stands where it stood, or when exactly one has gone and exactly one has come that can be
+the same; anything less sure is a new one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What an entry can be recognised by."""
+
+    address: str
+    title: str
+    rule: str
+    body: str  # a digest of all that stands under the headline
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An entry that has a number; the lower, the longer it is known."""
+
+    number: int
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which number each scanned entry has (None is new), and which known ones are gone.
+
+    `doubles` are the scanned entries whose address another one has already: they are not
+    armed.
+    """
+
+    numbers: tuple[int | None, ...]
+    gone: tuple[int, ...]
+    doubles: tuple[int, ...]
+
+
+def match(known: Iterable[Known], scanned: Sequence[Mark]) -> Match:
+    """Return which of the *scanned* entries are the *known* ones.
+
+    >>> was = Known(7, Mark("plan.org::Water", "Water", "++1d", "b1"))
+    >>> match([was], [Mark("garden.org::Water", "Water", "++1d", "b2")]).numbers
+    (7,)
+    """
+    left = {each.number: each.mark for each in sorted(known, key=lambda each: each.number)}
+    numbers: list[int | None] = [None] * len(scanned)
+    doubles = _doubles(left, scanned)
+    open_places = [place for place in range(len(scanned)) if place not in doubles]
+
+    by_address = {mark.address: number for number, mark in reversed(left.items())}
+    for place in open_places:
+        number = by_address.get(scanned[place].address)
+        if number is not None:
+            numbers[place] = number
+            del left[number]
+    for alike in (_body, _title_and_rule):
+        open_places = [place for place in open_places if numbers[place] is None]
+        for number, place in _pairs(left, scanned, open_places, alike):
+            numbers[place] = number
+            del left[number]
+    return Match(tuple(numbers), tuple(left), tuple(sorted(doubles)))
+
+
+def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
+    """Return the places of all but one of the entries that share an address.
+
+    The one that is armed is the one that looks most like what is known; else the first.
+    """
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, mark in enumerate(scanned):
+        places[mark.address].append(place)
+    shared = {address: found for address, found in places.items() if len(found) > 1}
+    marks = {mark.address: mark for mark in known.values() if mark.address in shared}
+    return {
+        place
+        for address, found in shared.items()
+        for place in found
+        if place
+        != max(found, key=lambda each: (_likeness(scanned[each], marks.get(address)), -each))
+    }
+
+
+def _likeness(mark: Mark, known: Mark | None) -> int:
+    """Return how many of its signs an entry shares with the one that is known there."""
+    if known is None:
+        return 0
+    return sum((mark.body == known.body, mark.title == known.title, mark.rule == known.rule))
+
+
+def _pairs(
+    known: Mapping[int, Mark],
+    scanned: Sequence[Mark],
+    places: Sequence[int],
+    alike: Callable[[Mark], Hashable],
+) -> list[tuple[int, int]]:
+    """Return (number, place) where exactly one known and one scanned entry are alike."""
+    gone: defaultdict[Hashable, list[int]] = defaultdict(list)
+    new: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number, mark in known.items():
+        gone[alike(mark)].append(number)
+    for place in places:
+        new[alike(scanned[place])].append(place)
+    return [
+        (numbers[0], new[sign][0])
+        for sign, numbers in gone.items()
+        if len(numbers) == 1 and len(new[sign]) == 1
+    ]
+
+
+def _body(mark: Mark) -> Hashable:
+    return mark.body
+
+
+def _title_and_rule(mark: Mark) -> Hashable:
+    return mark.title, mark.rule

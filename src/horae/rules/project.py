@@ -1,0 +1,134 @@
+"""The one projection of an entry onto time.
+
+The engine, the agenda, the calendar and the simulator all look through this function,
+so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from horae.rules.entry import (
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+    key_time,
+)
+from horae.timing.backoff import delay_after, delay_after_failures
+from horae.timing.repeater import Kind
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Moment(NamedTuple):
+    """A planned moment, in UTC, and the key that its receipt goes by.
+
+    An estimate depends on an end that has not come yet: it is shown, never decided.
+    """
+
+    at: datetime
+    key: str
+    is_estimate: bool = False
+
+
+def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield the planned moments after *start*, up to and with *end*, in order.
+
+    Nothing is kept but the moment at hand, so a window may be as long as it likes.
+    """
+    until = entry.policy.until
+    if until is not None and until < end:
+        end = until
+    if start < end:
+        yield from _moments(entry, start.astimezone(UTC), end.astimezone(UTC))
+
+
+def next_moment(entry: Entry, after: datetime) -> Moment | None:
+    """Return the first planned moment after another, if there is one."""
+    return next(project(entry, after, _FAR), None)
+
+
+_FAR = datetime(9999, 12, 30, tzinfo=UTC)
+
+
+def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield the moments of an entry's rule in a window."""
+    match entry.rule:
+        case CronRule():
+            yield from _of_cron(entry.rule, start, end)
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            yield from _of_restart(entry, entry.rule, start, end)
+        case RepeaterRule(anchor, repeater):
+            for at in repeater.between(anchor, start, end, zone=zone(entry.zone)):
+                yield Moment(at, f"at:{key_time(at)}")
+        case OnceRule(at, delay):
+            if start < at <= end:
+                yield Moment(at, f"delay:{delay}" if delay is not None else f"at:{key_time(at)}")
+        case CadenceRule():
+            yield from _of_cadence(entry, entry.rule, start, end)
+        case OnDemandRule():
+            return
+
+
+def _of_cron(rule: CronRule, start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield what any of the expressions names, once each."""
+    # In UTC before they are merged: of one zone, Python compares only what the wall shows.
+    streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in rule.crons)
+    last = start
+    for at in merge(*streams):
+        if at > last:
+            yield Moment(at, f"cron:{key_time(at)}")
+            last = at
+
+
+def _of_restart(
+    entry: Entry, rule: RepeaterRule, start: datetime, end: datetime
+) -> Iterator[Moment]:
+    """Yield the next moment after the last end; those after it assume ends on time."""
+    place = zone(entry.zone)
+    done_at = entry.ended_at
+    at = instant(rule.anchor, place)
+    is_estimate = False
+    while True:
+        # A stamp that a person moved past the last end is the next moment itself.
+        if done_at is not None and at <= done_at:
+            wall = rule.repeater.shift(rule.anchor, now=done_at, zone=place)
+            if wall is None:
+                return
+            at = instant(wall, place)
+        if at > end:
+            return
+        if at > start:
+            yield Moment(at, f"at:{key_time(at)}", is_estimate)
+        done_at, is_estimate = at, True
+
+
+def _of_cadence(
+    entry: Entry, rule: CadenceRule, start: datetime, end: datetime
+) -> Iterator[Moment]:
+    """Yield the next tick; those after it assume ticks that find work and end at once."""
+    at = rule.first_at.astimezone(UTC)
+    if entry.ended_at is not None:
+        wait = max(
+            delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures)
+        )
+        at = max(at, entry.ended_at.astimezone(UTC) + wait)
+    tick = rule.ticks + 1
+    is_estimate = False
+    while at <= end:
+        if at > start:
+            yield Moment(at, f"tick:{tick}", is_estimate)
+        at, tick, is_estimate = at + rule.base, tick + 1, True
+
+
+def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
+    """Yield the moments that do not depend on an end that has not come yet."""
+    return takewhile(lambda moment: not moment.is_estimate, moments)

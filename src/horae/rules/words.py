@@ -1,0 +1,75 @@
+"""A rule in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from horae.rules.entry import CadenceRule, CronRule, OnceRule, OnDemandRule, RepeaterRule
+from horae.timing.duration import format_duration
+from horae.timing.repeater import Kind, Unit
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from horae.rules.entry import Rule
+
+_UNITS: Final = {
+    Unit.HOUR: "hour",
+    Unit.DAY: "day",
+    Unit.WEEK: "week",
+    Unit.MONTH: "month",
+    Unit.YEAR: "year",
+}
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_KINDS: Final = {
+    Kind.CUMULATE: "each moment that was missed is made good, at most ten",
+    Kind.CATCH_UP: "of the moments that were missed the newest is made good",
+    Kind.RESTART: "counted from the end of the last run",
+}
+
+
+def words(rule: Rule, *, zone_name: str) -> str:
+    """Return what a rule says, as a person would say it."""
+    match rule:
+        case CronRule(crons):
+            return "; ".join(cron.describe() for cron in crons)
+        case RepeaterRule():
+            return _repeater_words(rule)
+        case OnceRule(at):
+            return f"once, {moment_text(at, zone_name)}"
+        case CadenceRule(base):
+            return f"{format_duration(base)} after the end of each tick"
+        case OnDemandRule():
+            return "when it is asked to"
+
+
+def moment_text(moment: datetime, zone_name: str) -> str:
+    """Return a moment as a clock in the zone shows it, the zone with it.
+
+    >>> from datetime import UTC, datetime
+    >>> moment_text(datetime(2026, 6, 6, 4, 0, tzinfo=UTC), "Europe/Berlin")
+    '2026-06-06 Sat 06:00 Europe/Berlin'
+    """
+    return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
+
+
+def wall_text(wall: datetime) -> str:
+    """Return a time on the wall, with its weekday; seconds only if there are any."""
+    return f"{wall:%Y-%m-%d} {_DAYS[wall.weekday()][:3]} {clock_text(wall)}"
+
+
+def clock_text(wall: datetime) -> str:
+    """Return the time of day; seconds only if there are any."""
+    return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+
+
+def _repeater_words(rule: RepeaterRule) -> str:
+    """Return a repeater in words."""
+    repeater, anchor = rule.repeater, rule.anchor
+    unit = _UNITS[repeater.unit]
+    every = f"every {unit}" if repeater.count == 1 else f"every {repeater.count} {unit}s"
+    at = "" if repeater.unit is Unit.HOUR else f" at {clock_text(anchor)}"
+    if repeater.unit is Unit.WEEK and repeater.kind is not Kind.RESTART:
+        at = f" on {_DAYS[anchor.weekday()]}{at}"
+    return f"{every}{at}, from {wall_text(anchor)} on; {_KINDS[repeater.kind]}"

@@ -1,0 +1,130 @@
+"""What check knows once it is known what a rule means."""
+
+import inspect
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import horae
+from horae.kernel.org.document import read
+from horae.kernel.plan import Diagnostic
+from horae.rules.check import Clock, check_plans
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def scheduled(cron: str, *more: str) -> str:
+    lines = "".join(f"{line}\n" for line in more)
+    return f"* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: {cron}\n{lines}:END:\n"
+
+
+def found(
+    text: str, *, zone: str = "Europe/Berlin", now: datetime | None = NOW
+) -> list[Diagnostic]:
+    return horae.check(text, name="plan.org", zone=zone, now=now)
+
+
+def test_a_bad_expression_is_named_with_the_column_of_the_bad_part() -> None:
+    [finding] = found(scheduled("0 24 * * *"))
+    assert str(finding) == ("plan.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23")
+
+
+def test_of_several_expressions_the_bad_one_is_named() -> None:
+    [finding] = found(scheduled("0 6 * * *; 0 9 * * FRI-MON"))
+    assert (finding.line, finding.column, finding.code) == (3, 31, "cron")
+
+
+def test_an_expression_that_never_comes_is_an_error() -> None:
+    [finding] = found(scheduled("0 0 30 2 *"))
+    assert finding.code == "cron-never"
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("cron", "is_too_often"),
+    [("* * * * * *", True), ("*/30 * * * * *", True), ("* * * * *", False), ("0 0 29 2 *", False)],
+)
+def test_a_rule_more_frequent_than_the_floor_is_reported(cron: str, is_too_often: bool) -> None:
+    assert [each.code == "too-often" for each in found(scheduled(cron))] == [True] * is_too_often
+
+
+def test_the_floor_is_a_setting() -> None:
+    plans = [("plan.org", read(scheduled("*/5 * * * *")))]
+    assert check_plans(plans, Clock("UTC", NOW)) == []
+    [finding] = check_plans(plans, Clock("UTC", NOW, timedelta(minutes=10)))
+    assert finding.message == "it runs every 5 minutes, more often than once in 10m"
+
+
+def test_a_local_time_that_a_clock_change_hits_is_a_note() -> None:
+    gap, fold = found(scheduled("30 2 * * *"))
+    assert (gap.code, gap.severity) == ("clock-change", "info")
+    assert gap.message == (
+        "02:30 does not exist on 2026-03-29 in Europe/Berlin: it fires at 03:00 instead"
+    )
+    assert fold.message == (
+        "02:30 comes twice on 2026-10-25 in Europe/Berlin: it fires the first time only"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        scheduled("30 2 * * MON"),
+        scheduled("30 2 1 * *"),
+        scheduled("0 3 * * *"),
+        scheduled("30 * * * *"),
+        scheduled("*/5 * * * *"),
+        "* Digest :workflow:\nSCHEDULED: <2026-01-05 Mon 02:30 +1w>\n",
+        "* Digest :workflow:\nSCHEDULED: <2026-01-01 Thu 02:30 +1h>\n",
+        "* Digest :workflow:\nSCHEDULED: <2026-03-29 Sun 02:30>\n",
+        "* Digest\nSCHEDULED: <2026-01-01 Thu 02:30 +1d>\n",
+    ],
+)
+def test_a_rule_that_no_clock_change_hits_is_not_mentioned(text: str) -> None:
+    assert found(text) == []
+
+
+def test_a_star_in_the_minute_leaves_the_gap_out_and_doubles_the_fold() -> None:
+    messages = [each.message for each in found(scheduled("*/15 2 * * *"))]
+    assert messages == [
+        "02:00 does not exist on 2026-03-29 in Europe/Berlin: it is left out",
+        "02:00 comes twice on 2026-10-25 in Europe/Berlin: it fires both times",
+    ]
+
+
+def test_repeaters_meet_clock_changes_too() -> None:
+    [gap, _] = found("* Digest :workflow:\nSCHEDULED: <2026-01-01 Thu 02:30 ++1d>\n")
+    assert (gap.line, gap.column, gap.code) == (2, 12, "clock-change")
+
+
+def test_without_a_moment_nothing_is_said_about_the_year_to_come() -> None:
+    assert found(scheduled("30 2 * * *"), now=None) == []
+
+
+def test_the_zone_of_the_entry_counts() -> None:
+    assert found(scheduled("30 2 * * *"), zone="UTC") == []
+    [gap] = found(scheduled("30 2 * * *", ":TZ: America/New_York"), zone="UTC")
+    assert "2026-03-08 in America/New_York" in gap.message
+
+
+def test_a_zone_that_does_not_exist_is_an_error_where_it_stands() -> None:
+    [finding] = found(scheduled("0 6 * * *", ":TZ: Europe/Berln"))
+    assert (finding.line, finding.column, finding.code) == (4, 6, "zone")
+    assert "did you mean Europe/Berlin?" in finding.message
+
+
+def test_a_policy_that_cannot_be_read_is_an_error_where_it_stands() -> None:
+    [finding] = found(scheduled("0 6 * * *", ":OVERLAP: maybe"))
+    assert (finding.line, finding.column, finding.code) == (4, 11, "policy")
+    assert finding.message == ":OVERLAP: maybe: write skip, queue or allow"
+
+
+def test_every_code_is_in_the_reference_with_its_severity() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "check.md").read_text()
+    section = page.partition("## Time\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z]+) \|", section, re.MULTILINE))
+    source = Path(inspect.getfile(check_plans)).read_text()
+    found = re.findall(r"\"([a-z-]+)\", Severity\.([A-Z]+)", source)
+    assert rows == {code: severity.lower() for code, severity in found}
