@@ -1,7 +1,7 @@
 """A book of hours for agents and workflows.
 
-The when is written in the plan, one line under the what. Everything below takes
-text and gives plain data: lists, dicts, strings, numbers and None.
+The when is written in the plan, one line under the what. The functions that read a
+plan take text and give plain data: lists, dicts, strings, numbers and None.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
     from horae.errors import HoraeError
-    from horae.kernel.check import check
     from horae.kernel.query import parse_timestamp, query
     from horae.kernel.world import durable, tangle, upgrade, validate
+    from horae.rules.armed import entries
+    from horae.rules.check import check
+    from horae.rules.project import project
+    from horae.timing.cron import Cron, CronError
+    from horae.timing.repeater import repeat
+    from horae.timing.rfc3339 import parse_rfc3339
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cron",
+    "CronError",
     "HoraeError",
     "check",
     "durable",
+    "entries",
+    "parse_rfc3339",
     "parse_timestamp",
+    "project",
     "query",
+    "repeat",
     "tangle",
     "upgrade",
     "validate",
@@ -28,27 +39,35 @@ __all__ = [
 
 # Each name is imported when it is first used, so that the command line starts at once.
 _HOME = {
+    "Cron": "horae.timing.cron",
+    "CronError": "horae.timing.cron",
     "HoraeError": "horae.errors",
-    "check": "horae.kernel.check",
+    "check": "horae.rules.check",
     "durable": "horae.kernel.world",
+    "entries": "horae.rules.armed",
+    "parse_rfc3339": "horae.timing.rfc3339",
     "parse_timestamp": "horae.kernel.query",
+    "project": "horae.rules.project",
     "query": "horae.kernel.query",
+    "repeat": "horae.timing.repeater",
     "tangle": "horae.kernel.world",
     "upgrade": "horae.kernel.world",
     "validate": "horae.kernel.world",
 }
 
 
-def __getattr__(name: str) -> object:
-    """Return a public name from the room where it lives."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'horae' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+if not TYPE_CHECKING:  # a checker sees the names above, and no others
 
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Return a public name from the room where it lives."""
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module 'horae' has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

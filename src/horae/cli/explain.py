@@ -1,0 +1,168 @@
+"""`explain`: one rule in words, what comes of it, and which of two rules won."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.times import When, when_options
+from horae.errors import Exit
+from horae.kernel.org.document import read
+from horae.kernel.org.timestamp import parse_timestamp
+from horae.rules.armed import rule_of, rule_text, scan_plan
+from horae.rules.entry import Entry, OnDemandRule, Unarmed
+from horae.rules.project import project
+from horae.rules.seams import seams
+from horae.rules.words import moment_text, words
+from horae.timing.cron import CronError
+from horae.timing.rfc3339 import format_with_offset
+from horae.timing.zone import zone
+from horae.workspace.files import PlanMissingError, read_plan
+
+if TYPE_CHECKING:
+    from horae.kernel.plan import Headline
+
+_PLACE: Final = re.compile(r"(.+):(\d{1,9})(?::\d+)?", re.ASCII)
+_YEAR: Final = timedelta(days=366)
+_FAR: Final = timedelta(days=366 * 50)
+
+
+@click.command()
+@click.argument("what", metavar="EXPR|STAMP|FILE:LINE")
+@when_options
+@form_options
+def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> int:
+    """Say what a rule means: in words, its next five moments, and clock changes it meets.
+
+    WHAT is a cron expression ('0 9 * * MON-FRI', several divided by ;), an org stamp
+    ('<2026-06-06 Sat 06:00 +1d>'), or a place in a plan (plan.org:12). For a place it
+    also says which rule won, and why a workflow is not armed.
+    """
+    output = Output.of(form)
+    when = When.of(at, tz)
+    place = _PLACE.fullmatch(what)
+    try:
+        if place is not None and not what.startswith(("<", "[", "@")):
+            found, headline = _at_place(place[1], int(place[2]), when)
+        else:
+            found, headline = _of_text(what, when.zone if tz else None)
+    except CronError as error:
+        echo(f"horae: {error}\n{error.caret()}", err=True)
+        return error.exit_code
+    said = _explained(found, headline, when.now)
+    match output.form:
+        case Form.TABLE:
+            _print(said)
+        case Form.JSON:
+            print_json(said.data())
+        case Form.JSONL:
+            print_line(said.data())
+    return Exit.OK
+
+
+def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headline]:
+    """Return the entry that a rule alone would make."""
+    is_stamp = text.strip().startswith(("<", "["))
+    if is_stamp and parse_timestamp(text) is None:
+        raise click.UsageError(
+            f"{text!r} is not a timestamp; write it like <2026-06-06 06:00 +1d>."
+        )
+    when = f"SCHEDULED: {text.strip()}" if is_stamp else f":PROPERTIES:\n:SCHEDULE: {text}\n:END:"
+    plan = read(f"* {text} :workflow:\n{when}\n")
+    place = zone_name or "UTC"
+    headline = plan.headlines[0]
+    rule_of(headline, zone_name=place)  # raises what a plan would only call not armed
+    return scan_plan(plan, file="-", zone_name=place)[0].item, headline
+
+
+def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headline]:
+    """Return the workflow that a line of a plan belongs to."""
+    plan = read(read_plan(file).text)
+    above = [(place.line, index) for index, place in enumerate(plan.places()) if place.line <= line]
+    scanned = {
+        each.item.origin.line: each.item for each in scan_plan(plan, file=file, zone_name=when.zone)
+    }
+    for start, index in reversed(above):
+        if start in scanned:
+            return scanned[start], plan.headlines[index]
+    raise PlanMissingError(f"{file}:{line}", "no workflow stands here")
+
+
+class Explanation(NamedTuple):
+    """All that can be said of a rule."""
+
+    item: Entry | Unarmed
+    written: str | None
+    won: str
+    moments: tuple[datetime, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, object]:
+        """Return the explanation as plain data."""
+        item = self.item
+        said: dict[str, object] = {
+            "title": item.title,
+            "origin": str(item.origin) if item.origin.file != "-" else None,
+            "written": self.written,
+            "won": self.won,
+            "armed": isinstance(item, Entry),
+        }
+        if isinstance(item, Unarmed):
+            return {**said, "reason": item.reason}
+        place = zone(item.zone)
+        return {
+            **said,
+            "words": words(item.rule, zone_name=item.zone),
+            "zone": item.zone,
+            "next": [format_with_offset(each.astimezone(place)) for each in self.moments],
+            "clock_changes": list(self.changes),
+        }
+
+
+def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Explanation:
+    """Return what can be said of an entry at a moment."""
+    bare = Explanation(item, rule_text(headline) or None, _why(headline))
+    if isinstance(item, Unarmed):
+        return bare
+    coming = islice(project(item, now, now + _FAR), 5)
+    met = seams(item.rule, zone_name=item.zone, start=now, end=now + _YEAR)
+    return bare._replace(
+        moments=tuple(each.at for each in coming), changes=tuple(str(seam) for seam in met)
+    )
+
+
+def _why(headline: Headline) -> str:
+    """Return which of the possible rules counts, and why."""
+    planning = headline.planning
+    stamp = planning.scheduled.text if planning and planning.scheduled else None
+    if "SCHEDULE" in headline.props:
+        over = f"; it wins over SCHEDULED: {stamp}" if stamp else ""
+        return f"the :SCHEDULE: property counts{over}"
+    if stamp is not None:
+        return "SCHEDULED counts, as there is no :SCHEDULE: property"
+    if headline.deadline is not None:
+        return "there is only a DEADLINE, which never fires"
+    return "there is neither a :SCHEDULE: property nor SCHEDULED"
+
+
+def _print(said: Explanation) -> None:
+    """Print an explanation for people."""
+    item = said.item
+    if item.origin.file != "-":
+        echo(f"{item.title}  {item.origin}")
+        echo(f"{said.won}: {said.written}" if said.written else said.won)
+    if isinstance(item, Unarmed):
+        echo(f"not armed: {item.reason}")
+        return
+    echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
+    for moment in said.moments:
+        echo(f"  {moment_text(moment, item.zone)}")
+    if not said.moments and not isinstance(item.rule, OnDemandRule):
+        echo("  no moment is left")
+    for change in said.changes:
+        echo(f"note: {change}")

@@ -1,0 +1,22 @@
+"""`horae`: finds the command, runs it, and turns every ending into an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from horae import __version__
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.argv[1:] == ["--version"]:  # answered before anything else is loaded
+        sys.stdout.write(f"horae {__version__}\n")
+        return
+    from horae.cli.group import horae  # noqa: PLC0415 - see above
+    from horae.cli.run import run  # noqa: PLC0415
+
+    sys.exit(run(horae, name="horae"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Moments and zones as they are typed on the command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from horae.app import SystemClock, machine_zone
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+_WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
+
+
+def chosen_zone(name: str | None) -> ZoneInfo:
+    """Return the zone that was asked for, else the plan's, else the machine's."""
+    if name is None:
+        from horae.config import load  # noqa: PLC0415 - reads horae.toml
+
+        name = load(".").zone
+    return machine_zone() if name is None else zone(name)
+
+
+def moment_and_zone(text: str | None, *, tz: str | None = None) -> tuple[datetime, ZoneInfo]:
+    """Return the moment that --at names, this one without it, and the zone in force."""
+    where = chosen_zone(tz)
+    return (SystemClock().now() if text is None else parse_moment(text, where)), where
+
+
+def parse_moment(text: str, where: ZoneInfo) -> datetime:
+    """Return a moment: RFC 3339, or a date and a time on the wall of the zone."""
+    wall = _WALL.fullmatch(text.strip())
+    try:
+        if wall is None:
+            return parse_rfc3339(text.strip())
+        return instant(datetime.fromisoformat(f"{wall[1]}T{wall[2] or '00:00'}"), where)
+    except (Rfc3339Error, ValueError):
+        raise click.UsageError(
+            f"{text!r} is not a moment; write it like 2026-06-06T09:00:00Z, "
+            "'2026-06-06 09:00' or 2026-06-06."
+        ) from None

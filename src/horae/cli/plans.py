@@ -1,0 +1,149 @@
+"""`query`, `tangle` and `check`: what is written, what it resolves to, what is odd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from horae.cli.filters import Filters
+from horae.cli.output import Form, Output, form_options, print_json, print_line
+from horae.cli.sources import Sources
+from horae.errors import Exit
+from horae.kernel.plan import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.cli.sources import Source
+
+_paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+
+
+@click.command()
+@_paths
+@click.option(
+    "--tag", "tags", multiple=True, help="Only headlines with this tag; with all, if repeated."
+)
+@click.option(
+    "--state", "states", multiple=True, help="Only in this state; in any of them, if repeated."
+)
+@click.option("--scheduled", is_flag=True, help="Only with SCHEDULED or a :SCHEDULE: property.")
+@click.option("--overdue", is_flag=True, help="Only open headlines whose DEADLINE is past.")
+@click.option(
+    "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only with this property."
+)
+@click.option("--at", "now", metavar="NOW", help="The moment that --overdue compares with.")
+@form_options
+def query(
+    paths: tuple[str, ...],
+    *,
+    tags: tuple[str, ...],
+    states: tuple[str, ...],
+    scheduled: bool,
+    overdue: bool,
+    props: tuple[str, ...],
+    now: str | None,
+    form: str | None,
+) -> int:
+    """Show what is written on each headline.
+
+    One FILE (or - for standard input) gives the list of its headlines; a DIR or
+    several paths give one object per file, {"file": ..., "data": [...]}. Without a
+    path the plans beneath the current directory are read.
+    """
+    output = Output.of(form)
+    sources = Sources(paths, output)
+    keep = Filters.of(
+        tags=tags, states=states, scheduled=scheduled, overdue=overdue, props=props, now=now
+    )
+    if output.form is Form.TABLE:
+        from horae.cli.tables import print_headlines  # noqa: PLC0415 - only for people
+
+        print_headlines(
+            (f"{source.name}:{place.line}", headline)
+            for source in sources
+            for headline, place in zip(source.plan.headlines, source.plan.places(), strict=True)
+            if keep.accepts(headline, source.plan.states)
+        )
+        return sources.exit_code
+    from horae.kernel.query import row  # noqa: PLC0415
+
+    def rows(source: Source) -> object:
+        plan = source.plan
+        return [row(each) for each in plan.headlines if keep.accepts(each, plan.states)]
+
+    return _print_data(sources, output, rows)
+
+
+@click.command()
+@_paths
+@form_options
+def tangle(paths: tuple[str, ...], form: str | None) -> int:
+    """Show the worlds that the workflows of a plan resolve to.
+
+    One FILE (or - for standard input) gives {"worlds": [...]}; a DIR or several paths
+    give one object per file, {"file": ..., "data": {"worlds": [...]}}.
+    """
+    output = Output.of(form)
+    sources = Sources(paths, output)
+    if output.form is Form.TABLE:
+        from horae.cli.tables import print_worlds  # noqa: PLC0415 - only for people
+
+        for source in sources:
+            print_worlds(source)
+        return sources.exit_code
+    from horae.kernel.world import world_data, worlds  # noqa: PLC0415
+
+    return _print_data(
+        sources,
+        output,
+        lambda source: {"worlds": [world_data(world) for world in worlds(source.plan)]},
+    )
+
+
+@click.command()
+@_paths
+@click.option("--at", metavar="NOW", help="Look from this moment.")
+@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@form_options
+def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str | None) -> int:
+    """Report what a plan says that may not be meant, all files in one report.
+
+    Every finding has a stable code, a severity, its place and, where there is one, a
+    fix; JSON is one list of them. Exit code 1 when there are errors.
+    """
+    from horae.cli.moments import moment_and_zone  # noqa: PLC0415
+    from horae.config import load  # noqa: PLC0415
+    from horae.rules.check import Clock, check_plans  # noqa: PLC0415
+
+    output = Output.of(form)
+    sources = Sources(paths, output)
+    now, zone = moment_and_zone(at, tz=tz)
+    read = [(source.name, source.plan) for source in sources]
+    found = check_plans(read, Clock(zone.key, now, load(".").check_floor))
+    match output.form:
+        case Form.TABLE:
+            from horae.cli.tables import print_findings  # noqa: PLC0415 - only for people
+
+            print_findings(found, dict(read))
+        case Form.JSON:
+            print_json([each.data() for each in found])
+        case Form.JSONL:
+            for each in found:
+                print_line(each.data())
+    has_errors = any(each.severity is Severity.ERROR for each in found)
+    return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
+
+
+def _print_data(sources: Sources, output: Output, data: Callable[[Source], object]) -> int:
+    """Print what each plan gives: alone, as a list of files, or a line per file."""
+    if output.form is Form.JSONL:
+        for source in sources:
+            print_line({"file": source.name, "data": data(source)})
+    elif sources.is_single:
+        for source in sources:
+            print_json(data(source))
+    else:
+        print_json([{"file": source.name, "data": data(source)} for source in sources])
+    return sources.exit_code

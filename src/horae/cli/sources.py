@@ -1,0 +1,90 @@
+"""The plans that a command is given: files, directories and standard input."""
+
+from __future__ import annotations
+
+import os.path
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from horae.config import load
+from horae.errors import Exit, HoraeError
+from horae.kernel.org.document import read
+from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from horae.cli.output import Output
+    from horae.kernel.plan import Plan
+
+
+class Source(NamedTuple):
+    """A plan and the name it goes by."""
+
+    name: str
+    plan: Plan
+
+
+class Sources:
+    """The plans that paths stand for; what cannot be read is said, and the rest goes on."""
+
+    def __init__(self, paths: Sequence[str], output: Output) -> None:
+        self._paths = paths or (".",)
+        self._output = output
+        settings = load(".")
+        self._limit, self._most = settings.plan_max_bytes, settings.plan_max_files
+        self.exit_code: int = Exit.OK
+
+    @property
+    def is_single(self) -> bool:
+        """Tell whether exactly one file was named, so that its data can stand alone."""
+        return len(self._paths) == 1 and not _is_directory(self._paths[0])
+
+    def __iter__(self) -> Iterator[Source]:
+        for path in self._paths:
+            if _is_directory(path):
+                yield from self._beneath(path)
+            else:
+                yield from self._one(path)
+
+    def _one(self, path: str, *, root: str | None = None) -> Iterator[Source]:
+        """Yield the plan in one file, unless it cannot be read."""
+        try:
+            text = _standard_input() if path == "-" else self._read(path, root)
+        except HoraeError as error:
+            self._say(error)
+        else:
+            yield Source(path, read(text))
+
+    def _read(self, path: str, root: str | None) -> str:
+        """Return the text of one file."""
+        return read_plan(path, root=root, limit=self._limit).text
+
+    def _beneath(self, root: str) -> Iterator[Source]:
+        """Yield the plans beneath a directory."""
+        try:
+            found = find_plans(root, most=self._most)
+        except HoraeError as error:
+            self._say(error)
+            return
+        for problem in found.problems:
+            self._say(problem)
+        if not found.plans and not found.problems:
+            self._say(PlanMissingError(root, "holds no plan, that is, no file named *.org"))
+        for plan in found.plans:
+            yield from self._one(plan, root=root)
+
+    def _say(self, error: HoraeError) -> None:
+        """Say what cannot be read; the first such error decides the exit code."""
+        self._output.say(error)
+        self.exit_code = self.exit_code or error.exit_code
+
+
+def _is_directory(path: str) -> bool:
+    """Tell whether a path names a directory."""
+    return path != "-" and os.path.isdir(path)  # noqa: PTH112 - pathlib costs 3 ms at the start
+
+
+def _standard_input() -> str:
+    """Return the plan that is piped in."""
+    return decoded("-", sys.stdin.buffer.read())

@@ -1,0 +1,319 @@
+"""`next`, `agenda` and `due`: when things come."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import date, datetime, timedelta
+from heapq import merge
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from horae.cli.moments import moment_and_zone
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.sources import Sources
+from horae.rules.armed import cron_rule, entries_of, tasks_of
+from horae.rules.due import due as due_lines
+from horae.rules.entry import Entry, Origin, Unarmed
+from horae.rules.project import Moment, project
+from horae.rules.words import clock_text, moment_text, wall_text
+from horae.timing.rfc3339 import format_with_offset
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+    from zoneinfo import ZoneInfo
+
+    from horae.kernel.plan import Plan
+    from horae.rules.due import Due
+    from horae.rules.entry import Task
+
+_FEW = 4  # so many fires of one entry on one day have a line each
+_FAR = timedelta(days=366 * 50)
+
+
+class When(NamedTuple):
+    """The moment and the zone that a command looks from."""
+
+    now: datetime
+    zone: str
+
+    @classmethod
+    def of(cls, at: str | None, tz: str | None) -> When:
+        """Return what --at and --tz ask for."""
+        now, place = moment_and_zone(at, tz=tz)
+        return cls(now, place.key)
+
+
+class Fire(NamedTuple):
+    """A planned moment of an entry; ordered by time, then by where it is written."""
+
+    at: datetime
+    file: str
+    line: int
+    entry: Entry
+    moment: Moment
+
+    def data(self) -> dict[str, object]:
+        """Return the fire as plain data."""
+        return {
+            "at": format_with_offset(self.at.astimezone(zone(self.entry.zone))),
+            "zone": self.entry.zone,
+            "title": self.entry.title,
+            "file": self.file,
+            "line": self.line,
+            "key": self.moment.key,
+            "estimate": self.moment.is_estimate,
+        }
+
+
+def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --at and --tz."""
+    command = click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")(
+        command
+    )
+    return click.option("--at", "at", metavar="NOW", help="Look from this moment.")(command)
+
+
+_paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+
+
+@click.command("next")
+@_paths
+@click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--cron", "expression", metavar="EXPR", help="This expression instead of plans.")
+@click.option("--from", "start", metavar="T", help="The same as --at.")
+@when_options
+@form_options
+def next_(
+    paths: tuple[str, ...],
+    *,
+    count: int,
+    expression: str | None,
+    start: str | None,
+    at: str | None,
+    tz: str | None,
+    form: str | None,
+) -> int:
+    """Show the next moments of all plans together, or of one cron expression."""
+    output = Output.of(form)
+    when = When.of(start or at, tz)
+    if expression is not None:
+        if paths:
+            raise click.UsageError("--cron goes without files.")
+        rule = cron_rule(expression, zone_name=when.zone if tz else "UTC")
+        entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
+        _print_fires(islice(_fires(entry, when.now), count), output, is_bare=True)
+        return 0
+    sources = Sources(paths, output)
+    entries = [item for item in _items(sources, when) if isinstance(item, Entry)]
+    _print_fires(islice(merge(*(_fires(entry, when.now) for entry in entries)), count), output)
+    return sources.exit_code
+
+
+@click.command()
+@_paths
+@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
+@when_options
+@form_options
+def agenda(
+    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
+) -> int:
+    """Show the days to come: what fires when, and what people have to do.
+
+    An entry that fires more than four times on a day has one line for that day.
+    """
+    output = Output.of(form)
+    when = When.of(at, tz)
+    sources = Sources(paths, output)
+    place, end = zone(when.zone), when.now + timedelta(days=days)
+    lines = [line for each in sources for line in _agenda(each.plan, each.name, when, end)]
+    lines.sort(key=lambda line: (line.day(place), line))
+    match output.form:
+        case Form.TABLE:
+            _print_agenda(lines, when, days)
+        case Form.JSON:
+            print_json([line.data(when.zone) for line in lines])
+        case Form.JSONL:
+            for line in lines:
+                print_line(line.data(when.zone))
+    return sources.exit_code
+
+
+@click.command()
+@_paths
+@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
+@when_options
+@form_options
+def due(
+    paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
+) -> int:
+    """Show what is overdue, due and coming, and what is not armed and why."""
+    output = Output.of(form)
+    when = When.of(at, tz)
+    sources = Sources(paths, output)
+    items = [*_items(sources, when, with_tasks=True)]
+    lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
+    match output.form:
+        case Form.TABLE:
+            _print_due(lines, when)
+        case Form.JSON:
+            print_json([_due_data(line, when.zone) for line in lines])
+        case Form.JSONL:
+            for line in lines:
+                print_line(_due_data(line, when.zone))
+    return sources.exit_code
+
+
+def _items(
+    sources: Sources, when: When, *, with_tasks: bool = False
+) -> Iterator[Entry | Task | Unarmed]:
+    """Yield the entries of all plans, and the tasks if they are wanted."""
+    for source in sources:
+        yield from entries_of(source.plan, file=source.name, zone_name=when.zone)
+        if with_tasks:
+            yield from tasks_of(source.plan, file=source.name, zone_name=when.zone)
+
+
+def _fires(entry: Entry, after: datetime) -> Iterator[Fire]:
+    """Yield the fires of an entry after a moment; there may be no end to them."""
+    for moment in project(entry, after, after + _FAR):
+        yield Fire(moment.at, entry.origin.file, entry.origin.line, entry, moment)
+
+
+def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False) -> None:
+    """Print fires, one a line."""
+    keep = ("at", "zone") if is_bare else ()
+    if output.form is Form.TABLE:
+        fire = None
+        for fire in fires:
+            guess = " (an estimate)" if fire.moment.is_estimate else ""
+            what = "" if is_bare else f"  {fire.entry.title}{guess}  {fire.entry.origin}"
+            echo(f"{moment_text(fire.at, fire.entry.zone)}{what}")
+        if fire is None:
+            echo("nothing comes")
+        return
+    rows = ({k: v for k, v in fire.data().items() if not keep or k in keep} for fire in fires)
+    if output.form is Form.JSONL:
+        for row in rows:
+            print_line(row)
+    else:
+        print_json(list(rows))
+
+
+class Line(NamedTuple):
+    """A line of the agenda: one thing on one day, or many fires of one entry on that day."""
+
+    at: datetime
+    file: str
+    line: int
+    what: str
+    title: str
+    zone: str
+    through: datetime | None = None
+    times: int = 1
+
+    def day(self, place: ZoneInfo) -> date:
+        """Return the day that the line belongs to; midnight ends the day of a deadline."""
+        at = self.at - timedelta(seconds=1) if self.what == "deadline" else self.at
+        return local(at, place).date()
+
+    def clock(self, place: ZoneInfo) -> str:
+        """Return the time of day, or the times between which it fires."""
+        wall = local(self.at, place)
+        if wall.date() != self.day(place):
+            return "24:00"
+        through = f"–{clock_text(local(self.through, place))}" if self.through else ""
+        return f"{clock_text(wall)}{through}"
+
+    def data(self, zone_name: str) -> dict[str, object]:
+        """Return the line as plain data, in one zone."""
+        place = zone(zone_name)
+        return {
+            "at": format_with_offset(self.at.astimezone(place)),
+            "through": format_with_offset(self.through.astimezone(place)) if self.through else None,
+            "count": self.times,
+            "what": self.what,
+            "title": self.title,
+            "file": self.file,
+            "line": self.line,
+            "zone": self.zone,
+        }
+
+
+def _agenda(plan: Plan, name: str, when: When, end: datetime) -> Iterator[Line]:
+    """Yield the lines of one plan."""
+    for item in entries_of(plan, file=name, zone_name=when.zone):
+        if isinstance(item, Entry):
+            yield from _fire_lines(item, when, end)
+    for task in tasks_of(plan, file=name, zone_name=when.zone):
+        for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
+            if at is not None and when.now < at <= end:
+                yield Line(at, name, task.origin.line, what, task.title, when.zone)
+
+
+def _fire_lines(entry: Entry, when: When, end: datetime) -> Iterator[Line]:
+    """Yield the fires of an entry, those of a busy day as one line."""
+    place = zone(when.zone)
+    fires = project(entry, when.now, end)
+    for _, moments in groupby(fires, key=lambda moment: local(moment.at, place).date()):
+        day: deque[Moment] = deque(maxlen=_FEW)
+        times, first = 0, None
+        for moment in moments:
+            day.append(moment)
+            times, first = times + 1, first or moment
+        if times > _FEW and first is not None:
+            yield _fire_line(entry, first)._replace(through=day[-1].at, times=times)
+        else:
+            yield from (_fire_line(entry, moment) for moment in day)
+
+
+def _fire_line(entry: Entry, moment: Moment) -> Line:
+    """Return the line of one fire."""
+    what = "estimate" if moment.is_estimate else "fires"
+    origin = entry.origin
+    return Line(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
+
+
+def _print_agenda(lines: Sequence[Line], when: When, days: int) -> None:
+    """Print the lines by day."""
+    place = zone(when.zone)
+    first, last = local(when.now, place), local(when.now + timedelta(days=days), place)
+    echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")
+    for day, of_day in groupby(lines, key=lambda line: line.day(place)):
+        echo(f"\n{wall_text(datetime.combine(day, datetime.min.time())).rpartition(' ')[0]}")
+        for line in of_day:
+            times = f"  ({line.times} times)" if line.times > 1 else ""
+            what = "" if line.what == "fires" else f"{line.what}: "
+            other = "" if line.zone == when.zone else f"  [{line.zone}]"
+            where = f"{line.file}:{line.line}"
+            echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
+    if not lines:
+        echo("\nnothing comes")
+
+
+def _print_due(lines: Sequence[Due], when: When) -> None:
+    """Print what is due, by how it stands."""
+    echo(f"at {moment_text(when.now, when.zone)}")
+    for standing, of_standing in groupby(lines, key=lambda line: line.standing):
+        echo(f"\n{standing}")
+        for line in of_standing:
+            at = f"{moment_text(line.at, when.zone)}  " if line.at else ""
+            echo(f"  {at}{line.title}  {line.origin}  ({line.reason})")
+    if not lines:
+        echo("\nnothing is due")
+
+
+def _due_data(line: Due, zone_name: str) -> dict[str, object]:
+    """Return a line of what is due as plain data."""
+    at = format_with_offset(line.at.astimezone(zone(zone_name))) if line.at else None
+    return {
+        "standing": line.standing.value,
+        "at": at,
+        "title": line.title,
+        "file": line.origin.file,
+        "line": line.origin.line,
+        "reason": line.reason,
+    }

@@ -1,0 +1,100 @@
+"""`wb`: the spellings of the workbook documents, thin over the same functions.
+
+    wb query F       what is written      wb tangle F      what it resolves to
+    wb lint F        what keeps it from running
+
+`-` reads standard input. `--json` wraps the answer with its verb and whether it
+worked; `--agent` asks for no prompts and no colour, of which there are none here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from horae import __version__
+from horae.cli.run import run
+from horae.errors import Exit, HoraeError
+from horae.workspace.files import decoded, read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "wrapped", is_flag=True, help="Wrap the answer: {ok, verb, data | error}.")
+@click.option("--agent", is_flag=True, help="No prompts, no colour.")
+@click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
+@click.pass_context
+def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG001 - nothing prompts
+    """Read a plan: query, tangle, lint."""
+    ctx.obj = wrapped
+
+
+@wb.command()
+@click.argument("file")
+@click.pass_obj
+def query(wrapped: bool, file: str) -> int:
+    """Show what is written on each headline."""
+    from horae.kernel.query import query  # noqa: PLC0415
+
+    return _answer("query", file, query, wrapped=wrapped)
+
+
+@wb.command()
+@click.argument("file")
+@click.pass_obj
+def tangle(wrapped: bool, file: str) -> int:
+    """Show the worlds that the plan resolves to."""
+    from horae.kernel.world import tangle  # noqa: PLC0415
+
+    return _answer("tangle", file, tangle, wrapped=wrapped)
+
+
+@wb.command()
+@click.argument("file")
+@click.pass_obj
+def lint(wrapped: bool, file: str) -> int:
+    """Show what keeps the worlds from running; [] is clean."""
+    from horae.kernel.world import validate  # noqa: PLC0415
+
+    return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
+
+
+def _answer(
+    verb: str,
+    file: str,
+    give: Callable[[str], object],
+    *,
+    wrapped: bool,
+    is_finding: bool = False,
+) -> int:
+    """Print what *give* says of a file; findings, if there are any, make the exit code 1."""
+    try:
+        text = decoded("-", sys.stdin.buffer.read()) if file == "-" else read_plan(file).text
+        data = give(text)
+    except HoraeError as error:
+        if not wrapped:
+            raise
+        facts = {"code": error.code, "message": str(error), "hint": None, "retryable": False}
+        _print({"ok": False, "verb": verb, "error": facts})
+        return error.exit_code
+    _print({"ok": True, "verb": verb, "data": data} if wrapped else data)
+    return Exit.FINDINGS if is_finding and data else Exit.OK
+
+
+def _print(data: object) -> None:
+    """Print JSON with sorted keys."""
+    click.echo(json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True))
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(run(wb, name="wb"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""`horae query`, `tangle` and `check`, used as a person or a program would."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import Call
+
+import horae
+
+GARDEN = """\
+* TODO Sow herbs :garden:
+SCHEDULED: <2026-04-01 Wed 09:00 +1w> DEADLINE: <2026-04-30 Thu>
+:PROPERTIES:
+:ID: herbs
+:OWNER: wren
+:END:
+* DONE Prune :garden:winter:
+DEADLINE: <2026-02-01 Sun>
+* Harvest :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 6 * * 6
+:END:
+** Pick :component:
+#+begin_src sh :out basket
+echo basil
+#+end_src
+"""
+
+
+@pytest.fixture(autouse=True)
+def garden(tmp_path: Path) -> None:
+    (tmp_path / "garden.org").write_text(GARDEN)
+
+
+def titles(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["title"] for row in rows]
+
+
+def test_a_pipe_gets_the_very_data_that_the_functions_return(call: Call) -> None:
+    assert call("query", "garden.org").data == horae.query(GARDEN)
+    assert call("tangle", "garden.org").data == horae.tangle(GARDEN)
+    assert call("check", "garden.org").data == [found.data() for found in horae.check(GARDEN)]
+
+
+def test_a_directory_gives_one_object_per_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "empty.org").write_text("")
+    assert call("query", ".").data == [
+        {"file": "./garden.org", "data": horae.query(GARDEN)},
+        {"file": "./sub/empty.org", "data": []},
+    ]
+
+
+def test_without_a_path_the_plans_beneath_the_current_directory_are_read(call: Call) -> None:
+    assert call("query").data == call("query", ".").data
+
+
+def test_lines_of_json_are_one_per_file(call: Call) -> None:
+    lines = call("tangle", "--jsonl", "garden.org", "garden.org").out.splitlines()
+    assert [json.loads(line)["file"] for line in lines] == ["garden.org", "garden.org"]
+
+
+def test_a_dash_reads_standard_input(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "horae.cli.main", "query", "-"],
+        input=GARDEN.encode(),
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert json.loads(done.stdout) == horae.query(GARDEN)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--tag", "garden"], ["Sow herbs", "Prune"]),
+        (["--tag", "garden", "--tag", "winter"], ["Prune"]),
+        (["--state", "TODO"], ["Sow herbs"]),
+        (["--state", "TODO", "--state", "DONE"], ["Sow herbs", "Prune"]),
+        (["--scheduled"], ["Sow herbs", "Harvest"]),
+        (["--prop", "owner=wren"], ["Sow herbs"]),
+        (["--prop", "OWNER=moss"], []),
+        (["--overdue", "--at", "2026-04-30T23:59:00+02:00"], []),
+        (["--overdue", "--at", "2026-05-01T00:00:01+02:00"], ["Sow herbs"]),
+        (["--overdue", "--at", "2026-05-02"], ["Sow herbs"]),
+        (["--overdue", "--at", "2026-05-01 00:01"], ["Sow herbs"]),
+        (["--overdue", "--at", "2026-05-02", "--tag", "winter"], []),
+    ],
+    ids=" ".join,
+)
+def test_filters_keep_the_headlines_that_have_all_that_is_asked(
+    call: Call, options: list[str], expected: list[str]
+) -> None:
+    assert titles(call("query", "garden.org", *options).data) == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["query", "--prop", "owner"], "--prop takes KEY=VALUE, not 'owner'."),
+        (["query", "--at", "2026-01-01"], "--at goes with --overdue."),
+        (["query", "--overdue", "--at", "noon"], "'noon' is not a moment; write it like"),
+        (["query", "--overdue", "--at", "2026-02-30"], "'2026-02-30' is not a moment"),
+        (["querry"], "No such command 'querry'. Did you mean 'query'?"),
+        (["query", "--no-such-option"], "No such option"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_command_line_says_what_would_be_right(
+    call: Call, args: list[str], message: str
+) -> None:
+    ending = call(*args)
+    assert ending.code == 2
+    assert message in ending.err
+    assert "Try 'horae" in ending.err or args[0] == "query"
+    assert ending.out == ""
+
+
+def test_what_cannot_be_read_is_one_line_each_and_the_rest_goes_on(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "latin.org").write_bytes(b"* caf\xe9\n")
+    (tmp_path / "bare").mkdir()
+    os.mkfifo(tmp_path / "pipe.org")
+    (tmp_path / "none.org").write_bytes(b"")
+    paths = ["gone.org", "latin.org", "bare", "pipe.org", "none.org", "garden.org"]
+    ending = call("query", *paths)
+    assert [each["file"] for each in ending.data] == ["none.org", "garden.org"]
+    assert ending.err.splitlines() == [
+        "horae: gone.org: does not exist",
+        "horae: latin.org: line 1, column 6 (byte 5): 0xe9 is not UTF-8; save the file as UTF-8",
+        "horae: bare: holds no plan, that is, no file named *.org",
+        "horae: pipe.org: is a FIFO; only plain files are plans",
+    ]
+    assert ending.code == 4
+
+
+def test_an_error_has_one_shape_where_json_was_asked_for(call: Call) -> None:
+    ending = call("query", "--json", "gone.org", "garden.org")
+    assert json.loads(ending.err) == {
+        "error": {
+            "code": "plan_missing",
+            "message": "gone.org: does not exist",
+            "facts": {"path": "gone.org", "reason": "does not exist"},
+        }
+    }
+
+
+def test_check_reports_all_files_at_once_and_fails_on_errors(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "bad.org").write_text("* Pay\nDEADLINE: <2026-6-6>\n* Rest :workflw:\n")
+    ending = call("check", "garden.org", "bad.org")
+    assert ending.code == 1
+    assert [(each["file"], each["line"], each["code"]) for each in ending.data] == [
+        ("bad.org", 2, "date-shape"),
+        ("bad.org", 3, "tag-typo"),
+    ]
+
+
+def test_warnings_alone_do_not_fail_a_check(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "odd.org").write_text("* Rest :workflw:\n")
+    assert call("check", "odd.org").code == 0
+
+
+def test_people_get_a_line_per_finding_with_its_fix(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "bad.org").write_text("* Pay\nDEADLINE: <2026-6-6>\n")
+    assert call("check", "--table", "bad.org").out.splitlines() == [
+        "bad.org:2:11: error date-shape: '2026-6-6' is not read as a date, so this stamp says nothing",
+        "    → <2026-06-06>",
+        "1 error in 1 file",
+    ]
+    assert call("check", "--table", "garden.org").out == "nothing odd in 1 file\n"
+
+
+def test_people_get_a_row_per_headline_with_its_line(call: Call) -> None:
+    lines = call("query", "--table", "garden.org").out.splitlines()
+    assert lines[0].split() == ["where", "state", "headline", "tags", "scheduled", "deadline"]
+    assert lines[1].split() == [
+        *("garden.org:1", "TODO", "Sow", "herbs", "garden"),
+        *("2026-04-01", "09:00", "+1w", "2026-04-30"),
+    ]
+    assert lines[4].startswith("garden.org:13           Pick")
+
+
+def test_people_get_a_tree_per_workflow(call: Call) -> None:
+    assert call("tangle", "--table", "garden.org").out.splitlines() == [
+        "garden.org",
+        "Harvest  cron 0 6 * * 6",
+        "├── Pick  sh  → basket",
+        "└── exports basket",
+    ]
+
+
+def test_markup_in_a_title_is_text(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "markup.org").write_text("* [bold red]Sow[/] \\[x] :workflow:\n")
+    assert "[bold red]Sow[/]" in call("query", "--table", "markup.org").out
+    assert "[bold red]Sow[/]" in call("tangle", "--table", "markup.org").out
+
+
+@pytest.mark.parametrize("command", ["query", "tangle", "check", "next", "agenda", "due"])
+def test_a_plan_cannot_command_the_terminal(call: Call, tmp_path: Path, command: str) -> None:
+    evil = "\x1b(0\r\x9b\u202e"
+    (tmp_path / "evil.org").write_text(
+        f"* Sow{evil}x :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d {evil}>\n"
+        f"** Step{evil}x :component:\n#+begin_src x{evil} :in a{evil}b\n#+end_src\n"
+        f"* Reap{evil}x :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 {evil} * * *\n:END:\n"
+    )
+    ending = call(command, "--table", "evil.org")
+    assert ending.out
+    assert not set("\x1b\r\x9b\u202e") & set(ending.out + ending.err)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "long.org").write_text("* Sow herbs\n" * 20_000)
+    done = subprocess.run(
+        f"{sys.executable} -m horae.cli.main query long.org | head -1",
+        shell=True,
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.stderr) == (b"[\n", b"")
+
+
+def test_a_plan_nested_too_deeply_to_print_is_one_clear_line(call: Call, tmp_path: Path) -> None:
+    deep = "".join(f"{'*' * level} W :workflow:\n" for level in range(1, 2_000))
+    (tmp_path / "deep.org").write_text(deep)
+    ending = call("tangle", "deep.org")
+    assert ending.code == 1
+    assert ending.err == "horae: this plan is nested too deeply to be printed\n"
+
+
+def test_help_names_every_command_and_the_exit_codes(call: Call) -> None:
+    ending = call("--help")
+    assert ending.code == 0
+    for word in ("query", "tangle", "check", "config", "Exit codes", "130 interrupted"):
+        assert word in ending.out

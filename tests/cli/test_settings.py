@@ -1,0 +1,63 @@
+"""`horae config` says what is in force, and where it comes from."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from horae.cli.group import horae as command
+from horae.cli.run import run
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HORAE_ZONE", "HORAE_GATE_SLOTS", "WB_TENANT", "HORAE_TENANT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "horae.toml").write_text('zone = "Europe/Berlin"\n[gate]\nslots = 8\n')
+    return tmp_path
+
+
+def test_each_value_shows_where_it_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORAE_GATE_SLOTS", "2")
+    monkeypatch.setenv("WB_TENANT", "wren")
+    assert run(command, name="horae", args=["config", "--table", "--show-origin"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(
+        line.startswith("zone = Europe/Berlin  # ") and "horae.toml:1" in line for line in lines
+    )
+    [slots] = [line for line in lines if line.startswith("gate.slots")]
+    assert slots.startswith("gate.slots = 2  # environment HORAE_GATE_SLOTS, over ")
+    assert slots.endswith("horae.toml:3 (8)")
+    assert "tenant = wren  # environment WB_TENANT" in lines
+
+
+def test_one_setting_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, name="horae", args=["config", "gate.slots"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["value"]) == ("gate.slots", 8)
+    assert row["overrides"] == [{"origin": "default", "value": 4}]
+
+
+def test_an_unknown_setting_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, name="horae", args=["config", "gate.slot"]) == 2
+    assert "there is no setting called 'gate.slot'" in capsys.readouterr().err
+
+
+def test_an_unknown_key_is_said_and_the_rest_counts(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "horae.toml").write_text('zon = "Europe/Berlin"\ntenant = "wren"\n')
+    assert run(command, name="horae", args=["config", "tenant"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)[0]["value"] == "wren"
+    assert "zon" in said.err
+    assert "horae.toml:1" in said.err
+
+
+def test_a_bad_value_says_where_it_stands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "horae.toml").write_text("[gate]\nslots = 0\n")
+    assert run(command, name="horae", args=["config"]) == 2
+    assert "horae.toml:2" in capsys.readouterr().err

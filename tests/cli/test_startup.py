@@ -1,0 +1,38 @@
+"""The command line starts at once: what a job does not need is not loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = {
+    "asyncio", "http", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
+    "horae.timing", "horae.rules", "horae.kernel.check", "horae.kernel.world",
+}  # fmt: skip
+
+
+def loaded(code: str) -> set[str]:
+    program = f"import sys\n{code}\nsys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_the_version_is_printed_before_anything_is_loaded() -> None:
+    modules = loaded("sys.argv[1:] = ['--version']\nfrom horae.cli.main import main\nmain()")
+    assert not modules & (HEAVY | {"click", "json", "typing", "horae.kernel"})
+
+
+def test_a_query_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.org"
+    plan.write_text("* Digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n")
+    modules = loaded(
+        f"from horae.cli.group import horae\nfrom horae.cli.run import run\n"
+        f"assert run(horae, name='horae', args=['query', {str(plan)!r}]) == 0"
+    )
+    assert "horae.kernel.query" in modules
+    assert not modules & HEAVY
+
+
+def test_importing_the_package_loads_no_room() -> None:
+    assert not {name for name in loaded("import horae") if name.startswith("horae.")}
