@@ -1,0 +1,371 @@
+"""The documents tell the truth: their examples run, their lists are whole, their links lead on.
+
+How a page is written so that it can be tested:
+
+- `org`: a plan. The last file name in the paragraph above it is the name it is saved
+  under for the examples below it on the same page.
+- `console`: what a person sees on a terminal that is 100 columns wide. A line with `$`
+  is typed, the lines below it are the answer, to the letter; blanks at the ends of
+  lines do not count. `horae`, `wb` and `echo $?` can be typed, with variables before
+  and `< FILE` after them. `examples/` is there, and so are the plans above.
+- `python`: a session with `>>>`; those of one page are one session.
+- `json`: if the paragraph above names `horae query` or `horae tangle`, a part of what
+  that command says of the plan above it.
+- `sh`, `text` and others are not run.
+"""
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest import mock
+
+import click
+import pytest
+
+import horae
+from horae.cli.group import horae as horae_group
+from horae.cli.run import run
+from horae.cli.wb import wb as wb_group
+from horae.errors import Exit
+from horae.kernel.plan import Severity
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+}
+SOURCES: Final = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("src/**/*.py"))
+MAKEFILE: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+_FENCE: Final = re.compile(r"^(`{3,})([a-z]*)[^\n`]*\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
+_HEADING: Final = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+_LINK: Final = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_PLAN_NAME: Final = re.compile(r"`([\w.-]+\.org)`")
+_MAKE: Final = re.compile(r"^make ([a-z]+)", re.MULTILINE)
+_WORD: Final = re.compile(r"^- \*\*([a-z -]+)\*\*: \S.*\.$", re.MULTILINE)
+_VARIABLE: Final = re.compile(r"([A-Z_]+)=(.*)")
+
+# The words of the house. One list, here; the glossary says what each of them means.
+WORDS: Final = """
+    breather claim component crew cron deadline dispatch drawer edge engine entry export finding
+    gate headline hits import keeper key ledger lifecycle member note outcome plan planned
+    planning-line policy position project property receipt recycle repeater rule run schedule
+    section slot source span splice stagger state streak tag tick timestamp trigger work workflow
+    world zone
+"""
+
+
+class Block(NamedTuple):
+    """A fenced example, with the paragraph that introduces it."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    above: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    text = PAGES[page]
+    for fence in _FENCE.finditer(text):
+        above = text[: fence.start()].rstrip().rpartition("\n\n")[2]
+        line = text.count("\n", 0, fence.start()) + 1
+        yield Block(page, line, fence[2], fence[3], above)
+
+
+def prose_of(page: str) -> str:
+    return _FENCE.sub("", PAGES[page])
+
+
+def section_of(page: str, title: str) -> str:
+    """Return the section of a page under the heading with exactly this title."""
+    headings = [found for found in _HEADING.finditer(PAGES[page]) if found[2] == title]
+    assert headings, f"{page} has no heading {title!r}"
+    start = headings[0]
+    rest = PAGES[page][start.end() :]
+    end = re.search(rf"^#{{1,{len(start[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+BLOCKS: Final = [block for page in PAGES for block in blocks_of(page)]
+
+
+def examples(language: str) -> pytest.MarkDecorator:
+    found = [block for block in BLOCKS if block.language == language]
+    return pytest.mark.parametrize("block", found, ids=str)
+
+
+def plans_above(block: Block) -> dict[str, str]:
+    """Return the plans that stand above an example on its page, by their names."""
+    above = [each for each in blocks_of(block.page) if each.line < block.line]
+    return {
+        names[-1]: each.text
+        for each in above
+        if each.language == "org" and (names := _PLAN_NAME.findall(each.above))
+    }
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal without colours that remembers what was printed."""
+
+    def __init__(self) -> None:
+        self.raw = io.BytesIO()
+        super().__init__(self.raw, encoding="utf-8", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.raw.getvalue().decode().splitlines()]
+
+
+class Shell:
+    """Just enough of a shell to type the examples into."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.code = 0
+
+    def type(self, line: str) -> list[str]:
+        """Return what a command prints, its complaints included."""
+        if line == "echo $?":
+            return [str(self.code)]
+        words, given = shlex.split(line), b""
+        variables: dict[str, str] = {}
+        while words and (variable := _VARIABLE.fullmatch(words[0])):
+            variables[variable[1]] = variable[2]
+            del words[0]
+        if words[-2:-1] == ["<"]:
+            given = (self.home / words[-1]).read_bytes()
+            del words[-2:]
+        command = {"horae": horae_group, "wb": wb_group}.get(words[0])
+        assert command, f"{line!r} cannot be typed here; put what is not run into a `sh` block"
+        screen = Screen()
+        with (
+            mock.patch.dict(os.environ, variables),
+            mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given))),
+            contextlib.redirect_stdout(screen),
+            contextlib.redirect_stderr(screen),
+        ):
+            self.code = run(command, name=words[0], args=words[1:])
+            return screen.lines()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the examples in it, on a machine that is set to UTC and nothing else."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for name in list(os.environ):
+        if name.startswith(("HORAE_", "WB_")):
+            monkeypatch.delenv(name)
+    for name, value in {"TZ": "UTC", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@examples("console")
+def test_a_console_example_prints_what_the_page_shows(block: Block, home: Path) -> None:
+    for name, text in plans_above(block).items():
+        (home / name).write_text(text, encoding="utf-8", newline="")
+    shell = Shell(home)
+    typed = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert typed[0] == "", "a console example begins with a command"
+    for each in typed[1:]:
+        command, *shown = each.rstrip("\n").split("\n")
+        assert shell.type(command) == shown, f"{block}: $ {command}"
+
+
+SESSIONS: Final = sorted({block.page for block in BLOCKS if block.language == "python"})
+
+
+@pytest.mark.parametrize("page", SESSIONS)
+@pytest.mark.usefixtures("home")
+def test_the_python_examples_of_a_page_are_one_session_that_works(page: str) -> None:
+    runner = doctest.DocTestRunner(verbose=False)
+    names: dict[str, object] = {}
+    for block in blocks_of(page):
+        if block.language != "python":
+            continue
+        session = doctest.DocTestParser().get_doctest(block.text, names, page, page, block.line)
+        assert session.examples, f"{block}: a python example is a session with >>>"
+        runner.run(session, clear_globs=False)
+        names = session.globs
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@examples("org")
+def test_a_plan_on_a_page_holds_nothing_odd_that_the_page_does_not_name(block: Block) -> None:
+    found = horae.check(block.text, name=str(block))
+    odd = [each for each in found if each.severity is not Severity.INFO]
+    assert [str(each) for each in odd if f"`{each.code}`" not in PAGES[block.page]] == []
+
+
+@examples("json")
+def test_a_json_example_is_what_the_command_says(block: Block) -> None:
+    shown = json.loads(block.text)
+    above = [each for each in blocks_of(block.page) if each.line < block.line]
+    plans = [each.text for each in above if each.language == "org"]
+    if "`horae query`" in block.above:
+        assert is_part(shown, horae.query(plans[-1]))
+    elif "`horae tangle`" in block.above:
+        assert is_part(shown, horae.tangle(plans[-1])["worlds"])
+
+
+def is_part(part: object, whole: object) -> bool:
+    """Tell whether *part* is *whole* with keys left out; an object may stand for a list's first."""
+    if isinstance(part, dict) and isinstance(whole, list):
+        return bool(whole) and is_part(part, whole[0])
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(key in whole and is_part(part[key], whole[key]) for key in part)
+    if isinstance(part, list) and isinstance(whole, list):
+        return len(part) == len(whole) and all(map(is_part, part, whole))
+    return part == whole
+
+
+def test_a_part_must_be_found_and_must_be_equal() -> None:
+    assert is_part({"a": 1}, [{"a": 1, "b": 2}])
+    assert not is_part({"a": 2}, [{"a": 1, "b": 2}])
+    assert not is_part({"c": None}, [{"a": 1, "b": 2}])
+    assert not is_part({}, [])
+    assert not is_part([{"a": 1}], [{"a": 1}, {"a": 1}])
+
+
+def test_the_table_of_timestamps_is_what_the_classifier_says() -> None:
+    section = section_of("docs/reference/plan.md", "Timestamps")
+    lines = re.findall(r"^\| `[<\[].*$", section, re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    stamps = [(stamp, *row[1:]) for row in rows for stamp in re.findall(r"`(.+?)`", row[0])]
+    assert len(stamps) > len(rows) > 0
+    assert [stamp for stamp, *cells in stamps if cells != cells_of(stamp)] == []
+
+
+def cells_of(stamp: str) -> list[str]:
+    """Return the cells of the table that belong to a stamp."""
+    found = horae.parse_timestamp(stamp)
+    if found is None:
+        return ["no timestamp", "", ""]
+    repeat = f"`{found['repeat']}`" if found["repeat"] else "null"
+    return [f"`{found['at']}`", repeat, str(found["active"]).lower()]
+
+
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and those inside it, by the words with which they are called."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for word in command.list_commands(context):
+            inner = command.get_command(context, word)
+            assert inner is not None
+            yield from commands(f"{name} {word}", inner)
+
+
+@pytest.mark.parametrize("group", [horae_group, wb_group], ids=["horae", "wb"])
+def test_every_command_and_every_option_is_in_the_reference(group: click.Group) -> None:
+    page = "docs/reference/cli.md"
+    shared = section_of(page, "Every command")
+    missing = [
+        f"{name} {option}"
+        for name, command in commands(str(group.name), group)
+        for param in command.get_params(click.Context(command))
+        if isinstance(param, click.Option)
+        for option in (*param.opts, *param.secondary_opts)
+        if not re.search(rf"[ `]{option}(?![\w-])", section_of(page, f"`{name}`") + shared)
+    ]
+    assert missing == []
+
+
+def test_every_exit_code_is_in_the_reference() -> None:
+    rows = section_of("docs/reference/cli.md", "Exit codes")
+    assert [code.name for code in Exit if f"| {code.value} |" not in rows] == []
+
+
+def test_every_word_for_an_error_is_in_the_reference() -> None:
+    codes = set(re.findall(r'^    code(?:: ClassVar\[str\])? = "(\w+)"', SOURCES, re.MULTILINE))
+    rows = section_of("docs/reference/cli.md", "Error codes")
+    assert "plan_missing" in codes
+    assert sorted(code for code in codes if f"| `{code}` |" not in rows) == []
+
+
+def test_every_variable_that_is_read_is_in_the_reference() -> None:
+    names = set(re.findall(r"\bHORAE_[A-Z_]*[A-Z]\b", SOURCES))
+    pages = "\n".join(text for page, text in PAGES.items() if "/reference/" in page)
+    assert "HORAE_DEBUG" in names
+    assert sorted(name for name in names if f"`{name}" not in pages) == []
+
+
+@pytest.mark.parametrize("name", horae.__all__)
+def test_every_public_name_is_in_the_reference_with_an_example(name: str) -> None:
+    section = section_of("docs/reference/python.md", f"`{name}`")
+    session = "".join(fence[3] for fence in _FENCE.finditer(section) if fence[2] == "python")
+    assert re.search(rf"\b{name}\b", session)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    targets = [link for link in _LINK.findall(prose_of(page)) if "://" not in link]
+    assert [link for link in targets if not leads_somewhere(page, link)] == []
+
+
+def leads_somewhere(page: str, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / path if path else ROOT / page
+    if not target.exists():
+        return False
+    name = str(target.resolve().relative_to(ROOT))
+    return not anchor or anchor in {anchor_of(found[2]) for found in _HEADING.finditer(PAGES[name])}
+
+
+def anchor_of(title: str) -> str:
+    """Return the anchor that a heading gets where these pages are shown."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_a_link_must_lead_to_a_file_and_to_a_heading_in_it() -> None:
+    assert leads_somewhere("docs/README.md", "../README.md")
+    assert leads_somewhere("docs/README.md", "reference/cli.md#exit-codes")
+    assert not leads_somewhere("docs/README.md", "reference/cli.md#no-such-heading")
+    assert not leads_somewhere("docs/README.md", "README.org")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_every_page_is_on_the_map(page: str) -> None:
+    links = [(ROOT / "docs" / link).resolve() for link in _LINK.findall(PAGES["docs/README.md"])]
+    assert page == "docs/README.md" or (ROOT / page) in links
+
+
+@pytest.mark.parametrize("title", ["In a plan", "In the engine"])
+def test_the_words_of_the_glossary_are_in_the_order_of_the_alphabet(title: str) -> None:
+    words = _WORD.findall(section_of("docs/glossary.md", title))
+    assert words
+    assert words == sorted(words)
+
+
+def test_the_glossary_has_every_word_once() -> None:
+    words = _WORD.findall(PAGES["docs/glossary.md"])
+    assert sorted(word.replace(" ", "-") for word in words) == WORDS.split()
+
+
+def test_every_target_of_make_is_in_the_guide_for_contributors() -> None:
+    targets = re.findall(r"^([a-z]+):.*##", MAKEFILE, re.MULTILINE)
+    assert "torture" in targets
+    assert [name for name in targets if f"`make {name}`" not in PAGES["CONTRIBUTING.md"]] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_target_of_make_that_a_page_names_exists(page: str) -> None:
+    shown = "".join(block.text for block in blocks_of(page) if block.language == "sh")
+    named = {*re.findall(r"`make ([a-z]+)`", PAGES[page]), *_MAKE.findall(shown)}
+    assert [name for name in named if not re.search(rf"^{name}:", MAKEFILE, re.MULTILINE)] == []
