@@ -95,7 +95,6 @@ def test_a_range_of_hours_comes_at_its_start() -> None:
     assert entry.rule == OnceRule(at("2026-06-06T09:00Z"))
 
 
-@pytest.mark.xfail(reason="the last time in the text wins, on the first of its dates")
 @pytest.mark.parametrize(
     "stamps",
     [
@@ -258,10 +257,6 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
         ),
         (workflow(SCHEDULE="0 0 30 2 *"), "cron '0 0 30 2 *' names a day that never comes"),
         (
-            workflow(SCHEDULE="0 0 30 2 *; 0 0 31 4 *"),
-            "cron '0 0 30 2 *; 0 0 31 4 *' names a day that never comes",
-        ),
-        (
             workflow(DAILY, TZ="Berlin"),
             "zone 'Berlin': there is no such zone; did you mean Europe/Berlin?",
         ),
@@ -297,12 +292,14 @@ def test_what_rests_says_so_even_if_its_rule_is_bad_too() -> None:
     assert why_not(bad) == "its state is DONE"
 
 
-@pytest.mark.xfail(reason="only when all of them never come")
+def test_expressions_that_all_never_come_are_not_armed() -> None:
+    assert "never comes" in why_not(workflow(SCHEDULE="0 0 30 2 *; 0 0 31 4 *"))
+
+
 def test_one_expression_that_never_comes_is_named() -> None:
     assert "0 0 30 2 *" in why_not(workflow(SCHEDULE="0 9 * * *; 0 0 30 2 *"))
 
 
-@pytest.mark.xfail(reason="a tab is not taken for the end of the word")
 def test_a_comment_may_end_in_a_tab() -> None:
     assert "commented out" in why_not(workflow(DAILY, head="* COMMENT\tDigest :workflow:"))
 
@@ -331,7 +328,6 @@ def test_one_title_under_two_headlines_is_two_entries() -> None:
     assert all(isinstance(item, Entry) for item in both)
 
 
-@pytest.mark.xfail(reason="the advice is for two without a name")
 def test_of_two_with_one_name_the_second_is_told_to_take_another() -> None:
     _, second = items(workflow(DAILY, ID="mine") + workflow(ID="mine", head="* Other :workflow:"))
     assert isinstance(second, Unarmed)
@@ -339,7 +335,6 @@ def test_of_two_with_one_name_the_second_is_told_to_take_another() -> None:
     assert "mine" in second.reason
 
 
-@pytest.mark.xfail(reason="the first takes the address, armed or not")
 def test_one_that_is_done_does_not_disarm_the_next_of_its_name() -> None:
     done = workflow(DAILY, head="* DONE Digest :workflow:")
     _, second = items(done + workflow(DAILY))
@@ -369,7 +364,6 @@ def test_a_slash_in_a_title_is_no_level() -> None:
     assert slash.address != level.address
 
 
-@pytest.mark.xfail(reason="org rewrites the count, and every address below it changes")
 def test_a_count_of_finished_parts_is_no_part_of_an_address() -> None:
     before, after = (
         armed(f"* Garden {cookie}\n" + workflow(DAILY, head="** Water :workflow:")).address
@@ -500,13 +494,11 @@ def test_a_property_asks_for_a_policy(key: str, value: str, policy: Policy) -> N
     assert armed(workflow(DAILY, **{key: value})).policy == policy
 
 
-@pytest.mark.xfail(reason="the T of Thu and Tue is taken for that of RFC 3339")
 @pytest.mark.parametrize("text", ["2026-12-31 Thu", "2026-12-29 Tue", "2026-12-31 Thu 18:00"])
 def test_until_may_name_its_weekday(text: str) -> None:
     assert policy_of({"UNTIL": text}, zone_name="UTC").until is not None
 
 
-@pytest.mark.xfail(reason="the last hour of the day is taken from its first pass")
 def test_the_whole_day_of_until_is_meant_where_its_last_hour_comes_twice() -> None:
     # In Chile the clock goes back from midnight to eleven on that evening.
     until = policy_of({"UNTIL": "2026-04-04"}, zone_name="America/Santiago").until
@@ -554,14 +546,13 @@ def test_a_policy_that_cannot_be_read_says_what_would_be_right(
 ) -> None:
     with pytest.raises(PolicyError) as refused:
         policy_of({key: value}, zone_name="UTC")
-    assert str(refused.value).startswith(f":{key}: {value}: ")
+    assert str(refused.value).startswith(f":{key}: {value[:40]}")
     assert advice in str(refused.value)
     assert (refused.value.key, refused.value.value) == (key, value)
     assert isinstance(refused.value, ScheduleError)
     assert why_not(workflow(DAILY, **{key: value})) == str(refused.value)
 
 
-@pytest.mark.xfail(reason="the whole value is shown")
 def test_a_long_value_is_shown_in_part() -> None:
     assert len(why_not(workflow(DAILY, CATCHUP="a" * 100_000))) < 1_000
 
@@ -594,13 +585,11 @@ def test_any_text_is_armed_or_says_why_not(stamp: str, props: list[tuple[str, st
 # What a plan costs
 
 
-@pytest.mark.xfail(reason="there is no limit to the number of expressions")
 def test_a_schedule_of_thousands_of_expressions_is_refused() -> None:
     with pytest.raises(ScheduleError):
         cron_rule(";".join(["0 9 * * *"] * 5_000), zone_name="UTC")
 
 
-@pytest.mark.xfail(reason="every address repeats the title above it in full")
 def test_a_long_title_is_not_repeated_in_every_address_below_it() -> None:
     plan = "* " + "t" * 20_000 + "\n" + "".join(f"** {n} :workflow:\n" for n in range(100))
     addresses = [item.address for item in items(plan)]

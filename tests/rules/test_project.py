@@ -132,7 +132,7 @@ def entries(draw: st.DrawFn) -> tuple[Entry, datetime, datetime]:
     return replace(found, policy=Policy(until=until)), start, end
 
 
-EXAMPLES = settings(max_examples=scaled(1_200), deadline=None)
+EXAMPLES = settings(max_examples=scaled(1_000), deadline=None)
 
 
 @given(entries())
@@ -498,14 +498,12 @@ def test_the_end_of_the_calendar_is_an_end(rule: Rule) -> None:
     assert moments == sorted(set(moments))
 
 
-@pytest.mark.xfail(reason="the end is turned to UTC before it is known to lie in the calendar")
 def test_a_window_may_reach_to_the_end_of_the_calendar_in_any_zone() -> None:
     end = datetime.max.replace(tzinfo=timezone(-5 * HOUR))
     moment = next(project(cron("0 9 * * *"), at("2026-01-01T00:00Z"), end))
     assert moment.key == "cron:2026-01-01T09:00:00Z"
 
 
-@pytest.mark.xfail(reason="the window is taken for one of the machine's zone")
 def test_a_window_needs_a_zone() -> None:
     naive = at("2026-06-10T12:00")
     with pytest.raises(ValueError, match="zone"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +45,15 @@ if TYPE_CHECKING:
     from horae.rules.entry import Rule
 
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
+_SHOWN: Final = 60
+_MOST_EXPRESSIONS: Final = 50
+_LONGEST_NAME: Final = 200
+# Org counts the finished parts of a headline in its title, and rewrites the count.
+_COOKIE: Final = re.compile(r"[ \t]*\[(?:[0-9]*/[0-9]*|[0-9]*%)\]")
+_RANGE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
+_RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
+_NAME_LINE: Final = re.compile(r"[ \t]*:ID\+?:[^\n]*\n", re.IGNORECASE)
+_EMPTY_DRAWER: Final = re.compile(r"[ \t]*:PROPERTIES:\s*:END:\s*\Z", re.IGNORECASE)
 _SLASH: Final = re.compile(r"[\\/]")
 
 
@@ -56,7 +65,8 @@ class PolicyError(ScheduleError):
     def __init__(self, key: str, value: str, *, reason: str) -> None:
         self.key = key
         self.value = value
-        super().__init__(f":{key}: {value}: {reason}")
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        super().__init__(f":{key}: {shown}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     """Return the workflows of a plan, in order, each armed or with the reason why not."""
     places = plan.places()
     subtrees = _subtrees(plan)
+    names: dict[int, str] = {}
     found = []
     for index, path in _paths(plan):
         headline = plan.headlines[index]
@@ -83,8 +94,9 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
             continue
         text = "".join(each.text for each in plan.headlines[index : subtrees[index]])
-        address = _address(plan, path, file)
-        mark = Mark(address, headline.title, rule_text(headline), _digest(_below(text)))
+        address = _address(plan, path, file, names)
+        body = _digest(_body(headline, text))
+        mark = Mark(address, headline.title, rule_text(headline), body)
         item = _item(plan, headline, path, address=address, origin=origin, zone_name=zone_name)
         if isinstance(item, Entry):
             item = replace(item, digest=_digest(text))
@@ -97,12 +109,18 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
     seen: dict[str, Origin] = {}
     for scanned in scan_plan(plan, file=file, zone_name=zone_name):
         item = scanned.item
-        if item.address in seen and isinstance(item, Entry):
-            reason = f"{seen[item.address]} has the same name; give one of the two an :ID:"
-            yield Unarmed(item.address, item.origin, item.title, reason)
+        if not isinstance(item, Entry):
+            yield item
             continue
-        seen.setdefault(item.address, item.origin)
-        yield item
+        first = seen.setdefault(item.address, item.origin)
+        if first == item.origin:
+            yield item
+            continue
+        name = item.address.removeprefix("id:")
+        reason = f"{first} has the same name; give one of the two an :ID:"
+        if name != item.address:
+            reason = f"{first} has the same :ID: {name}; give one of the two another"
+        yield Unarmed(item.address, item.origin, item.title, reason)
 
 
 def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
@@ -152,7 +170,7 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     cron = headline.props.get("SCHEDULE")
     if cron is not None:
         return cron_rule(cron, zone_name=zone_name)
-    stamp = headline.scheduled
+    stamp = _first_stamp(headline)
     if stamp is None:
         return OnDemandRule()
     anchor = parse_at(stamp.at)
@@ -163,8 +181,11 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
 
 def cron_rule(text: str, *, zone_name: str) -> CronRule:
     """Return the rule of one expression, or of several divided by `;`."""
-    crons = tuple(Cron(part.strip(), zone=zone_name) for part in text.split(";"))
-    return CronRule(crons)
+    parts = text.split(";")
+    if len(parts) > _MOST_EXPRESSIONS:
+        reason = f"has {len(parts)} expressions, more than {_MOST_EXPRESSIONS}"
+        raise PolicyError("SCHEDULE", text, reason=reason)
+    return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
 
 
 def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
@@ -194,14 +215,28 @@ def _retry(text: str) -> Retry:
 
 def _until(text: str, zone_name: str) -> datetime:
     """Return the last moment that `:UNTIL:` allows; a date without a time is meant whole."""
-    if "T" in text and not text.startswith(("<", "[")):
+    if _RFC3339.match(text):
         return parse_rfc3339(text)
     stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
     if stamp is None:
         raise ValueError
     anchor = parse_at(stamp.at)
-    end = anchor.start if anchor.has_time else anchor.start + timedelta(days=1, microseconds=-1)
-    return instant(end, zone(zone_name))
+    place = zone(zone_name)
+    if anchor.has_time:
+        return instant(anchor.start, place)
+    # Up to the next midnight, as the last hour of a day may come twice.
+    try:
+        return instant(anchor.start + timedelta(days=1), place) - timedelta(microseconds=1)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _first_stamp(headline: Headline) -> Timestamp | None:
+    """Return what SCHEDULED says; of a range of two stamps, the first."""
+    planning = headline.planning
+    if planning is None or planning.scheduled is None:
+        return None
+    return parse_timestamp(_RANGE.split(planning.scheduled.text)[0])
 
 
 def _number(text: str) -> int:
@@ -251,7 +286,9 @@ def _item(
         except ScheduleError as error:
             reason = str(error)
         else:
-            if not isinstance(rule, CronRule) or not all(cron.never for cron in rule.crons):
+            crons = rule.crons if isinstance(rule, CronRule) else ()
+            never = next((cron.expression for cron in crons if cron.never), None)
+            if never is None:
                 return Entry(
                     address,
                     origin,
@@ -261,7 +298,7 @@ def _item(
                     zone=place,
                     deadline=end_of(headline.deadline, zone=zone(place)),
                 )
-            reason = f"cron {headline.props['SCHEDULE']!r} names a day that never comes"
+            reason = f"cron {never!r} names a day that never comes"
     return Unarmed(address, origin, headline.title, reason)
 
 
@@ -269,13 +306,13 @@ def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
     """Return why a workflow is not meant to fire, if it is not."""
     for index in path:
         above = plan.headlines[index]
-        if above.title.split(" ", 1)[0] == "COMMENT":
-            return f"{above.title!r} is commented out"
+        if above.title.split(None, 1)[:1] == ["COMMENT"]:
+            return f"{above.title[:_SHOWN]!r} is commented out"
         if "ARCHIVE" in above.tags:
-            return f"{above.title!r} is archived"
+            return f"{above.title[:_SHOWN]!r} is archived"
     if headline.state is not None and headline.state in plan.states.done:
         return f"its state is {headline.state}"
-    stamp = headline.scheduled
+    stamp = _first_stamp(headline)
     if "SCHEDULE" in headline.props or stamp is None:
         planning = headline.planning
         if "SCHEDULE" not in headline.props and planning and planning.scheduled:
@@ -305,18 +342,30 @@ def _subtrees(plan: Plan) -> list[int]:
     return ends
 
 
-def _address(plan: Plan, path: Sequence[int], file: str) -> str:
+def _address(plan: Plan, path: Sequence[int], file: str, names: dict[int, str]) -> str:
     """Return where an entry stands: its :ID:, else its file and the titles down to it."""
     name = plan.headlines[path[-1]].props.get("ID")
     if name is not None:
         return f"id:{name}"
-    titles = (_SLASH.sub(r"\\\g<0>", plan.headlines[index].title) for index in path)
-    return f"{file}::{'/'.join(titles)}"
+    for index in path:
+        if index not in names:
+            names[index] = _name(plan.headlines[index].title)
+    return f"{file}::{'/'.join(names[index] for index in path)}"
 
 
-def _below(text: str) -> str:
-    """Return what stands under a headline, its own line left out."""
-    return text.partition("\n")[2]
+def _name(title: str) -> str:
+    """Return a title as it stands in addresses: without counts, and cut if it is very long."""
+    name = _SLASH.sub(r"\\\g<0>", _COOKIE.sub("", title))
+    return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{_digest(name)}"
+
+
+def _body(headline: Headline, text: str) -> str:
+    """Return what an entry can be known by that has a new title, name or place."""
+    drawer, line = headline.drawer, text.find("\n") + 1 or len(text)
+    if drawer is None:
+        return text[line:].strip()
+    kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", text[drawer.start : drawer.end]))
+    return f"{text[line : drawer.start]}{kept}{text[drawer.end :]}".strip()
 
 
 def _digest(text: str) -> str:

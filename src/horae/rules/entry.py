@@ -8,9 +8,11 @@ longer matters to anything that looks at it: `project` lays its rule onto time,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
+
+from horae.timing.rfc3339 import format_rfc3339
 
 if TYPE_CHECKING:
     from horae.timing.cron import Cron
@@ -169,4 +171,4 @@ def key_time(moment: datetime) -> str:
     >>> key_time(datetime.fromisoformat("2026-04-01T11:00:00.7+02:00"))
     '2026-04-01T09:00:00Z'
     """
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return format_rfc3339(moment)

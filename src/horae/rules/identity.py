@@ -64,7 +64,8 @@ def match(known: Iterable[Known], scanned: Sequence[Mark]) -> Match:
         if number is not None:
             numbers[place] = number
             del left[number]
-    for alike in (_body, _title_and_rule):
+    # What one sign has told apart may leave another sure: bodies are looked at twice.
+    for alike in (_body, _title_and_rule, _body):
         open_places = [place for place in open_places if numbers[place] is None]
         for number, place in _pairs(left, scanned, open_places, alike):
             numbers[place] = number
@@ -81,14 +82,15 @@ def _doubles(known: Mapping[int, Mark], scanned: Sequence[Mark]) -> set[int]:
     for place, mark in enumerate(scanned):
         places[mark.address].append(place)
     shared = {address: found for address, found in places.items() if len(found) > 1}
-    marks = {mark.address: mark for mark in known.values() if mark.address in shared}
-    return {
-        place
-        for address, found in shared.items()
-        for place in found
-        if place
-        != max(found, key=lambda each: (_likeness(scanned[each], marks.get(address)), -each))
-    }
+    marks: dict[str, Mark] = {}
+    for mark in known.values():  # the longest known first
+        marks.setdefault(mark.address, mark)
+    doubles: set[int] = set()
+    for address, found in shared.items():
+        here = marks.get(address)
+        armed = max(found, key=lambda each: (_likeness(scanned[each], here), -each))
+        doubles.update(place for place in found if place != armed)
+    return doubles
 
 
 def _likeness(mark: Mark, known: Mark | None) -> int:

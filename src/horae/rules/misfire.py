@@ -9,30 +9,36 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.rules.entry import (
+    CadenceRule,
     CatchUp,
     CronRule,
     Entry,
     OnceRule,
     Overlap,
     RepeaterRule,
+    key_time,
 )
-from horae.rules.project import Moment, decided, project
+from horae.rules.project import Moment, decided, next_moment, project
+from horae.timing.cron import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind
-from horae.timing.zone import instant, zone
+from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each
 GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still be on time
+_TINY: Final = timedelta(microseconds=1)
+_DAWN: Final = datetime.min.replace(tzinfo=UTC)
 WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
 
 
@@ -82,18 +88,25 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
     that counts from completion counts from now. A delay alone is still to come, however
     long ago it should have been: its watermark is before it.
     """
-    ended_at = entry.ended_at
+    was, ended_at = entry.accounted_to, entry.ended_at
+    since = now if was is None else max(now, was)
     match entry.rule:
         case OnceRule(at, str()):
-            return Decision((), min(now, at - GRACE), ended_at)
-        case OnceRule(at, None) if at <= now:
+            return Decision((), min(now, max(at, _DAWN + GRACE) - GRACE), ended_at)
+        case OnceRule(at, None) if at <= now and (was is None or was < at):
             reason = f"it was written {_long(now - at)} after its time"
-            missed = _receipt(entry, next(project(entry, at - GRACE, at)), Status.MISSED, reason)
-            return Decision((missed,), now, ended_at)
-        case RepeaterRule(anchor, repeater) if repeater.kind is Kind.RESTART:
-            if instant(anchor, zone(entry.zone)) <= now:
-                ended_at = now
-    return Decision((), now, ended_at)
+            until = entry.policy.until
+            if until is not None and until < at:
+                return Decision((), since, ended_at)
+            moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
+            missed = _receipt(entry, moment, Status.MISSED, reason)
+            return Decision((missed,), since, ended_at)
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            # The rhythm goes on if its next moment is still to come.
+            coming = next_moment(entry, since)
+            if coming is None or coming.is_estimate:
+                ended_at = since
+    return Decision((), since, ended_at)
 
 
 def decide(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
@@ -120,8 +133,8 @@ def close(entry: Entry, *, now: datetime, reason: str) -> Decision:
     pending = _pending(entry, since, now)
     if pending is None:
         return Decision((), now, entry.ended_at)
-    skipped = _range(entry, pending, Status.SKIPPED, reason)
-    return Decision((skipped,), now, entry.ended_at)
+    skipped = (_range(entry, pending, Status.SKIPPED, reason),)
+    return Decision(skipped, now, _ended_at(entry, skipped, now))
 
 
 class _Pending(NamedTuple):
@@ -150,20 +163,33 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     """Count the rest without walking it, and return the newest; None if that saves nothing."""
-    rule, until = entry.rule, entry.policy.until
-    if not isinstance(rule, CronRule) or len(rule.crons) > 1:
-        return None
-    cron, end = rule.crons[0], now if until is None else min(now, until)
-    rest = cron.count(since, end)
+    until = entry.policy.until
+    end = now if until is None else min(now, until)
+    match entry.rule:
+        case CronRule(crons):
+            rest = count_any(crons, since, end)
+            backwards = [cron.prev for cron in crons]
+        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+            place = zone(entry.zone)
+            rest = repeater.how_many(anchor, since, end, zone=place)
+            backwards = [partial(repeater.before, anchor, zone=place)]
+        case _:
+            return None
     if rest <= APART:
         return None
-    before: datetime | None = end + timedelta(microseconds=1)
-    newest: list[datetime] = []
-    while before is not None and len(newest) <= CAP:
-        before = cron.prev(before)
-        newest.extend([before] if before else [])
-    last = tuple(project(entry, newest[-1] - timedelta(microseconds=1), end))
+    ends = sorted({at for before in backwards for at in _newest(before, end)})
+    last = tuple(project(entry, ends[-CAP - 1 :][0] - _TINY, end))
     return _Pending(rest, last[0], last)
+
+
+def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Iterator[datetime]:
+    """Yield in UTC, latest first, as many moments up to *end* as can matter."""
+    moment = before(end + _TINY)
+    for _ in range(CAP + 1):
+        if moment is None:
+            return
+        yield moment.astimezone(UTC)
+        moment = before(moment)
 
 
 def _receipts(
@@ -175,10 +201,23 @@ def _receipts(
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
     passed = pending._replace(total=pending.total - runs, newest=newest[: len(newest) - runs])
+    is_blocked = is_busy and _gives_way(entry, catchup, running, now)
+    if is_blocked and catchup is CatchUp.LATEST:
+        return tuple(_passed(entry, pending, Status.SKIPPED, _BUSY))
     return (
         *_passed(entry, passed, *_why_not(catchup, running)),
-        *_running(entry, running, now, is_busy=is_busy),
+        *_running(entry, running, now, catchup=catchup, is_blocked=is_blocked),
     )
+
+
+_BUSY: Final = "the run before it was still going on, and overlap is skip"
+
+
+def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
+    """Tell whether the moments that would run are skipped while another run goes on."""
+    # Moments that are made good wait for one another, whatever the overlap policy.
+    is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
+    return bool(running) and entry.policy.overlap is Overlap.SKIP and not is_made_good
 
 
 def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, str]:
@@ -186,11 +225,11 @@ def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, str
     if catchup is CatchUp.NONE:
         return Status.MISSED, "its time passed by while nobody looked, and catch-up is none"
     if catchup is CatchUp.ALL:
-        reason = f"more than {CAP} moments had passed, and only the newest {CAP} are made good"
+        reason = f"catch-up is all, and of more than {CAP} moments only the newest {CAP} run"
         return Status.MISSED, reason
     if running:
         return Status.COALESCED, f"{running[-1].key} runs for it, as catch-up is latest"
-    return Status.MISSED, f"it is more than {_long(WINDOW)} late, longer than catch-up makes good"
+    return Status.MISSED, f"catch-up is latest, and it is more than {_long(WINDOW)} late"
 
 
 def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
@@ -204,8 +243,7 @@ def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datet
         case CatchUp.LATEST:
             return 1
         case CatchUp.NONE:
-            is_delay = isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
-            return int(is_delay or late <= GRACE)
+            return int(_is_delay(entry) or late <= GRACE)
 
 
 def _catchup(entry: Entry) -> CatchUp:
@@ -228,18 +266,28 @@ def _passed(entry: Entry, passed: _Pending, status: Status, reason: str) -> Iter
 
 
 def _running(
-    entry: Entry, moments: tuple[Moment, ...], now: datetime, *, is_busy: bool
+    entry: Entry,
+    moments: tuple[Moment, ...],
+    now: datetime,
+    *,
+    catchup: CatchUp,
+    is_blocked: bool,
 ) -> Iterator[Receipt]:
     """Yield the receipts of the moments that run, unless another run is in the way."""
-    # Moments that are made good together wait for one another, whatever the overlap policy.
-    if is_busy and len(moments) == 1 and entry.policy.overlap is Overlap.SKIP:
-        reason = "the run before it was still going on, and overlap is skip"
-        yield _receipt(entry, moments[0], Status.SKIPPED, reason)
-        return
     for moment in moments:
+        if is_blocked:
+            yield _receipt(entry, moment, Status.SKIPPED, _BUSY)
+            continue
         late = now - moment.at
-        reason = "its time has come" if late <= GRACE else f"its time has come, {_long(late)} ago"
+        reason = "its time has come"
+        if late > GRACE:
+            why = "a delay is due until it runs" if _is_delay(entry) else f"catch-up is {catchup}"
+            reason = f"its time has come, {_long(late)} ago, and {why}"
         yield _receipt(entry, moment, Status.WAITING, reason)
+
+
+def _is_delay(entry: Entry) -> bool:
+    return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
 
 
 def _receipt(entry: Entry, moment: Moment, status: Status, reason: str) -> Receipt:
@@ -268,7 +316,9 @@ def jitter(entry: Entry, key: str) -> timedelta:
 def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
     """Return the end to count from: a moment that never ran was over when that was decided."""
     rule = entry.rule
-    counts_from_end = isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.RESTART
+    counts_from_end = isinstance(rule, CadenceRule) or (
+        isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.RESTART
+    )
     runs = any(receipt.status is Status.WAITING for receipt in receipts)
     return now if counts_from_end and not runs else entry.ended_at
 

@@ -44,11 +44,11 @@ def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
     Nothing is kept but the moment at hand, so a window may be as long as it likes.
     """
-    until = entry.policy.until
-    if until is not None and until < end:
-        end = until
+    start, end = _in_utc(start), _in_utc(end)
+    if entry.policy.until is not None:
+        end = min(end, _in_utc(entry.policy.until))
     if start < end:
-        yield from _moments(entry, start.astimezone(UTC), end.astimezone(UTC))
+        yield from _moments(entry, start, end)
 
 
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
@@ -57,6 +57,18 @@ def next_moment(entry: Entry, after: datetime) -> Moment | None:
 
 
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
+_DAWN = datetime.min.replace(tzinfo=UTC)
+_DUSK = datetime.max.replace(tzinfo=UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC, the nearest there is if the calendar ends before it."""
+    if moment.utcoffset() is None:
+        raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return _DUSK if moment.year > 5000 else _DAWN
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
@@ -71,7 +83,8 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
                 yield Moment(at, f"at:{key_time(at)}")
         case OnceRule(at, delay):
             if start < at <= end:
-                yield Moment(at, f"delay:{delay}" if delay is not None else f"at:{key_time(at)}")
+                key = f"delay:{delay}" if delay is not None else f"at:{key_time(at)}"
+                yield Moment(_in_utc(at), key)
         case CadenceRule():
             yield from _of_cadence(entry, entry.rule, start, end)
         case OnDemandRule():
@@ -121,8 +134,9 @@ def _of_cadence(
             delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures)
         )
         at = max(at, entry.ended_at.astimezone(UTC) + wait)
-    tick = rule.ticks + 1
-    is_estimate = False
+    # What lies before the window is stepped over at once, not walked.
+    passed = max(0, (start - at) // rule.base)
+    at, tick, is_estimate = at + passed * rule.base, rule.ticks + 1 + passed, passed > 0
     while at <= end:
         if at > start:
             yield Moment(at, f"tick:{tick}", is_estimate)

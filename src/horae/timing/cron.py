@@ -244,65 +244,12 @@ class Cron:
         >>> Cron("* * * * *", zone="Europe/Berlin").count(start, start + timedelta(days=3650))
         5256000
         """
-        first = _after_whole_second(_in_utc(self._local(start, "count")))
-        last = _after_whole_second(_in_utc(self._local(end, "count")))
-        if first >= last:
-            return 0
-        return sum(
-            self._count_stretch(max(first, stretch.start), min(last, stretch.end), stretch)
-            for stretch in _stretches(first, last, self._tzinfo)
-        )
+        return count_any([self], start, end)
 
-    def _count_stretch(self, first: datetime, last: datetime, stretch: _Stretch) -> int:
-        """Return how many moments there are from first to before last, between two changes."""
-        if first >= last:
-            return 0
-        low, high = first + stretch.offset, last + stretch.offset
-        if self._starred or stretch.before is None:
-            return self._count_walls(low, high)
-        change, was, now = (
-            stretch.start,
-            stretch.start + stretch.before,
-            stretch.start + stretch.offset,
-        )
-        in_gap = 0
-        if now > was and first == change and not self._count_walls(now, now + _SECOND):
-            in_gap = int(self._count_walls(was, now) > 0)
-        # On the second pass of a fold nothing comes that has already been.
-        return in_gap + self._count_walls(max(low, was), high)
-
-    def _count_walls(self, low: datetime, high: datetime) -> int:
-        """Return how many wall times the rule names from low to before high."""
-        low, high = max(low, _FIRST_WALL), min(high, _AFTER_LAST_WALL)
-        if low >= high:
-            return 0
-        each_day = self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
-        days = 0
-        year, month = low.year, low.month
-        while (year, month) <= (high.year, high.month):
-            held = self._days_in(year, month)
-            if (year, month) == (high.year, high.month):
-                held &= (1 << high.day) - 1
-            if (year, month) == (low.year, low.month):
-                held = held >> low.day << low.day
-            days += held.bit_count()
-            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-        return days * each_day + self._count_before(high) - self._count_before(low)
-
-    def _count_before(self, wall: datetime) -> int:
-        """Return how many times of its own day the rule names before a wall time."""
-        if not self._days_in(wall.year, wall.month) >> wall.day & 1:
-            return 0
-        hour, minute, second = wall.hour, wall.minute, wall.second
-        each_minute = self._seconds.bit_count()
-        count = (
-            (self._hours & (1 << hour) - 1).bit_count() * self._minutes.bit_count() * each_minute
-        )
-        if self._hours >> hour & 1:
-            count += (self._minutes & (1 << minute) - 1).bit_count() * each_minute
-            if self._minutes >> minute & 1:
-                count += (self._seconds & (1 << second) - 1).bit_count()
-        return count
+    def _times(self) -> int:
+        """Return the times of day that the rule names, a bit for each second."""
+        minutes = _spread(self._minutes, 60) * self._seconds
+        return _spread(self._hours, 3600) * minutes
 
     def describe(self) -> str:
         """Return the rule in words.
@@ -638,6 +585,99 @@ class Cron:
             if self._odd_days:
                 days |= _odd_days_in(self._odd_days, first=first, length=length)
         return days & (2 << length) - 1
+
+
+def count_any(crons: Sequence[Cron], start: datetime, end: datetime) -> int:
+    """Return how many moments after start, up to and with end, any of the rules of a zone names.
+
+    >>> start = datetime.fromisoformat("2026-01-01T00:00Z")
+    >>> both = [Cron("0 * * * *"), Cron("0 9 * * *")]
+    >>> count_any(both, start, start + timedelta(days=1))
+    24
+    """
+    first = _after_whole_second(_in_utc(crons[0]._local(start, "count")))
+    last = _after_whole_second(_in_utc(crons[0]._local(end, "count")))
+    walls = _Walls(crons)
+    starred = _Walls([cron for cron in crons if cron._starred])
+    fixed = _Walls([cron for cron in crons if not cron._starred])
+    total = 0
+    for stretch in _stretches(first, last, crons[0]._tzinfo):
+        begin, until = max(first, stretch.start), min(last, stretch.end)
+        if begin >= until:
+            continue
+        low, high = begin + stretch.offset, until + stretch.offset
+        if stretch.before is None:
+            total += walls.count(low, high)
+            continue
+        was, now = stretch.start + stretch.before, stretch.start + stretch.offset
+        if now > was and begin == stretch.start and not walls.count(now, now + _SECOND):
+            total += fixed.count(was, now) > 0
+        # On the second pass of a fold only rules with a star come again.
+        again = min(max(low, was), high)
+        total += starred.count(low, again) + walls.count(again, high)
+    return total
+
+
+class _Walls:
+    """The wall times that any of several rules names, counted a day at a time."""
+
+    def __init__(self, crons: Sequence[Cron]) -> None:
+        self._crons = crons
+        self._times = [cron._times() for cron in crons]
+        self._each: dict[tuple[bool, ...], tuple[int, int]] = {}
+
+    def count(self, low: datetime, high: datetime) -> int:
+        """Return how many wall times there are from low to before high."""
+        low, high = max(low, _FIRST_WALL), min(high, _AFTER_LAST_WALL)
+        if low >= high or not self._crons:
+            return 0
+        return self._days(low, high) + self._before(high) - self._before(low)
+
+    def _days(self, low: datetime, high: datetime) -> int:
+        """Return how many there are in the whole days from that of low to before that of high."""
+        total = 0
+        year, month = low.year, low.month
+        while (year, month) <= (high.year, high.month):
+            first = low.day if (year, month) == (low.year, low.month) else 1
+            last = high.day if (year, month) == (high.year, high.month) else 32
+            window = (1 << last) - (1 << first)
+            held = [cron._days_in(year, month) & window for cron in self._crons]
+            if len(held) == 1:
+                total += held[0].bit_count() * self._at((True,))[1]
+            else:
+                total += sum(
+                    self._at(tuple(bool(days >> day & 1) for days in held))[1]
+                    for day in range(first, min(last, 32))
+                )
+            year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+        return total
+
+    def _before(self, wall: datetime) -> int:
+        """Return how many there are on its own day before a wall time."""
+        held = tuple(
+            bool(cron._days_in(wall.year, wall.month) >> wall.day & 1) for cron in self._crons
+        )
+        second = wall.hour * 3600 + wall.minute * 60 + wall.second
+        return (self._at(held)[0] & (1 << second) - 1).bit_count()
+
+    def _at(self, held: tuple[bool, ...]) -> tuple[int, int]:
+        """Return the times of a day on which these of the rules hold, and how many they are."""
+        found = self._each.get(held)
+        if found is None:
+            times = 0
+            for is_held, mask in zip(held, self._times, strict=True):
+                times |= mask if is_held else 0
+            found = self._each[held] = times, times.bit_count()
+        return found
+
+
+def _spread(mask: int, apart: int) -> int:
+    """Return a mask whose bits stand so far apart.
+
+    >>> bin(_spread(0b101, 3))
+    '0b1000001'
+    """
+    return sum(1 << bit * apart for bit in _bits(mask))
 
 
 class _Meaning(NamedTuple):

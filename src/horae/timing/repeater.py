@@ -22,7 +22,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
-from horae.timing.zone import instant, local, zone as zone_named
+from horae.timing.zone import changes, instant, local, zone as zone_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,7 @@ _FIXED: Final = {
     Unit.DAY: timedelta(days=1),
     Unit.WEEK: timedelta(weeks=1),
 }
+_INSTANT: Final = timedelta(microseconds=1)
 _MONTHS: Final = {Unit.MONTH: 1, Unit.YEAR: 12}
 # How Org compares the two halves of a habit.
 _ABOUT: Final = {**_FIXED, Unit.MONTH: timedelta(days=30.4), Unit.YEAR: timedelta(days=365.25)}
@@ -164,6 +165,21 @@ class Repeater:
             if at > last:
                 yield at
                 last = at
+
+    def how_many(self, anchor: datetime, start: datetime, end: datetime, *, zone: ZoneInfo) -> int:
+        """Return how many moments `between` would yield, without walking them."""
+        if start >= end:
+            return 0
+        places = self._place_after(anchor, end, zone) - self._place_after(anchor, start, zone)
+        # All the places inside one gap, and the one at its end, are the same moment.
+        for change in changes(zone, start, end):
+            if change.is_gap:
+                low, high = ((change.at + off).replace(tzinfo=None) for off in change[1:])
+                inside = self._place_after_wall(anchor, high) - self._place_after_wall(
+                    anchor, low - _INSTANT
+                )
+                places -= max(0, inside - 1)
+        return places
 
     def shift(self, anchor: datetime, *, now: datetime, zone: ZoneInfo) -> datetime | None:
         """Return the wall time a stamp moves to when it is done now; None past the year 9999.
