@@ -26,7 +26,7 @@ from horae.rules.entry import (
     key_time,
 )
 from horae.rules.project import Moment, decided, next_moment, project
-from horae.timing.cron import count_any
+from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind
 from horae.timing.zone import zone

@@ -1,0 +1,389 @@
+"""The fields of a cron expression: from text to one integer with a bit for each value."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LONGEST: Final = 1_000  # characters; a rule with every minute written out has some 170
+_SHOWN: Final = 72
+# fmt: off
+MONTHS: Final = (
+    "JANUARY", "FEBRUARY", "MARCH", "APRIL", "MAY", "JUNE",
+    "JULY", "AUGUST", "SEPTEMBER", "OCTOBER", "NOVEMBER", "DECEMBER",
+)
+WEEKDAYS: Final = (
+    "SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY",
+)
+# fmt: on
+_NICKNAMES: Final = {
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+    "@MONTHLY": "0 0 1 * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@HOURLY": "0 * * * *",
+}
+FIRST_YEAR: Final = 1970
+_LAST_YEAR: Final = 2199
+
+
+class CronError(ScheduleError):
+    """A cron expression that cannot be read.
+
+    >>> print(CronError("0 24 * * *", field="hour", reason="24 is outside 0-23", column=3, width=2))
+    cron '0 24 * * *': hour 24 is outside 0-23
+    """
+
+    code = "cron"
+
+    def __init__(
+        self, expression: str, *, field: str, reason: str, column: int = 1, width: int = 1
+    ) -> None:
+        self.expression = expression
+        self.field = field
+        self.reason = reason
+        self.column = column
+        self.width = width
+        shown = expression if len(expression) <= _SHOWN else expression[:_SHOWN] + "…"
+        super().__init__(f"cron {shown!r}: {field} {reason}")
+
+    def caret(self) -> str:
+        """Return two lines: the expression, and a caret under the part that is wrong.
+
+        >>> print(CronError("0 24 * * *", field="hour", reason="…", column=3, width=2).caret())
+        0 24 * * *
+          ^^
+        """
+        start = max(0, self.column - 1 - _SHOWN // 2)
+        line = "".join(c if c.isprintable() else " " for c in self.expression[start:])[:_SHOWN]
+        indent = self.column - 1 - start
+        return f"{line}\n{' ' * indent}{'^' * max(1, min(self.width, len(line) - indent))}"
+
+
+class _Field(NamedTuple):
+    """One field: its name, its bounds, and the number behind each text."""
+
+    word: str
+    low: int
+    high: int
+    values: dict[str, int]
+    whole: int
+    names: Sequence[str] = ()
+
+
+def _field(word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0) -> _Field:
+    values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
+    values |= {str(n): n for n in range(low, high + 1)}
+    values |= {name[:3]: n for n, name in enumerate(names, first)}
+    return _Field(word, low, high, values, (2 << high) - (1 << low), names)
+
+
+SECONDS: Final = _field("second", 0, 59)
+MINUTES: Final = _field("minute", 0, 59)
+HOURS: Final = _field("hour", 0, 23)
+DAY: Final = _field("day of month", 1, 31)
+MONTH: Final = _field("month", 1, 12, MONTHS, first=1)
+WEEKDAY: Final = _field("weekday", 0, 7, WEEKDAYS)
+YEAR: Final = _field("year", FIRST_YEAR, _LAST_YEAR)
+_FIELDS: Final = (SECONDS, MINUTES, HOURS, DAY, MONTH, WEEKDAY, YEAR)
+ANY_DAY: Final = ("*", "?")
+
+
+class FieldError(Exception):
+    """A part of a field that cannot be read, before it is known where the field stands."""
+
+    def __init__(self, field: _Field, part: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field = field
+        self.reason = reason
+        self.offset = 0
+        self.width = max(1, len(part))
+
+
+def split_fields(expression: str) -> Sequence[str]:
+    """Return the texts of all seven fields, in upper case."""
+    if len(expression) > _LONGEST or not expression.isascii():
+        raise _unfit(expression)
+    parts = expression.upper().split()
+    if len(parts) == 1 and parts[0] in _NICKNAMES:
+        parts = _NICKNAMES[parts[0]].split()
+    match len(parts):
+        case 5:
+            return ("0", *parts, "*")
+        case 6:
+            return (*parts, "*")
+        case 7:
+            return parts
+        case _:
+            raise _miscounted(expression)
+
+
+def mask_of(field: _Field, text: str) -> int:
+    """Return the values that a field names, a bit for each."""
+    if text == "*":
+        return field.whole
+    value = field.values.get(text)
+    if value is not None:
+        return 1 << value
+
+    mask = offset = 0
+    for item in text.split(","):
+        try:
+            mask |= _item(field, item)
+        except FieldError as refused:
+            refused.offset += offset
+            raise
+        offset += len(item) + 1
+    return mask
+
+
+def _item(field: _Field, item: str) -> int:
+    values = field.values
+    if item in values:
+        return 1 << values[item]
+    body, slash, text = item.partition("/")
+    step = _step(field, item, text) if slash else 0
+    if body == "*":
+        return _series(field.low, field.high, step or 1)
+
+    # Most ranges are this plain; the rest are read with care.
+    first, _, last = body.partition("-")
+    if first in values and last in values and values[first] <= values[last]:
+        return _series(values[first], values[last], step or 1)
+    if field is DAY and ("L" in item or "W" in item):
+        return _special_day(item)
+    if field is WEEKDAY and ("#" in item or item.endswith("L")):
+        return _special_weekday(item)
+    return _run(field, item, body, step)
+
+
+def _run(field: _Field, item: str, body: str, step: int) -> int:
+    """Return the values of `a` and `a-b`, with or without a step."""
+    first, dash, last = body.partition("-")
+    if dash and not (first and last and "-" not in last):
+        raise FieldError(field, item, f"{item!r} is not a range; write it as a-b")
+
+    low = _value(field, item, first)
+    if not dash:
+        return _series(low, field.high, step) if step else 1 << low
+    high = _value(field, item, last)
+    if field is WEEKDAY and low > 0 and high == 0 and not last.isdigit():
+        high = 7
+    if high < low:
+        reason = f"range {body} runs backwards; write {_unwrapped(field, body, low, high, step)}"
+        raise FieldError(field, item, reason)
+    return _series(low, high, step or 1)
+
+
+def _series(low: int, high: int, step: int) -> int:
+    """Return the bits from low to high, a step apart.
+
+    >>> f"{_series(1, 10, 3):b}"
+    '10010010010'
+    """
+    count = (high - low) // step + 1
+    if count == 1:
+        return 1 << low
+    # The geometric series: 1 + 2^step + 2^(2 step) + …
+    return ((1 << step * count) - 1) // ((1 << step) - 1) << low
+
+
+def _value(field: _Field, item: str, text: str) -> int:
+    value = field.values.get(text)
+    if value is not None:
+        return value
+    if text.isdigit():
+        number = int(text)
+        if field.low <= number <= field.high:
+            return number
+        raise FieldError(field, item, f"{number} is outside {field.low}-{field.high}")
+    value = field.values.get(text[:3])
+    if value is not None and text.isalpha() and any(n.startswith(text) for n in field.names):
+        return value
+    raise FieldError(field, item, _unknown(field, item, text))
+
+
+def _step(field: _Field, item: str, text: str) -> int:
+    if not text.isdigit():
+        reason = f"step {text!r} is not a number" if text else "step is missing after '/'"
+        raise FieldError(field, item, f"{reason}; write {item.partition('/')[0] or '*'}/2")
+    if step := int(text):
+        return step
+    raise FieldError(field, item, f"step 0 in {item} leads nowhere; the smallest step is 1")
+
+
+def _special_day(item: str) -> int:
+    """Return bit 32 + n for `L-n`, bit 64 for `LW`, bit 64 + n for `nW`."""
+    if item == "L":
+        return 1 << 32
+    if item == "LW":
+        return 1 << 64
+    if item.startswith("L-") and item[2:].isdigit():
+        before = int(item[2:])
+        if 1 <= before <= 30:
+            return 1 << 32 + before
+        raise FieldError(DAY, item, f"{item} counts 1-30 days back from the last; L is the last")
+    if item.endswith("W") and item[:-1].isdigit():
+        return 1 << 64 + _value(DAY, item, item[:-1])
+    reason = f"{item!r} cannot be read; write L (last day), L-3, LW (last weekday) or 15W"
+    raise FieldError(DAY, item, reason)
+
+
+def _special_weekday(item: str) -> int:
+    """Return bit 8 + d + 7(n-1) for `d#n` and bit 43 + d for `dL`."""
+    day, hash_, nth = item.partition("#")
+    if hash_ and nth == "L":
+        raise FieldError(WEEKDAY, item, f"{item!r} cannot be read; write {day}L for the last")
+    if not hash_:
+        day = item[:-1]
+    if not day:
+        raise FieldError(
+            WEEKDAY, item, f"{item!r} names no day; write SAT, or 5L for the last Friday"
+        )
+    if "-" in day or "/" in day or "*" in day:
+        reason = f"{item!r} puts a range before {item[len(day) :]}; name the days one by one"
+        raise FieldError(WEEKDAY, item, reason)
+    number = _value(WEEKDAY, item, day) % 7
+    if not hash_:
+        return 1 << 43 + number
+    if nth in ("1", "2", "3", "4", "5"):
+        return 1 << 8 + number + 7 * (int(nth) - 1)
+    raise FieldError(WEEKDAY, item, f"{item!r} must count from #1 to #5; {day}L is the last")
+
+
+def located(expression: str, refused: FieldError) -> CronError:
+    """Return the error of a field with its place in the whole expression."""
+    tokens = list(re.finditer(r"\S+", expression))
+    token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
+    if token[0].upper().startswith(("TZ=", "CRON_TZ=")):
+        refused.reason = f"{token[0]!r} is a zone; give it beside the rule, not in it"
+    return CronError(
+        expression,
+        field=refused.field.word,
+        reason=refused.reason,
+        column=token.start() + refused.offset + 1,
+        width=refused.width,
+    )
+
+
+def _unfit(expression: str) -> CronError:
+    if len(expression) > _LONGEST:
+        reason = f"has {len(expression)} characters, more than {_LONGEST}"
+        return CronError(expression, field="expression", reason=reason, column=_LONGEST + 1)
+    place, odd = next((i, c) for i, c in enumerate(expression) if not c.isascii())
+    reason = f"has {odd!a} (U+{ord(odd):04X}); write plain ASCII letters, digits and spaces"
+    return CronError(expression, field="expression", reason=reason, column=place + 1)
+
+
+def _miscounted(expression: str) -> CronError:
+    """Return what is wrong with an expression of too few or too many fields."""
+    parts = expression.split()
+    match len(parts):
+        case 0:
+            reason = "is empty; write five fields, such as '0 9 * * *'"
+        case count if count == 1 or parts[0].startswith("@"):
+            reason = _not_a_nickname(parts[0])
+        case 4 if suggestion := _completed(parts):
+            reason = f"has 4 fields, and {suggestion}"
+        case count if count < 5:
+            reason = f"has {count} fields; it needs minute, hour, day of month, month and weekday"
+        case count:
+            reason = f"has {count} fields; it can have 5, 6 (second first) or 7 (year last)"
+    width = len(expression.strip())
+    start = len(expression) - len(expression.lstrip()) if parts else 0
+    return CronError(expression, field="expression", reason=reason, column=start + 1, width=width)
+
+
+def _not_a_nickname(word: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+
+    lower = word.lower()
+    if lower == "@reboot":
+        return "@reboot names no moment in time; write when it should run"
+    if lower.startswith("@every"):
+        return "@every is not known; write '*/5 * * * *' for every 5 minutes"
+    known = [name.lower() for name in _NICKNAMES]
+    if close := get_close_matches("@" + lower.lstrip("@"), known, n=1, cutoff=0.75):
+        return f"{word!r} is not known; did you mean {close[0]}?"
+    if word.startswith("@"):
+        return f"{word!r} is not known; write one of {', '.join(known)}"
+    return "has 1 field; it needs minute, hour, day of month, month and weekday"
+
+
+def _completed(parts: list[str]) -> str | None:
+    """Return which of five fields seems to be missing from four."""
+    from horae.timing.cron import Cron  # noqa: PLC0415 - only for the message
+
+    places = [4, 3, 2, 1, 0]
+    if parts[0].isdigit() and parts[1] == "*" and parts[3] != "*":
+        places = [4, 0]  # `9 * * MON` names an hour rather than a minute
+    for place in places:
+        filler = "*" if place else "0"
+        whole = " ".join([*parts[:place], filler, *parts[place:]])
+        try:
+            if not Cron(whole).never:
+                return f"the {_FIELDS[place + 1].word} seems to be missing; write {whole!r}"
+        except CronError:
+            continue
+    return None
+
+
+def _unwrapped(field: _Field, body: str, low: int, high: int, step: int) -> str:
+    """Return how to write a range that runs over the end of its field."""
+    first, _, last = body.partition("-")
+    if field is YEAR:
+        return f"{last}-{first}"
+    if field is WEEKDAY and high == 0:
+        return f"{first}-7"
+    top = 6 if field is WEEKDAY else field.high
+    values = [*range(low, top + 1), *range(field.low, high + 1)]
+    if step > 1:
+        kept = values[::step]
+        split = sum(value >= low for value in kept)
+        return ",".join(_spelt(part, step) for part in (kept[:split], kept[split:]) if part)
+    if first.isdigit() and last.isdigit():
+        return f"{low}-{top},{field.low}-{high}" if field.low < high else f"{low}-{top},{high}"
+    return ",".join(field.names[value - field.low][:3] for value in values)
+
+
+def _spelt(values: list[int], step: int) -> str:
+    return f"{values[0]}-{values[-1]}/{step}" if len(values) > 1 else str(values[0])
+
+
+def _unknown(field: _Field, item: str, text: str) -> str:
+    """Return why a text is no value of a field, and what would be."""
+    if not item:
+        return "has an empty item in its list; take out the extra comma"
+    if "?" in text:
+        days = field is DAY or field is WEEKDAY
+        return "'?' must stand alone" if days else "'?' is only for the day fields; write *"
+    if "*" in text:
+        return f"{item!r} cannot be read; write * alone, or with a step such as */2"
+    if not text:
+        return f"{item!r} has nothing before the '/'; write *{item}"
+    if text in ("L", "LW", "W") or "#" in text:
+        return f"{item!r} cannot be read; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)"
+    for other in (MONTH, WEEKDAY):
+        if other is not field and text[:3] in other.values and text[:3].isalpha():
+            return f"{text!r} is a {other.word}, in the place of the {field.word}"
+    return f"{text!r} is not known; {_instead(field, text)}"
+
+
+def _instead(field: _Field, text: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+
+    if not field.names:
+        return f"write a number in {field.low}-{field.high}"
+    if close := get_close_matches(text, field.names, n=1) or get_close_matches(
+        text, [name[:3] for name in field.names], n=1
+    ):
+        return f"did you mean {close[0][:3]}?"
+    names = [name[:3] for name in field.names]
+    return f"write {names[0]}-{names[-1]} or a number in {field.low}-{field.high}"

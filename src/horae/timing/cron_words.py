@@ -1,0 +1,312 @@
+"""A cron rule in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.timing.cron_fields import FIRST_YEAR, MONTHS, WEEKDAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ALL_DAYS: Final = (1 << 32) - 2
+
+
+class Meaning(NamedTuple):
+    """What a rule says, however it was written."""
+
+    zone: str
+    starred: bool
+    seconds: int
+    minutes: int
+    hours: int
+    days: int  # bits 1-31
+    odd_days: int  # as cron_fields sets them
+    months: int  # bits 1-12
+    weekdays: int  # bits 0-6, Sunday first
+    odd_weekdays: int  # as cron_fields sets them
+    years: int  # bit 0 is 1970; no bits are every year
+
+
+def bits(mask: int) -> list[int]:
+    """Return the numbers of the bits that are set."""
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def words_of(rule: Meaning) -> str:
+    """Return what a rule says."""
+    time, is_daily = _time_words(bits(rule.seconds), bits(rule.minutes), bits(rule.hours))
+    parts = [time, _day_words(rule, is_daily=is_daily)]
+    return " ".join(part for part in parts if part) + _year_words(rule)
+
+
+def _time_words(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str, bool]:
+    """Return the time of day in words, and whether they ask for a day to follow."""
+    every_hour = len(hours) == 24
+    if seconds == [0]:
+        return _minute_words(minutes, hours), not every_hour and not _is_every_few_hours(
+            minutes, hours
+        )
+    if len(seconds) == len(minutes) == len(hours) == 1:
+        return f"at {_clock(hours[0], minutes[0])}:{seconds[0]:02}", True
+    if len(minutes) == 60:
+        return _every_minute_words(seconds, hours), not every_hour
+    within = f"{_second_words(seconds)} of the minute, "
+    words, is_daily = _time_words([0], minutes, hours)
+    return within + words, is_daily
+
+
+def _is_every_few_hours(minutes: list[int], hours: list[int]) -> bool:
+    return minutes == [0] and len(hours) >= 4 and hours[0] == 0 and _cycle(hours, 24) is not None
+
+
+def _minute_words(minutes: list[int], hours: list[int]) -> str:
+    if len(minutes) == 1 and len(hours) < 24:
+        return _few_times_words(minutes[0], hours)
+    clocks = [_clock(hour, minute) for hour in hours for minute in minutes]
+    if len(clocks) <= 4:
+        return "at " + _and(clocks)
+    if (step := _cycle(minutes, 60)) is not None:
+        return _every_words(step, minutes, hours)
+    if (step := _stride(minutes)) is not None:
+        if len(hours) <= 3:
+            spans = [f"from {_clock(h, minutes[0])} to {_clock(h, minutes[-1])}" for h in hours]
+            return f"{_every(step, 'minute')} {_and(spans)}"
+        spread = f"{_every(step, 'minute')} from minute {minutes[0]} to minute {minutes[-1]}"
+        return f"{spread} of {_hour_words(hours)}"
+    if len(clocks) <= 8:
+        return "at " + _and(clocks)
+    listed = _and([str(minute) for minute in minutes])
+    return f"at {listed} minutes past {_hour_words(hours)}"
+
+
+def _few_times_words(minute: int, hours: list[int]) -> str:
+    """Return the words for one minute of some hours."""
+    step = _stride(hours)
+    if step is None:
+        return "at " + _and([_clock(hour, minute) for hour in hours])
+    if _is_every_few_hours([minute], hours):
+        return _every(step, "hour")
+    span = f"from {_clock(hours[0], minute)} to {_clock(hours[-1], minute)}"
+    return f"{_every(step, 'hour')} {span}"
+
+
+def _every_words(step: int, minutes: list[int], hours: list[int]) -> str:
+    """Return the words for minutes that go on evenly from one hour to the next."""
+    if len(hours) == 24:
+        if step == 60:
+            return _past_every_hour(minutes[0])
+        start = f" from {_minutes(minutes[0])} past the hour" if minutes[0] else ""
+        return _every(step, "minute") + start
+    runs = _runs(hours)
+    if len(runs) > 3:
+        start = f" from minute {minutes[0]}" if minutes[0] else ""
+        return f"{_every(step, 'minute')}{start} in {_hour_words(hours)}"
+    spans = [f"from {_clock(a, minutes[0])} to {_clock(b, minutes[-1])}" for a, b in runs]
+    return f"{_every(step, 'minute')} {_and(spans)}"
+
+
+def _past_every_hour(minute: int) -> str:
+    return f"at {_minutes(minute)} past every hour" if minute else "every hour"
+
+
+def _every_minute_words(seconds: list[int], hours: list[int]) -> str:
+    """Return the words for some seconds of every minute, in some hours."""
+    step = _cycle(seconds, 60)
+    if step is None or step == 60:
+        words = f"{_second_words(seconds)} of every minute"
+    else:
+        words = _second_words(seconds)
+    if len(hours) == 24:
+        return words
+    runs = _runs(hours)
+    if len(runs) > 3:
+        return f"{words} in {_hour_words(hours)}"
+    return f"{words} {_and([f'from {_clock(a, 0)} to {_clock(b, 59)}' for a, b in runs])}"
+
+
+def _second_words(seconds: list[int]) -> str:
+    step = _cycle(seconds, 60)
+    if step is not None and step < 60:
+        start = f" from second {seconds[0]}" if seconds[0] else ""
+        return _every(step, "second") + start
+    if (step := _stride(seconds)) is not None:
+        return f"{_every(step, 'second')} from second {seconds[0]} to second {seconds[-1]}"
+    return f"at second{'s' if len(seconds) > 1 else ''} {_and([str(s) for s in seconds])}"
+
+
+def _hour_words(hours: list[int]) -> str:
+    if len(hours) == 24:
+        return "every hour"
+    if (step := _stride(hours)) is not None:
+        which = "every hour" if step == 1 else f"every {_ordinal(step)} hour"
+        return f"{which} from {_clock(hours[0], 0)} to {_clock(hours[-1], 0)}"
+    return _and([_clock(hour, 0) for hour in hours])
+
+
+def _day_words(rule: Meaning, *, is_daily: bool) -> str:
+    months = _month_words(rule)
+    if rule.days == ALL_DAYS:
+        return " ".join(part for part in ("every day" if is_daily else "", months) if part)
+
+    of = _of_months(rule)
+    found = []
+    if dates := _date_words(rule):
+        found.append(f"on {_and(dates)} {of}")
+    plain = _weekday_words(rule.weekdays)
+    if plain:
+        found.append(f"on {plain} {months}".rstrip())
+    if odd := _odd_weekday_words(rule.odd_weekdays):
+        found.append(f"on {_and(odd)} {of}")
+    return _and(found, link="and also")
+
+
+def _month_words(rule: Meaning) -> str:
+    months = bits(rule.months)
+    if len(months) == 12:
+        return ""
+    names = [MONTHS[month - 1].capitalize() for month in months]
+    if len(months) > 2 and _stride(months) == 1:
+        return f"from {names[0]} to {names[-1]}"
+    return "in " + _and(names)
+
+
+def _of_months(rule: Meaning) -> str:
+    words = _month_words(rule)
+    if not words:
+        return "of the month"
+    if words.startswith("from"):
+        return "of each month " + words
+    return "of " + words.removeprefix("in ")
+
+
+def _date_words(rule: Meaning) -> list[str]:
+    days = bits(rule.days)
+    words = []
+    if days == [1] and not rule.odd_days:
+        return ["the first day"]
+    step = _stride(days)
+    if step is not None and len(days) > 3 and step > 1:
+        span = f"from the {_ordinal(days[0])} to the {_ordinal(days[-1])}"
+        words.append(f"every {_ordinal(step)} day {span}")
+    else:
+        for first, last in _runs(days):
+            if last - first > 1:
+                words.append(f"the {_ordinal(first)} to the {_ordinal(last)}")
+            else:
+                words += [f"the {_ordinal(day)}" for day in range(first, last + 1)]
+    return words + [_odd_date_words(bit) for bit in bits(rule.odd_days)]
+
+
+def _odd_date_words(bit: int) -> str:
+    if bit == 0:
+        return "the last day"
+    if bit < 32:
+        return f"the {_ORDINALS.get(bit + 1) or _ordinal(bit + 1)}-to-last day"
+    if bit == 32:
+        return "the last weekday (Monday to Friday)"
+    return f"the weekday (Monday to Friday) nearest to the {_ordinal(bit - 32)}"
+
+
+def _weekday_words(weekdays: int) -> str:
+    if not weekdays:
+        return ""
+    from_sunday = bits(weekdays)
+    from_monday = [day for day in from_sunday if day] + [7] * (weekdays & 1)
+    for days in (from_monday, from_sunday):
+        if len(days) > 2 and _stride(days) == 1:
+            return f"{_weekday(days[0])} to {_weekday(days[-1])}"
+    return _and([_weekday(day) + "s" for day in from_monday])
+
+
+def _odd_weekday_words(odd: int) -> list[str]:
+    return [
+        f"the {_ORDINALS[bit // 7 + 1] if bit < 35 else 'last'} {_weekday(bit % 7)}"
+        for bit in bits(odd)
+    ]
+
+
+def _year_words(rule: Meaning) -> str:
+    if not rule.years:
+        return ""
+    years = [FIRST_YEAR + bit for bit in bits(rule.years)]
+    step = _stride(years)
+    if step is not None and len(years) > 3 and step > 1:
+        return f", every {step} years from {years[0]} to {years[-1]}"
+    runs = [(f"{a}" if a == b else f"{a} to {b}") for a, b in _runs(years)]
+    return f", {'in' if len(years) < 3 or len(runs) > 1 else 'from'} {_and(runs)}"
+
+
+_ORDINALS: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
+
+
+def _ordinal(number: int) -> str:
+    """Return a number as a place in a row.
+
+    >>> [_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '23rd', '31st']
+    """
+    if number // 10 == 1:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _weekday(day: int) -> str:
+    return WEEKDAYS[day % 7].capitalize()
+
+
+def _clock(hour: int, minute: int) -> str:
+    return f"{hour:02}:{minute:02}"
+
+
+def _every(step: int, unit: str) -> str:
+    return f"every {unit}" if step == 1 else f"every {step} {unit}s"
+
+
+def _minutes(count: int) -> str:
+    return "1 minute" if count == 1 else f"{count} minutes"
+
+
+def _and(words: Sequence[str], *, link: str = "and") -> str:
+    """Return words as a list in a sentence.
+
+    >>> _and(["a", "b", "c"])
+    'a, b and c'
+    """
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {link} {words[-1]}"
+
+
+def _stride(values: Sequence[int]) -> int | None:
+    """Return how far apart three or more values are, if all by the same."""
+    if len(values) < 3:
+        return None
+    step = values[1] - values[0]
+    return step if values == list(range(values[0], values[-1] + 1, step)) else None
+
+
+def _cycle(values: Sequence[int], size: int) -> int | None:
+    """Return how far apart values are that go on evenly from one round to the next.
+
+    >>> _cycle([5, 20, 35, 50], 60), _cycle([0, 7, 14, 21, 28, 35, 42, 49, 56], 60)
+    (15, None)
+    """
+    step, rest = divmod(size, len(values))
+    is_even = not rest and list(values) == list(range(values[0], size, step))
+    return step if is_even and values[0] < step else None
+
+
+def _runs(values: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last of each row of values without a hole.
+
+    >>> _runs([1, 2, 3, 7, 9, 10])
+    [(1, 3), (7, 7), (9, 10)]
+    """
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        if runs and runs[-1][1] == value - 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    return runs
