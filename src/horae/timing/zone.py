@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -66,6 +67,7 @@ class Change(NamedTuple):
         return self.after > self.before
 
 
+@lru_cache(maxsize=64)
 def zone(name: str) -> ZoneInfo:
     """Return the zone with this name, spelled as the time zone database spells it.
 
