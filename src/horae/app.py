@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from zoneinfo import ZoneInfo
 
+_UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Zulu"})
 _LOCALTIME: Final = Path("/etc/localtime")
 
 
@@ -31,7 +32,7 @@ def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
     linked = target.partition("zoneinfo/")[2].removeprefix("posix/")
     for name in (named, linked):
         try:
-            return zone(name)
+            return zone("UTC" if name in _UTC else name)
         except ZoneError:
             continue
     return zone("UTC")

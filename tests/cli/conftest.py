@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from calling import Call, Ending
 
+from calling import Call, Ending
 from horae.cli.group import horae as command
 from horae.cli.run import run
 

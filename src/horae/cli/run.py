@@ -34,7 +34,8 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except HoraeError as error:
-        echo(f"{name}: {error}", err=True)
+        caret = getattr(error, "caret", None)  # an expression shows where it is wrong
+        echo(f"{name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
         return error.exit_code
     except RecursionError:
         echo(f"{name}: this plan is nested too deeply to be printed", err=True)

@@ -54,7 +54,7 @@ class Sources:
         except HoraeError as error:
             self._say(error)
         else:
-            yield Source(path, read(text))
+            yield Source(path.removeprefix("./"), read(text))
 
     def _read(self, path: str, root: str | None) -> str:
         """Return the text of one file."""
