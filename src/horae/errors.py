@@ -7,6 +7,14 @@
         EditConflictError   a file that changed under an edit           (workspace.edit)
       SpliceError           an edit that does not fit its text          (workspace.edit)
       YamlError             YAML that the guard refuses                 (kernel.yaml)
+      LedgerError           a ledger that cannot do what it was asked   (engine.ports)
+        LedgerBusyError     another process keeps it from being written
+        LedgerWriteError    the disk does not take it
+        LedgerDamagedError  corrupt, cut short, empty or gone
+        LedgerNewerError    written by a newer version
+        StaleTermError      written by an engine whose term is over
+      DataLockedError       a data directory that another engine uses   (store.lock)
+      NetworkDiskError      a data directory on a network file system   (store.lock)
       ScheduleError         a time rule that cannot be read
         CronError           a cron expression                           (timing.cron)
         TimestampError      an org timestamp                            (timing.repeater)

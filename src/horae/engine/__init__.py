@@ -1,0 +1,1 @@
+"""Makes happen what the rules decide."""

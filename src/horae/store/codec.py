@@ -1,0 +1,207 @@
+"""How moments, rules and policies are written down in a ledger, and read back.
+
+A moment is a whole number of microseconds since 1970 in UTC: exact, small, and in
+order. A rule and a policy are JSON with only what differs from the default, so that
+the same entry always gives the same text.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, assert_never, overload
+
+from horae.rules.entry import (
+    CadenceRule,
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Overlap,
+    Policy,
+    RepeaterRule,
+    Retry,
+    Work,
+)
+from horae.timing.cron import Cron
+from horae.timing.repeater import parse_repeater
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from horae.rules.entry import Origin, Rule
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TINY: Final = timedelta(microseconds=1)
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+@overload
+def micros(moment: datetime) -> int: ...
+@overload
+def micros(moment: datetime | None) -> int | None: ...
+def micros(moment: datetime | None) -> int | None:
+    """Return a moment as it is written down.
+
+    >>> micros(datetime(1970, 1, 2, tzinfo=UTC))
+    86400000000
+    """
+    return None if moment is None else (moment - _EPOCH) // _TINY
+
+
+@overload
+def moment(number: int) -> datetime: ...
+@overload
+def moment(number: int | None) -> datetime | None: ...
+def moment(number: int | None) -> datetime | None:
+    """Return the moment that was written down.
+
+    >>> str(moment(-1))
+    '1969-12-31 23:59:59.999999+00:00'
+    """
+    return None if number is None else _EPOCH + timedelta(microseconds=number)
+
+
+def plain(text: str) -> str:
+    r"""Return a text that any store takes: half a surrogate pair is spelled out.
+
+    >>> plain("Digest \ud800")
+    'Digest \\ud800'
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def compact(data: Mapping[str, object]) -> str:
+    """Return plain data as JSON, the same for the same data."""
+    return _ENCODER.encode(data)
+
+
+# Thousands of entries have one policy, and many have one rule.
+@lru_cache(maxsize=1024)
+def write_policy(policy: Policy) -> str:
+    """Return a policy as text.
+
+    >>> write_policy(Policy(retry=Retry(3, timedelta(seconds=30))))
+    '{"retry":[3,30000000]}'
+    """
+    return compact(_policy_data(policy))
+
+
+@lru_cache(maxsize=1024)
+def read_policy(text: str) -> Policy:
+    """Return the policy that was written down.
+
+    >>> read_policy('{"overlap":"queue"}').overlap
+    <Overlap.QUEUE: 'queue'>
+    """
+    return _policy(json.loads(text))
+
+
+def write_entry(entry: Entry) -> str:
+    """Return what an entry is: its rule, work, policy, zone and deadline, as text."""
+    data: dict[str, object] = {"rule": _rule_data(entry.rule), "zone": entry.zone}
+    if entry.work is not Work.WORKFLOW:
+        data["work"] = entry.work
+    if entry.policy != Policy():
+        data["policy"] = _policy_data(entry.policy)
+    if entry.deadline is not None:
+        data["deadline"] = micros(entry.deadline)
+    return compact(data)
+
+
+def read_entry(text: str, *, address: str, origin: Origin, title: str, digest: str) -> Entry:
+    """Return the entry that was written down."""
+    data = json.loads(text)
+    return Entry(
+        address,
+        origin,
+        title,
+        _rule(data["rule"]),
+        work=Work(data.get("work", Work.WORKFLOW)),
+        policy=_policy(data.get("policy", {})),
+        zone=data["zone"],
+        deadline=moment(data.get("deadline")),
+        digest=digest,
+    )
+
+
+def clock_of(entry: Entry) -> tuple[str, datetime | None]:
+    """Return what else decides the moments of an entry, besides its rule as it is written."""
+    return entry.zone, entry.policy.until
+
+
+def _rule_data(rule: Rule) -> dict[str, object]:
+    """Return a rule as plain data; its kind is the name that comes first in the docs."""
+    match rule:
+        case CronRule(crons):
+            return {"cron": [[cron.expression, cron.zone] for cron in crons]}
+        case RepeaterRule(anchor, repeater):
+            return {"repeater": str(repeater), "anchor": anchor.isoformat()}
+        case OnceRule(at, delay):
+            return {"once": micros(at), "delay": delay}
+        case CadenceRule():
+            counts = [rule.ticks, rule.streak, rule.failures]
+            return {"cadence": rule.base // _TINY, "first": micros(rule.first_at), "counts": counts}
+        case OnDemandRule():
+            return {}
+        case _:
+            assert_never(rule)
+
+
+def _rule(data: dict[str, Any]) -> Rule:
+    """Return the rule that plain data says."""
+    match data:
+        case {"cron": crons}:
+            return CronRule(tuple(_cron(text, zone) for text, zone in crons))
+        case {"repeater": repeater, "anchor": anchor}:
+            return RepeaterRule(datetime.fromisoformat(anchor), parse_repeater(repeater))
+        case {"once": at, "delay": delay}:
+            return OnceRule(moment(int(at)), delay)
+        case {"cadence": base, "first": first, "counts": counts}:
+            return CadenceRule(timedelta(microseconds=base), moment(int(first)), *counts)
+        case _:
+            return OnDemandRule()
+
+
+@lru_cache(maxsize=4096)
+def _cron(text: str, zone: str) -> Cron:
+    """Return a cron rule; to read one takes longer than to find it again."""
+    return Cron(text, zone=zone)
+
+
+def _policy_data(policy: Policy) -> dict[str, object]:
+    """Return what a policy asks for, as plain data."""
+    data: dict[str, object] = {}
+    if policy.catchup is not None:
+        data["catchup"] = policy.catchup
+    if policy.overlap is not Overlap.SKIP:
+        data["overlap"] = policy.overlap
+    if policy.retry is not None:
+        data["retry"] = [policy.retry.attempts, policy.retry.wait // _TINY]
+    if policy.timeout is not None:
+        data["timeout"] = policy.timeout // _TINY
+    if policy.jitter:
+        data["jitter"] = policy.jitter // _TINY
+    if policy.pause_after is not None:
+        data["pause_after"] = policy.pause_after
+    if policy.until is not None:
+        data["until"] = micros(policy.until)
+    return data
+
+
+def _policy(data: dict[str, Any]) -> Policy:
+    """Return the policy that plain data says."""
+    if not data:
+        return Policy()
+    catchup, retry, timeout = data.get("catchup"), data.get("retry"), data.get("timeout")
+    return Policy(
+        catchup=None if catchup is None else CatchUp(catchup),
+        overlap=Overlap(data.get("overlap", Overlap.SKIP)),
+        retry=None if retry is None else Retry(retry[0], timedelta(microseconds=retry[1])),
+        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        jitter=timedelta(microseconds=data.get("jitter", 0)),
+        pause_after=data.get("pause_after"),
+        until=moment(data.get("until")),
+    )

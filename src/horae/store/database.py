@@ -1,0 +1,332 @@
+"""The SQLite file under a ledger: how it is made, opened, checked, moved on and copied.
+
+One connection writes to a data directory, and it alone moves the write-ahead log into
+the database; the lock on the directory keeps every other away. Readers cannot write.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import (
+    LedgerBusyError,
+    LedgerDamagedError,
+    LedgerNewerError,
+    LedgerWriteError,
+)
+from horae.store.sql import migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+MEMORY: Final = ":memory:"
+DATABASE: Final = "ledger.db"
+MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
+APPLICATION: Final = 0x486F7261  # "Hora"
+IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
+_BESIDE: Final = ("-wal", "-shm", "-open")
+
+_FILES: Final = {
+    ".gitignore": "*\n",
+    IN_USE: "The ledger beside this file is open, or was not closed.\n",
+    MARK: "A data directory of horae. Without its files it would forget what has run.\n",
+}
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_REFUSED: Final = frozenset({
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+})  # fmt: skip
+_BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_RESTORE: Final = "restore a backup with `horae restore FILE`"
+
+
+@contextmanager
+def told(place: str) -> Iterator[None]:
+    """Turn what SQLite says into what a person can act on."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        # An extended code has its kind in the lowest byte.
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if kind in _BUSY:
+            raise LedgerBusyError(
+                place,
+                "another process is writing to it; nothing was recorded",
+                remedy="try again, or end that process",
+            ) from error
+        if kind in _REFUSED:
+            raise LedgerWriteError(
+                place,
+                f"it cannot be written ({error})",
+                remedy="make room, or make it writable, and try again",
+            ) from error
+        if kind in _BROKEN:
+            raise _damaged(place, f"it is damaged ({error})") from error
+        raise
+    except OSError as error:
+        raise LedgerWriteError(
+            place,
+            f"it cannot be written ({error.strerror})",
+            remedy="make room, or make it writable, and try again",
+        ) from error
+
+
+def prepare(directory: Path) -> None:
+    """Make the data directory, readable by its owner alone and ignored by git."""
+    with told(str(directory)):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if directory.stat().st_mode & 0o077:
+            directory.chmod(0o700)
+        _write_once(directory, ".gitignore")
+
+
+def open_writer(directory: Path, *, patience: timedelta) -> sqlite3.Connection:
+    """Return the one writing connection, to a database that is whole and of our version."""
+    path = directory / DATABASE
+    _refuse_loss(path, was_there=(directory / MARK).exists())
+    with told(str(path)):
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
+        connection = _connect(str(path), patience)
+        try:
+            check(connection, str(path), may_be_empty=not (directory / MARK).exists())
+            connection.execute("PRAGMA journal_mode = WAL")
+            migrate(connection)
+            _write_once(directory, MARK)
+            _write_once(directory, IN_USE)
+        except BaseException:
+            close_writer(connection, directory)
+            raise
+    return connection
+
+
+def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
+    """Close the writing connection, which moves its log into the database if it is the last."""
+    connection.close()
+    with suppress(OSError):
+        os.remove(directory / IN_USE)  # noqa: PTH107 - a file of our own
+
+
+def open_reader(path: Path, *, patience: timedelta) -> sqlite3.Connection:
+    """Return a connection that can only read."""
+    with told(str(path)):
+        return _connect(f"{path.absolute().as_uri()}?mode=ro", patience, is_uri=True)
+
+
+def open_memory(*, patience: timedelta) -> sqlite3.Connection:
+    """Return a new ledger that is gone when it is closed."""
+    connection = _connect(MEMORY, patience)
+    migrate(connection)
+    return connection
+
+
+def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
+    """Raise an error unless the database is whole, is a ledger, and is not newer than we are."""
+    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise _damaged(place, f"it is damaged ({problem})")
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version")
+    )
+    if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        if not may_be_empty:
+            raise _damaged(place, "it is empty, though there was a ledger here")
+        return
+    if application != APPLICATION:
+        raise _damaged(place, "it is a database, but no ledger of horae")
+    if version > len(migrations()):
+        raise LedgerNewerError(
+            place,
+            f"its schema is version {version}, and this horae knows {len(migrations())}",
+            remedy="use the newer horae that wrote it",
+        )
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to our version; each step happens as a whole or not at all."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for number, script in enumerate(migrations()[version:], start=version + 1):
+        with transaction(connection):
+            for statement in statements(script):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {number}")
+
+
+def statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script, which would otherwise each commit by itself."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterator[None]:
+    """Do all of it or nothing; with *keep* false nothing in any case."""
+    # Never deferred: one that reads first and then writes fails at once when it meets another.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT" if keep else "ROLLBACK")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
+
+
+def copy_into(connection: sqlite3.Connection, target: Path) -> None:
+    """Write a copy of a database, whole and verified, or leave what was there."""
+    part = target.with_name(f"{target.name}.part")
+    with told(str(target)):
+        try:
+            _create(part)
+            connection.execute("VACUUM INTO ?", (str(part),))
+            verify(part)
+            _sync(part)
+            part.replace(target)
+            _sync(target.parent)
+        finally:
+            with suppress(OSError):
+                os.remove(part)  # noqa: PTH107 - a file of our own, half written
+
+
+def verify(path: Path) -> None:
+    """Raise an error unless a file is a ledger that could be used as it is."""
+    if not path.is_file() or path.stat().st_size == 0:
+        raise LedgerDamagedError(
+            str(path), "it is no backup: there is nothing in it", remedy="name another backup"
+        )
+    with told(str(path)):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            check(connection, str(path))
+            problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise _damaged(str(path), f"it is damaged ({problem})")
+
+
+def draft_of(backup: Path, directory: Path) -> Path:
+    """Return a copy of a backup in a data directory, of our version, not yet in its place."""
+    draft = directory / f"{DATABASE}.new"
+    with told(str(draft)):
+        _create(draft)
+        uri = f"{backup.absolute().as_uri()}?mode=ro"
+        with (
+            closing(sqlite3.connect(uri, uri=True)) as source,
+            closing(sqlite3.connect(draft, isolation_level=None)) as target,
+        ):
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+            migrate(target)
+    return draft
+
+
+def put_in_place(draft: Path, directory: Path, *, aside: str) -> Path:
+    """Let a draft be the ledger; return where the old one, whatever its state, was put."""
+    path = directory / DATABASE
+    old = directory / aside
+    _sync(draft)
+    # The database first: killed after it, there is none, and that is seen at the next start.
+    # Its log must be away before the draft comes, which would take it for its own.
+    for suffix in ("", *_BESIDE):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{old}{suffix}")
+    _sync(directory)
+    draft.replace(path)
+    _write_once(directory, MARK)
+    _sync(directory)
+    return old
+
+
+def connect_draft(draft: Path) -> sqlite3.Connection:
+    """Return a connection to a draft."""
+    connection = sqlite3.connect(draft, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3.Connection:
+    """Return a connection that begins no transaction by itself and keeps its rules."""
+    connection = sqlite3.connect(
+        name,
+        timeout=patience.total_seconds(),
+        isolation_level=None,
+        # One thread uses it at a time, but not always the one that closes it.
+        check_same_thread=False,
+        uri=is_uri,
+        cached_statements=256,
+    )
+    connection.row_factory = sqlite3.Row
+    try:
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_loss(path: Path, *, was_there: bool) -> None:
+    """Raise an error if there was a ledger here and now there is none."""
+    if not was_there:
+        return
+    if not path.exists():
+        raise _damaged(str(path), "it is gone, though there was a ledger here")
+    if path.stat().st_size == 0:
+        raise _damaged(str(path), "it is empty, though there was a ledger here")
+    # SQLite keeps its log as long as a ledger is open, so after a kill there is one.
+    in_use = path.with_name(IN_USE)
+    if in_use.exists() and not Path(f"{path}-wal").exists():
+        raise LedgerDamagedError(
+            str(path),
+            "it was not closed, and its log (ledger.db-wal) with the last writes is gone",
+            remedy=f"{_RESTORE}, or remove {in_use.name} if sqlite3 has merged the log",
+        )
+
+
+def _damaged(place: str, reason: str) -> LedgerDamagedError:
+    """Return the error of a ledger that must not be used."""
+    return LedgerDamagedError(place, reason, remedy=_RESTORE)
+
+
+def _write_once(directory: Path, name: str) -> None:
+    """Write one of our own small files unless it is there."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    with suppress(FileExistsError):
+        descriptor = os.open(directory / name, flags, 0o600)
+        try:
+            os.write(descriptor, _FILES[name].encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        _sync(directory)
+
+
+def _create(path: Path) -> None:
+    """Make an empty file that its owner alone can read; SQLite fills it."""
+    with suppress(FileNotFoundError):
+        os.remove(path)  # noqa: PTH107 - left by one of us that was killed
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
+
+
+def _sync(path: Path) -> None:
+    """Have the disk keep a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

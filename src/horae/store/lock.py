@@ -1,0 +1,194 @@
+"""The lock on a data directory: one engine at a time, and the others are told who.
+
+It is a POSIX record lock. The kernel drops it when the process dies, however it dies,
+and a forked child does not have it, so a run that outlives its engine blocks nobody.
+Such a lock is also dropped when the process closes *any* descriptor of the file: so
+only this module may open it, and it never opens twice what it holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+NAME: Final = "lock"
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+
+# Locks on these are advice that not every machine hears, and SQLite's shared memory is none.
+_NETWORK: Final = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs",
+    "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "smb3",
+    "smbfs",
+})  # fmt: skip
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+# struct flock, for asking who has the lock: type, whence, start, length, pid.
+_FLOCK: Final = "hhqqi4x" if sys.platform == "linux" else "qqihh"
+_HELD: Final[dict[tuple[int, int], int]] = {}  # file -> the process that holds it: us
+
+
+class DataLockedError(HoraeError):
+    """A data directory that another engine has."""
+
+    code = "data_locked"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, path: str, *, pid: int | None, command: str, since: str) -> None:
+        self.path = path
+        self.pid = pid
+        self.command = command
+        self.since = since
+        who = "another process" if pid is None else f"process {pid}"
+        what = f" ({command})" if command else ""
+        when = f" since {since}" if since else ""
+        super().__init__(f"{path}: in use by {who}{what}{when}; stop it first, or ask it instead")
+
+
+class NetworkDiskError(HoraeError):
+    """A data directory on a disk where a lock does not keep others out."""
+
+    code = "network_disk"
+    exit_code = Exit.USAGE
+
+    def __init__(self, path: str, kind: str) -> None:
+        self.path = path
+        self.kind = kind
+        super().__init__(
+            f"{path}: is on {kind}, a network file system, where locks and SQLite are not safe;"
+            " put the data directory on a local disk (--data, HORAE_DATA)"
+        )
+
+
+class Lock:
+    """A lock that is held until it is released or the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, directory: Path, *, now: datetime) -> Lock:
+        """Take the lock on a directory at once, or raise an error that names its holder."""
+        refuse_network_disk(directory)
+        path = directory / NAME
+        _refuse_our_own(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            _lock(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        _sign(descriptor, now)
+        _HELD[_file(os.fstat(descriptor))] = os.getpid()
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        _HELD.pop(_file(os.fstat(descriptor)), None)
+        os.close(descriptor)
+
+
+def refuse_network_disk(directory: Path) -> None:
+    """Raise an error if a directory is known to be on a network file system."""
+    with suppress(OSError):
+        kind = file_system(_MOUNTS.read_text(errors="surrogateescape"), os.path.realpath(directory))
+        if kind in _NETWORK:
+            raise NetworkDiskError(str(directory), kind)
+
+
+def file_system(mounts: str, path: str) -> str:
+    r"""Return what kind of file system a path is on, as the kernel's list of mounts says.
+
+    >>> mounts = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:4 / /srv rw shared:1 - nfs4 host:/ rw"
+    >>> file_system(mounts, "/srv/plans"), file_system(mounts, "/srvs")
+    ('nfs4', 'ext4')
+    """
+    found, kind = "", ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        is_above = path == point or path.startswith(point.rstrip("/") + "/")
+        # Of two at one place the later one covers the other.
+        if is_above and len(point) >= len(found):
+            found, kind = point, after.split(" ", 1)[0]
+    return kind
+
+
+def _refuse_our_own(path: Path) -> None:
+    """Raise an error if this very process holds the lock; opening the file would drop it."""
+    with suppress(FileNotFoundError):
+        if _HELD.get(_file(path.stat())) == os.getpid():
+            raise DataLockedError(
+                str(path.parent), pid=os.getpid(), command="this process", since=""
+            )
+
+
+def _file(status: os.stat_result) -> tuple[int, int]:
+    """Return which file it is, whatever it is called."""
+    return status.st_dev, status.st_ino
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock the whole file without waiting."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        raise _held_by(descriptor, path) from None
+
+
+def _held_by(descriptor: int, path: Path) -> DataLockedError:
+    """Return the error that names the holder: the kernel knows its number, the file the rest."""
+    pid = _holder(descriptor)
+    said: object = None
+    with suppress(ValueError):
+        said = json.loads(os.pread(descriptor, 4096, 0))
+    # The file may hold nonsense, or still tell of a holder before this one.
+    if not isinstance(said, dict) or pid not in {None, said.get("pid")}:
+        said = {}
+    return DataLockedError(
+        str(path.parent),
+        pid=pid,
+        command=str(said.get("command", "")),
+        since=str(said.get("since", "")),
+    )
+
+
+def _holder(descriptor: int) -> int | None:
+    """Return the number of the process that has the lock."""
+    if sys.platform == "linux":
+        ask = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, ask))
+    else:
+        ask = struct.pack(_FLOCK, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        _, _, pid, kind, _ = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, ask))
+    return None if kind == fcntl.F_UNLCK or pid <= 0 else pid
+
+
+def _sign(descriptor: int, now: datetime) -> None:
+    """Write down who holds the lock, for whoever comes next."""
+    # Only the name of the program: what follows it may hold a secret.
+    command = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    said = {"pid": os.getpid(), "command": command, "since": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(said).encode() + b"\n", 0)

@@ -1,0 +1,105 @@
+-- The ledger. Every moment (…_at, accounted_to, …_until) is in microseconds since 1970, UTC;
+-- to read one: SELECT datetime(planned_at / 1000000, 'unixepoch') FROM receipt.
+
+-- Whoever writes must know the present term. On one machine there is only the first.
+CREATE TABLE term (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  number INTEGER NOT NULL
+) STRICT;
+INSERT INTO term (one, number) VALUES (1, 1);
+
+-- Something with a when. Its number never changes; its address is where it stands now.
+CREATE TABLE entry (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  source TEXT NOT NULL,
+  address TEXT NOT NULL,
+  title TEXT NOT NULL,
+  file TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  rule TEXT NOT NULL,             -- as it is written
+  body TEXT NOT NULL,             -- digest of what stands below it
+  digest TEXT NOT NULL,           -- digest of all that it runs
+  commit_id TEXT,                 -- where in git its present text was first read
+  spec TEXT,                      -- rule, work and policy as JSON, if it is armed
+  unarmed TEXT,                   -- why it is not, if it is not
+  accounted_to INTEGER NOT NULL,  -- every planned moment up to here has its receipt
+  ended_at INTEGER,               -- the end of its last planned run
+  first_seen_at INTEGER NOT NULL,
+  gone_at INTEGER,
+  paused_at INTEGER,
+  paused_until INTEGER,
+  pause_note TEXT,
+  UNIQUE (source, address),
+  CHECK ((spec IS NULL) <> (unarmed IS NULL)),
+  CHECK (paused_at IS NOT NULL OR (paused_until IS NULL AND pause_note IS NULL))
+) STRICT;
+
+-- What was decided about one planned moment, or about a range of them.
+CREATE TABLE receipt (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  entry INTEGER NOT NULL REFERENCES entry (number),
+  key TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN (
+    'waiting', 'held', 'starting', 'running', 'done', 'no_work', 'failed', 'killed',
+    'interrupted', 'skipped', 'coalesced', 'missed')),
+  reason TEXT NOT NULL,
+  planned_at INTEGER NOT NULL,
+  through_at INTEGER,
+  count INTEGER NOT NULL CHECK (count >= 1),
+  start_at INTEGER NOT NULL,
+  decided_at INTEGER NOT NULL,
+  file TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  digest TEXT NOT NULL,
+  commit_id TEXT,
+  policy TEXT NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  ended_at INTEGER,
+  settled_at INTEGER,
+  UNIQUE (entry, key),
+  CHECK (count = 1 OR through_at IS NOT NULL),
+  CHECK ((ended_at IS NOT NULL) =
+    (status IN ('done', 'no_work', 'failed', 'killed', 'interrupted'))),
+  CHECK (settled_at IS NULL OR status NOT IN ('waiting', 'held', 'starting', 'running'))
+) STRICT;
+CREATE INDEX receipt_of_entry ON receipt (entry);
+CREATE INDEX receipt_planned ON receipt (planned_at);
+CREATE INDEX receipt_open ON receipt (status)
+  WHERE status IN ('waiting', 'held', 'starting', 'running');
+CREATE INDEX receipt_unsettled ON receipt (number)
+  WHERE settled_at IS NULL AND status NOT IN ('waiting', 'held', 'starting', 'running');
+
+-- One attempt at what a receipt stands for. It ends without an outcome if it was given back.
+CREATE TABLE run (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  receipt INTEGER NOT NULL REFERENCES receipt (number) ON DELETE CASCADE,
+  attempt INTEGER NOT NULL,
+  started_at INTEGER NOT NULL,
+  pid INTEGER,
+  pid_started INTEGER,
+  ended_at INTEGER,
+  outcome TEXT CHECK (outcome IN ('done', 'no_work', 'failed', 'killed', 'interrupted')),
+  exit_code INTEGER,
+  reason TEXT NOT NULL DEFAULT '',
+  UNIQUE (receipt, attempt),
+  CHECK ((pid IS NULL) = (pid_started IS NULL)),
+  CHECK (outcome IS NULL OR ended_at IS NOT NULL)
+) STRICT;
+CREATE UNIQUE INDEX run_open ON run (receipt) WHERE ended_at IS NULL;
+
+-- What happened, in order. Nothing is ever changed here.
+CREATE TABLE event (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  at INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  entry INTEGER,
+  receipt INTEGER,
+  facts TEXT NOT NULL
+) STRICT;
+
+-- What receipts run, by digest. Bytes, because a text may hold what no TEXT column takes.
+CREATE TABLE text (
+  digest TEXT PRIMARY KEY,
+  body BLOB NOT NULL,
+  kept_at INTEGER NOT NULL
+) STRICT;

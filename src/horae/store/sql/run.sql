@@ -1,0 +1,26 @@
+-- name: open
+-- Begin one more attempt.
+INSERT INTO run (receipt, attempt, started_at)
+SELECT :receipt, coalesce(max(attempt), 0) + 1, :now FROM run WHERE receipt = :receipt
+RETURNING *;
+
+-- name: one_open
+-- A run that has not ended.
+SELECT * FROM run WHERE number = :number AND ended_at IS NULL;
+
+-- name: open_of_receipt
+-- The run of a receipt that has not ended, if there is one.
+SELECT * FROM run WHERE receipt = :receipt AND ended_at IS NULL;
+
+-- name: identify
+-- Note which process a run is.
+UPDATE run SET pid = :pid, pid_started = :pid_started WHERE number = :number;
+
+-- name: close
+-- End a run; without an outcome it was given back.
+UPDATE run SET ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason
+WHERE number = :number;
+
+-- name: of_receipt
+-- Every attempt of a receipt.
+SELECT * FROM run WHERE receipt = :receipt ORDER BY attempt;

@@ -1,0 +1,198 @@
+"""Every ledger keeps the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from horae.engine.ports import Process, Step
+from horae.rules.entry import Entry
+from horae.rules.misfire import Status, decide
+from horae.rules.receipt import ENDS, FINAL, may_become
+from horae.store.sqlite import SqliteLedger
+from scale import scaled
+from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, plan, workflow
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from pathlib import Path
+
+    from horae.engine.ports import Ledger
+
+T = TypeVar("T")
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    made = (
+        SqliteLedger.in_memory()
+        if request.param == "memory"
+        else SqliteLedger.open(tmp_path / ".horae", now=NOW)
+    )
+    opened = asyncio.run(made)
+    yield opened
+    asyncio.run(opened.close())
+
+
+class TestLedger(LedgerSuite):
+    """The suite, on every store there is."""
+
+
+class LifeOfReceipts(RuleBasedStateMachine):
+    """Whatever is asked in whatever order, receipts follow the graph and watermarks go forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.ledger = self.wait(SqliteLedger.in_memory())
+        self.now = NOW
+        self.text = workflow("Poll", "* * * * *", "", ":RETRY: 1 30s", ":CATCHUP: all")
+        self.rescan()
+        self.statuses: dict[int, Status] = {}
+        self.watermark = NOW
+        self.keys = 0
+
+    def wait(self, call: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    def rescan(self) -> None:
+        self.wait(self.ledger.scan("org", plan(self.text), now=self.now, term=1))
+
+    def entry(self) -> Entry:
+        [found] = self.wait(self.ledger.entries())
+        assert isinstance(found.item, Entry)
+        return found.item
+
+    def some(self, choice: int, wanted: Status | None = None) -> int:
+        """Return a receipt, of a status if there is one, else any, else one that is not there."""
+        fitting = [each for each, now in self.statuses.items() if wanted in {None, now}]
+        among = fitting or list(self.statuses) or [99]
+        return among[choice % len(among)]
+
+    def open_run(self, receipt: int) -> int:
+        runs = self.wait(self.ledger.runs_of(receipt))
+        return runs[-1].number if runs else 99
+
+    @rule(minutes=st.integers(0, 3))
+    def come_due(self, minutes: int) -> None:
+        self.now += minutes * MINUTE
+        entry = self.entry()
+        step = Step(entry, decide(entry, now=self.now))
+        self.wait(self.ledger.decide([step], now=self.now, term=1))
+
+    @rule(back=st.integers(1, 10_000))
+    def set_the_clock_back(self, back: int) -> None:
+        self.now -= back * MINUTE
+
+    @rule()
+    def ask(self) -> None:
+        self.keys += 1
+        receipt = asked(f"manual:{self.keys}", self.now)
+        self.wait(self.ledger.add(self.entry().number, receipt, now=self.now, term=1))
+
+    @rule(choice=st.integers(0), wanted=st.sampled_from([Status.WAITING, None]))
+    def start(self, choice: int, wanted: Status | None) -> None:
+        number = self.some(choice, wanted)
+        run = self.wait(self.ledger.start(number, now=self.now, term=1))
+        assert (run is not None) == (self.statuses.get(number) is Status.WAITING)
+
+    @rule(choice=st.integers(0), wanted=st.sampled_from([Status.STARTING, None]))
+    def run(self, choice: int, wanted: Status | None) -> None:
+        number = self.some(choice, wanted)
+        call = self.ledger.running(self.open_run(number), Process(1, 1), now=self.now, term=1)
+        assert self.wait(call) == (self.statuses.get(number) is Status.STARTING)
+
+    @rule(choice=st.integers(0), wanted=st.sampled_from([Status.STARTING, None]))
+    def give_back(self, choice: int, wanted: Status | None) -> None:
+        number = self.some(choice, wanted)
+        call = self.ledger.give_back(self.open_run(number), reason="", now=self.now, term=1)
+        assert self.wait(call) == (self.statuses.get(number) is Status.STARTING)
+
+    @rule(
+        choice=st.integers(0),
+        wanted=st.sampled_from([Status.RUNNING, Status.RUNNING, Status.STARTING, None]),
+        outcome=st.sampled_from(Status),
+    )
+    def end(self, choice: int, wanted: Status | None, outcome: Status) -> None:
+        number = self.some(choice, wanted)
+        run = self.open_run(number)
+        ended = self.wait(self.ledger.end(run, outcome, reason="", now=self.now, term=1))
+        was = self.statuses.get(number)
+        assert (ended is not None) == (
+            was in {Status.RUNNING, Status.STARTING}
+            and outcome in ENDS
+            and (was is Status.RUNNING or outcome is Status.FAILED)
+        )
+
+    @rule(choice=st.integers(0))
+    def hold(self, choice: int) -> None:
+        number = self.some(choice, Status.WAITING)
+        held = self.wait(self.ledger.hold(number, reason="", now=self.now, term=1))
+        assert held == (self.statuses.get(number) is Status.WAITING)
+
+    @rule(choice=st.integers(0))
+    def release(self, choice: int) -> None:
+        number = self.some(choice, Status.HELD)
+        released = self.wait(self.ledger.release(number, reason="", now=self.now, term=1))
+        assert released == (self.statuses.get(number) is Status.HELD)
+
+    @rule(choice=st.integers(0))
+    def settle(self, choice: int) -> None:
+        number = self.some(choice)
+        if self.wait(self.ledger.settle([number], now=self.now, term=1)):
+            assert self.statuses[number] in FINAL
+
+    @rule()
+    def pause_and_resume(self) -> None:
+        number = self.entry().number
+        assert self.wait(self.ledger.pause(number, now=self.now, term=1))
+        assert self.wait(self.ledger.resume(number, now=self.now, term=1))
+
+    @rule(is_written=st.booleans())
+    def edit(self, is_written: bool) -> None:
+        if not is_written:
+            self.wait(self.ledger.scan("org", [], now=self.now, term=1))
+        self.rescan()
+
+    @invariant()
+    def receipts_follow_the_graph(self) -> None:
+        page = self.wait(self.ledger.receipts(limit=10_000))
+        for filed in page.receipts:
+            was = self.statuses.get(filed.number, filed.status)
+            allowed = filed.attempts <= 1  # one retry: the first end may be followed by a wait
+            assert was is filed.status or may_become(was, filed.status, has_retry=allowed)
+            self.statuses[filed.number] = filed.status
+        keys = [(each.entry, each.receipt.key) for each in page.receipts]
+        assert len(keys) == len(set(keys))
+
+    @invariant()
+    def the_watermark_goes_forward_and_covers_every_planned_receipt(self) -> None:
+        watermark = self.entry().accounted_to
+        assert watermark is not None
+        assert watermark >= self.watermark
+        self.watermark = watermark
+        for filed in self.wait(self.ledger.receipts(limit=10_000)).receipts:
+            if filed.receipt.key.startswith("cron:"):
+                assert (filed.receipt.through_at or filed.receipt.planned_at) <= watermark
+
+    @invariant()
+    def a_receipt_has_an_open_run_exactly_while_it_starts_or_runs(self) -> None:
+        for filed in self.wait(self.ledger.receipts(limit=10_000)).receipts:
+            runs = self.wait(self.ledger.runs_of(filed.number))
+            is_open = [run.ended_at is None for run in runs]
+            assert any(is_open) == (filed.status in {Status.STARTING, Status.RUNNING})
+            assert not any(is_open[:-1])
+
+    def teardown(self) -> None:
+        self.wait(self.ledger.close())
+        self.loop.close()
+
+
+TestLifeOfReceipts = LifeOfReceipts.TestCase
+TestLifeOfReceipts.settings = settings(
+    max_examples=scaled(400), stateful_step_count=40, deadline=None
+)

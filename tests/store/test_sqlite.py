@@ -1,0 +1,866 @@
+"""What is particular to the ledger on SQLite: its file, and all that can happen to one."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.ports import (
+    LedgerBusyError,
+    LedgerDamagedError,
+    LedgerError,
+    LedgerNewerError,
+    LedgerWriteError,
+    Process,
+    Step,
+)
+from horae.errors import Exit
+from horae.rules.entry import Entry
+from horae.rules.misfire import Status, decide
+from horae.store import database
+from horae.store.lock import DataLockedError
+from horae.store.sql import migrations, queries, theme
+from horae.store.sqlite import SqliteLedger, restore
+from scale import scaled
+from store.ledger_suite import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NINE,
+    NOW,
+    asked,
+    decided,
+    delay,
+    history,
+    known,
+    plan,
+    story,
+    taken,
+    waiting,
+    workflow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.engine.ports import Filed
+    from horae.store.book import Book
+
+TESTS = Path(__file__).parent.parent
+
+
+async def opened(directory: Path, **options: timedelta) -> SqliteLedger:
+    return await SqliteLedger.open(directory, now=NOW, **options)
+
+
+async def filled(directory: Path) -> None:
+    """Leave a ledger with some history in a directory."""
+    ledger = await opened(directory)
+    await waiting(ledger)
+    await ledger.close()
+
+
+def database_in(directory: Path) -> Path:
+    return directory / "ledger.db"
+
+
+def value(path: Path, query: str) -> object:
+    """Return what a query finds, read past the ledger."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def child(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a program that may use what the tests use."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+    )
+
+
+# The file
+
+
+@story
+async def test_the_data_directory_is_for_its_owner_alone_and_none_of_gits_business(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "plans" / ".horae"
+    ledger = await opened(directory)
+    await waiting(ledger)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in directory.iterdir()}
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert modes.keys() >= {".gitignore", "HORAE", "ledger.db", "ledger.db-wal", "lock"}
+    assert set(modes.values()) == {0o600}
+    assert (directory / ".gitignore").read_text() == "*\n"
+    await ledger.close()
+
+
+@story
+async def test_an_open_data_directory_is_closed_to_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    await (await opened(tmp_path)).close()
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+@story
+async def test_the_settings_are_those_that_keep_what_was_promised(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    settings = {
+        name: ledger._writer.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in (
+            "journal_mode",
+            "synchronous",
+            "foreign_keys",
+            "trusted_schema",
+            "busy_timeout",
+            "user_version",
+            "application_id",
+        )
+    }
+    assert settings == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "trusted_schema": 0,
+        "busy_timeout": 5000,
+        "user_version": len(migrations()),
+        "application_id": 0x486F7261,
+    }
+    await ledger.close()
+
+
+@story
+async def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        ledger._reader.execute("DELETE FROM term")
+    await ledger.close()
+
+
+@story
+async def test_every_query_has_a_name_a_sentence_and_fits_the_schema() -> None:
+    ledger = await SqliteLedger.in_memory()
+    folder = Path(database.__file__).parent / "sql"
+    for path in sorted(folder.glob("*.sql")):
+        text = path.read_text()
+        assert len(queries(text)) == text.count("-- name:"), path.name
+        for query in theme(path.stem).values():
+            names = re.findall(r"(?<!'):([a-z_]+)", query)
+            ledger._writer.execute(f"EXPLAIN {query}", dict.fromkeys(names, 1)).fetchall()
+    await ledger.close()
+
+
+@story
+async def test_what_was_written_is_there_after_it_was_closed(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    entry, filed = await waiting(ledger)
+    await ledger.close()
+    again = await opened(tmp_path)
+    assert await again.receipt(filed.number) == filed
+    assert (await known(again, entry.number)).accounted_to == NINE
+    assert not await decided(again, entry, NINE)
+    await again.close()
+
+
+@story
+async def test_two_cannot_have_one_data_directory(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    with pytest.raises(DataLockedError):
+        await opened(tmp_path)
+    assert await taken(ledger, workflow())
+    await ledger.close()
+    await (await opened(tmp_path)).close()
+
+
+def test_of_fifty_threads_that_decide_at_once_one_is_first(tmp_path: Path) -> None:
+    ledger = asyncio.run(opened(tmp_path))
+    [entry] = asyncio.run(taken(ledger, workflow()))
+    answers: list[list[Filed]] = []
+    barrier = Barrier(50)
+
+    def race() -> None:
+        barrier.wait()
+        answers.append(asyncio.run(decided(ledger, entry, NINE)))
+
+    threads = [Thread(target=race) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(len, answers)) == [0] * 49 + [1]
+    assert asyncio.run(history(ledger, entry)) == ["1 waiting: its time has come"]
+    asyncio.run(ledger.close())
+
+
+# What happens to a process
+
+DECIDE_FOR_EVER = """
+import asyncio, sys
+from pathlib import Path
+from horae.engine.ports import Process, Step
+from horae.rules.misfire import Status, decide
+from horae.store.sqlite import SqliteLedger
+from store.ledger_suite import MINUTE, NOW, known, plan, workflow
+
+async def main():
+    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
+    found = plan(workflow("Poll", "* * * * *", "", ":OVERLAP: allow"))
+    [entry] = await ledger.scan("org", found, now=NOW, term=1)
+    while True:
+        now = entry.accounted_to + MINUTE
+        [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+        print("waiting", filed.number, filed.receipt.key, flush=True)
+        run = await ledger.start(filed.number, now=now, term=1)
+        await ledger.running(run.number, Process(1, 1), now=now, term=1)
+        print("running", filed.number, filed.receipt.key, flush=True)
+        await ledger.end(run.number, Status.DONE, reason="it ended", now=now, term=1)
+        print("done", filed.number, filed.receipt.key, flush=True)
+        if filed.number % 3 == 0:
+            await ledger.settle([filed.number], now=now, term=1)
+            print("settled", filed.number, filed.receipt.key, flush=True)
+        entry = await known(ledger, entry.number)
+
+asyncio.run(main())
+"""
+ORDER = ["waiting", "starting", "running", "done", "settled"]
+
+
+def test_what_was_acknowledged_survives_every_kill_and_nothing_is_there_twice(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(9)
+    promised: dict[int, tuple[str, str]] = {}
+    for _ in range(scaled(100)):
+        process = child(DECIDE_FOR_EVER, tmp_path)
+        assert process.stdout
+        for line in itertools.islice(process.stdout, chance.randrange(1, 40)):
+            word, number, key = line.split()
+            promised[int(number)] = (word, key)
+        process.kill()
+        # What was on its way to us when it was killed was acknowledged too.
+        for line in process.communicate()[0].splitlines():
+            word, number, key = line.split()
+            promised[int(number)] = (word, key)
+        asyncio.run(keeps(tmp_path, promised))
+
+
+async def keeps(directory: Path, promised: dict[int, tuple[str, str]]) -> None:
+    """Look whether a ledger, after a kill, holds what it has promised, and is in itself right."""
+    ledger = await opened(directory)
+    page = await ledger.receipts(limit=1_000_000)
+    held = {each.number: each for each in page.receipts}
+    for number, (word, key) in promised.items():
+        found = held[number]
+        assert found.receipt.key == key
+        shown = "settled" if found.settled_at else str(found.status)
+        assert ORDER.index(shown) >= ORDER.index(word)
+    assert max(Counter(each.receipt.key for each in page.receipts).values()) == 1
+    [listed] = await ledger.entries()
+    assert isinstance(listed.item, Entry)
+    # Every minute up to the watermark has its receipt, and none has one beyond it.
+    assert listed.item.accounted_to == NOW + len(held) * MINUTE
+    assert max(each.receipt.planned_at for each in page.receipts) == listed.item.accounted_to
+    unsettled = {each.number for each in await ledger.unsettled(limit=1_000_000)}
+    assert unsettled == {
+        each.number
+        for each in page.receipts
+        if each.settled_at is None and each.status is Status.DONE
+    }
+    await ledger.close()
+    assert value(database_in(directory), "PRAGMA integrity_check") == "ok"
+
+
+MIGRATE_AND_DIE = """
+import os, signal, sqlite3, sys
+from datetime import timedelta
+from pathlib import Path
+from horae.store import database
+
+connect, patience = database._connect, timedelta(seconds=5)
+outcomes = []
+for last in range(1, 60):
+    directory = Path(sys.argv[1]) / str(last)
+    database.prepare(directory)
+    pid = os.fork()
+    if pid == 0:
+        seen = []
+        def count(statement):
+            seen.append(statement)
+            if len(seen) == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        def traced(*arguments, **options):
+            connection = connect(*arguments, **options)
+            connection.set_trace_callback(count)
+            return connection
+        database._connect = traced
+        database.close_writer(database.open_writer(directory, patience=patience), directory)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    with sqlite3.connect(directory / "ledger.db") as raw:
+        version = raw.execute("PRAGMA user_version").fetchone()[0]
+        tables = raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    raw.close()
+    connection = database.open_writer(directory, patience=patience)
+    assert connection.execute("SELECT number FROM term").fetchone()[0] == 1
+    connection.close()
+    print(os.WIFSIGNALED(status), version, tables > 0, flush=True)
+"""
+
+
+def test_a_migration_that_is_killed_anywhere_is_done_or_not_begun(tmp_path: Path) -> None:
+    process = child(MIGRATE_AND_DIE, tmp_path)
+    lines = process.communicate()[0].splitlines()
+    assert process.returncode == 0
+    # Killed or not, version of the schema, whether there is any table.
+    assert set(lines) <= {"True 0 False", "True 1 True", "False 1 True"}
+    assert lines.count("True 0 False") > 10
+    assert lines[-1] == "False 1 True"
+
+
+FILL_THE_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from horae.engine.ports import LedgerWriteError, Step
+from horae.rules.misfire import decide
+from horae.store.sqlite import SqliteLedger
+from store.ledger_suite import MINUTE, NOW, known, plan, workflow
+
+async def main():
+    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
+    [entry] = await ledger.scan("org", plan(workflow("Poll", "* * * * *")), now=NOW, term=1)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
+    failed = 0
+    while failed < 3:
+        now = entry.accounted_to + MINUTE
+        try:
+            [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+        except LedgerWriteError as error:
+            failed += 1
+            print("refused", error.exit_code, error, flush=True)
+            continue
+        print("kept", filed.number, filed.receipt.key, flush=True)
+        entry = await known(ledger, entry.number)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    now = entry.accounted_to + MINUTE
+    [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
+    print("kept", filed.number, filed.receipt.key, flush=True)
+    await ledger.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_refuses_for_a_while_and_loses_nothing(tmp_path: Path) -> None:
+    process = child(FILL_THE_DISK, tmp_path)
+    lines = process.communicate()[0].splitlines()
+    assert process.returncode == 0
+    refused = [line for line in lines if line.startswith("refused")]
+    assert len(refused) == 3
+    assert refused[0].startswith(f"refused 75 {database_in(tmp_path)}: it cannot be written")
+    assert lines[-1].startswith("kept")
+    kept = [line.split()[2] for line in lines if line.startswith("kept")]
+    assert value(database_in(tmp_path), "PRAGMA integrity_check") == "ok"
+
+    async def keys() -> list[str]:
+        ledger = await opened(tmp_path)
+        page = await ledger.receipts(limit=1_000_000)
+        await ledger.close()
+        return [each.receipt.key for each in reversed(page.receipts)]
+
+    assert asyncio.run(keys()) == kept
+
+
+@story
+async def test_while_another_process_writes_reads_answer_and_a_write_can_be_tried_again(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path, patience=timedelta(milliseconds=20))
+    [entry] = await taken(ledger, workflow())
+    with closing(sqlite3.connect(database_in(tmp_path), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LedgerBusyError) as caught:
+            await decided(ledger, entry, NINE)
+        assert caught.value.exit_code == Exit.TEMPORARY
+        assert "another process is writing to it; nothing was recorded" in str(caught.value)
+        assert await known(ledger, entry.number) == entry
+        other.execute("ROLLBACK")
+    assert await decided(ledger, entry, NINE + HOUR)
+    await ledger.close()
+
+
+@story
+async def test_a_transaction_keeps_others_from_writing_from_its_first_word(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+
+    def writes_between(_: Book) -> None:
+        with closing(sqlite3.connect(database_in(tmp_path), timeout=0)) as other:
+            other.execute("DELETE FROM event")
+
+    with pytest.raises(LedgerBusyError):
+        await ledger._write(1, writes_between)
+    await ledger.close()
+
+
+@story
+async def test_after_the_disk_has_failed_the_file_is_opened_anew_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path)
+    [entry] = await taken(ledger, workflow())
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    def fail(book: Book) -> None:
+        book.tell("lost", now=NOW)
+        raise failure
+
+    before = ledger._writer
+    with pytest.raises(LedgerWriteError, match="disk I/O error"):
+        await ledger._write(1, fail)
+    assert await decided(ledger, entry, NINE)
+    assert ledger._writer is not before
+    assert "lost" not in {each.kind for each in await ledger.events_after(0)}
+    await ledger.close()
+
+
+@story
+async def test_a_ledger_that_was_harmed_while_the_disk_failed_is_not_trusted_again(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path)
+    [entry] = await taken(ledger, workflow())
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
+
+    def fail(_: Book) -> None:
+        raise failure
+
+    with pytest.raises(LedgerWriteError):
+        await ledger._write(1, fail)
+    database_in(tmp_path).unlink()
+    for _ in range(2):
+        with pytest.raises(LedgerDamagedError, match="it is gone"):
+            await decided(ledger, entry, NINE)
+    await ledger.close()
+
+
+# What happens to a file
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut_to(part: float) -> Callable[[Path], None]:
+    def cut(path: Path) -> None:
+        os.truncate(path, int(path.stat().st_size * part))
+
+    return cut
+
+
+def replace_with_nulls(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def replace_with_prose(path: Path) -> None:
+    path.write_text("Once upon a time\n" * 1000)
+
+
+def replace_with_another(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE other (number)")
+        connection.execute("PRAGMA user_version = 1")
+
+
+def replace_with_none(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def let_time_pass(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "message"),
+    [
+        (vanish, LedgerDamagedError, "it is gone, though there was a ledger here"),
+        (empty, LedgerDamagedError, "it is empty, though there was a ledger here"),
+        (cut_to(0.9), LedgerDamagedError, "it is damaged"),
+        (cut_to(0.5), LedgerDamagedError, "it is damaged"),
+        (cut_to(0.001), LedgerDamagedError, "it is damaged"),
+        (replace_with_nulls, LedgerDamagedError, "it is damaged"),
+        (replace_with_prose, LedgerDamagedError, "it is damaged"),
+        (replace_with_another, LedgerDamagedError, "it is a database, but no ledger of horae"),
+        (replace_with_none, LedgerDamagedError, "it is empty, though there was a ledger here"),
+        (let_time_pass, LedgerNewerError, "its schema is version 99, and this horae knows 1"),
+    ],
+)
+@story
+async def test_a_ledger_that_must_not_be_used_is_refused_with_what_to_do(
+    tmp_path: Path, harm: Callable[[Path], None], kind: type[LedgerError], message: str
+) -> None:
+    await filled(tmp_path)
+    path = database_in(tmp_path)
+    harm(path)
+    harmed = path.read_bytes() if path.exists() else None
+    with pytest.raises(kind) as caught:
+        await opened(tmp_path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "horae" in caught.value.remedy
+    assert caught.value.exit_code == Exit.VERIFICATION
+    assert (path.read_bytes() if path.exists() else None) == harmed
+    # The lock is free again, and the second try says the same.
+    with pytest.raises(kind):
+        await opened(tmp_path)
+
+
+@story
+async def test_a_broken_page_is_found_whichever_it_is(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    path = database_in(tmp_path)
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[16:18], "big")
+    for page in range(len(whole) // size):
+        broken = bytearray(whole)
+        broken[page * size : page * size + 16] = b"\xff" * 16
+        path.write_bytes(broken)
+        with pytest.raises(LedgerDamagedError):
+            await opened(tmp_path)
+    path.write_bytes(whole)
+    await (await opened(tmp_path)).close()
+
+
+def test_a_log_that_is_gone_after_a_kill_is_missed(tmp_path: Path) -> None:
+    process = child(DECIDE_FOR_EVER, tmp_path)
+    assert process.stdout
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    database_in(tmp_path).with_name("ledger.db-wal").unlink()
+    with pytest.raises(
+        LedgerDamagedError, match=r"its log \(ledger.db-wal\) with the last writes is gone"
+    ):
+        asyncio.run(opened(tmp_path))
+    (tmp_path / "ledger.db-open").unlink()
+    with pytest.raises(LedgerDamagedError, match="it is empty"):
+        asyncio.run(opened(tmp_path))
+
+
+def test_a_start_that_fails_after_a_kill_does_not_make_the_next_one_miss_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = child(DECIDE_FOR_EVER, tmp_path)
+    assert process.stdout
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+
+    def failing(_: sqlite3.Connection) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "migrate", failing)
+        with pytest.raises(LedgerWriteError, match="No space left on device"):
+            asyncio.run(opened(tmp_path))
+    ledger = asyncio.run(opened(tmp_path))
+    assert asyncio.run(ledger.receipts()).receipts
+    asyncio.run(ledger.close())
+
+
+@story
+async def test_a_log_that_is_gone_after_a_close_is_not(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {".gitignore", "HORAE", "ledger.db", "lock"}
+    ledger = await opened(tmp_path)
+    assert len(await ledger.entries()) == 1
+    await ledger.close()
+
+
+@story
+async def test_a_start_that_was_killed_before_there_was_a_ledger_is_a_fresh_start(
+    tmp_path: Path,
+) -> None:
+    database_in(tmp_path).touch()
+    await (await opened(tmp_path)).close()
+    (tmp_path / "HORAE").unlink()
+    await (await opened(tmp_path)).close()
+    assert (tmp_path / "HORAE").exists()
+
+
+@story
+async def test_a_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LedgerWriteError, match="Not a directory") as caught:
+        await opened(tmp_path / "file" / ".horae")
+    assert caught.value.exit_code == Exit.TEMPORARY
+
+
+# Backups
+
+
+def everything(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return every row of every table."""
+    tables = ("entry", "receipt", "run", "event", "text", "term")
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+            for table in tables
+        }
+
+
+@story
+async def test_a_backup_made_while_the_ledger_is_written_is_one_moment_of_it(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path / "data")
+    [entry] = await taken(ledger, workflow("Poll", "* * * * *"))
+    backups = [tmp_path / f"backup-{number}.db" for number in range(5)]
+
+    async def write() -> None:
+        current = entry
+        for minute in range(1, 101):
+            now = NOW + minute * MINUTE
+            await decided(ledger, current, now)
+            current = await known(ledger, entry.number)
+
+    async def copy() -> None:
+        for backup in backups:
+            await ledger.backup(backup)
+
+    await asyncio.gather(write(), copy())
+    await ledger.backup(tmp_path / "last.db")
+    await ledger.close()
+    last = everything(database_in(tmp_path / "data"))
+    assert everything(tmp_path / "last.db") == last
+    for backup in backups:
+        copied = everything(backup)
+        count = len(copied["receipt"])
+        assert copied["receipt"] == last["receipt"][:count]
+        minutes = "SELECT (accounted_to - first_seen_at) / 60000000 FROM entry"
+        assert value(backup, minutes) == count
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(
+        [*(each.name for each in backups), "data", "last.db"]
+    )
+    assert {each.stat().st_mode & 0o777 for each in backups} == {0o600}
+
+
+@story
+async def test_a_ledger_in_memory_can_be_backed_up_too(tmp_path: Path) -> None:
+    ledger = await SqliteLedger.in_memory()
+    await waiting(ledger)
+    await ledger.backup(tmp_path / "backup.db")
+    await ledger.close()
+    assert len(everything(tmp_path / "backup.db")["receipt"]) == 1
+
+
+@story
+async def test_a_backup_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path / "data")
+    await waiting(ledger)
+    with pytest.raises(LedgerWriteError):
+        await ledger.backup(tmp_path / "nowhere" / "backup.db")
+    (tmp_path / "backup.db").write_text("the one before")
+    (tmp_path / "backup.db.part").mkdir()
+    with pytest.raises(LedgerWriteError):
+        await ledger.backup(tmp_path / "backup.db")
+    assert (tmp_path / "backup.db").read_text() == "the one before"
+    await ledger.close()
+
+
+@story
+async def test_a_backup_has_its_name_only_when_it_is_whole_and_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await opened(tmp_path / "data")
+    backup = tmp_path / "backup.db"
+    backup.write_text("the one before")
+
+    def broken(_: Path) -> None:
+        raise LedgerDamagedError("backup.db.part", "it is damaged", remedy="try again")
+
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "verify", broken)
+        with pytest.raises(LedgerDamagedError):
+            await ledger.backup(backup)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(LedgerWriteError, match="Input/output error"):
+            await ledger.backup(backup)
+    assert backup.read_text() == "the one before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup.db", "data"]
+    await ledger.close()
+
+
+async def backed_up(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a data directory and a backup of it, with something in every state."""
+    directory, backup = tmp_path / "data", tmp_path / "backup.db"
+    ledger = await opened(directory)
+    entries = await taken(
+        ledger,
+        workflow("Waits", "0 9 * * *"),
+        workflow("Starts", "0 9 * * *"),
+        workflow("Runs", "0 9 * * *", "", ":RETRY: 3 30s"),
+        "* Rests :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n",
+        "* Rests later :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n",
+    )
+    await ledger.scan("board", plan(workflow("Gone")), now=NOW, term=1)
+    await ledger.scan("board", [], now=NOW, term=1)
+    await ledger.scan("triggers", [delay("tea", NINE + DAY)], now=NOW, term=1)
+    for entry in (*entries[:3], entries[4]):
+        await decided(ledger, entry, NINE)
+    for number in (2, 3, 4):
+        run = await ledger.start(number, now=NINE, term=1)
+        assert run
+        if number > 2:
+            await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+    await ledger.backup(backup)
+    await ledger.close()
+    return directory, backup
+
+
+@story
+async def test_after_a_restore_nothing_past_fires_and_all_that_came_is_accounted_for(
+    tmp_path: Path,
+) -> None:
+    directory, backup = await backed_up(tmp_path)
+    later = NINE + 3 * DAY + MINUTE
+    aside = await restore(directory, backup, now=later)
+    assert aside.exists()
+    ledger = await opened(directory)
+    items = [each.item for each in await ledger.entries()]
+    waits, starts, runs, rests, rests_later, gone, tea = items
+    reason = "a backup was restored at 2026-04-04T09:01:00Z"
+    for entry, lines in (
+        (waits, [f"1 skipped: {reason}", f"3 skipped: {reason}"]),
+        (starts, [f"1 skipped: {reason}", f"3 skipped: {reason}"]),
+        (runs, [f"1 interrupted: {reason}", f"3 skipped: {reason}"]),
+        (rests, [f"1 skipped: {reason}"]),
+        (rests_later, [f"1 interrupted: {reason}"]),
+        (tea, [f"1 skipped: {reason}"]),
+    ):
+        assert isinstance(entry, Entry)
+        assert entry.accounted_to == later
+        assert await history(ledger, entry) == lines
+        assert await decided(ledger, entry, later) == []
+        step = Step(entry, decide(entry, now=later + DAY))
+        filed = await ledger.decide([step], now=later + DAY, term=1)
+        assert [each.receipt.planned_at for each in filed] == (
+            [] if entry is tea else [NINE + 4 * DAY]
+        )
+    assert isinstance(gone, Entry)
+    assert await history(ledger, gone) == []
+    assert not (await ledger.receipts(statuses=[Status.STARTING, Status.RUNNING])).receipts
+    events = await ledger.events_after(0)
+    assert [each.facts for each in events if each.kind == "restored"] == [{"backup": "backup.db"}]
+    await ledger.close()
+
+
+@story
+async def test_numbers_given_after_the_backup_are_not_given_again(tmp_path: Path) -> None:
+    directory, backup = await backed_up(tmp_path)
+    ledger = await opened(directory)
+    for number in range(50):
+        assert await ledger.add(1, asked(f"manual:{number}", NINE), now=NINE, term=1)
+    [lost] = (await ledger.receipts(limit=1)).receipts
+    await ledger.close()
+    await restore(directory, backup, now=NINE)
+    ledger = await opened(directory)
+    again = await ledger.add(1, asked("manual:again", NINE), now=NINE, term=1)
+    assert again
+    assert again.number > lost.number
+    await ledger.close()
+
+
+@pytest.mark.parametrize("harm", [vanish, empty, cut_to(0.5), replace_with_prose])
+@story
+async def test_a_harmed_ledger_is_whole_again_after_a_restore(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    directory, backup = await backed_up(tmp_path)
+    harm(database_in(directory))
+    await restore(directory, backup, now=NINE)
+    ledger = await opened(directory)
+    assert len(await ledger.entries()) == 7
+    await ledger.close()
+
+
+@story
+async def test_the_log_of_the_old_ledger_is_not_taken_for_that_of_the_restored_one(
+    tmp_path: Path,
+) -> None:
+    directory, backup = await backed_up(tmp_path)
+    process = child(DECIDE_FOR_EVER, tmp_path / "other")
+    assert process.stdout
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    for suffix in ("", "-wal", "-shm"):
+        shutil.copy(
+            f"{database_in(tmp_path / 'other')}{suffix}", f"{database_in(directory)}{suffix}"
+        )
+    aside = await restore(directory, backup, now=NINE)
+    assert Path(f"{aside}-wal").exists()
+    ledger = await opened(directory)
+    assert len(await ledger.entries()) == 7
+    await ledger.close()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [vanish, empty, cut_to(0.5), replace_with_prose, replace_with_another, let_time_pass],
+)
+@story
+async def test_a_bad_backup_is_refused_and_the_ledger_stays_as_it_is(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    directory, backup = await backed_up(tmp_path)
+    before = database_in(directory).read_bytes()
+    harm(backup)
+    with pytest.raises(LedgerError) as caught:
+        await restore(directory, backup, now=NINE)
+    assert caught.value.exit_code == Exit.VERIFICATION
+    assert caught.value.place == str(backup)
+    assert database_in(directory).read_bytes() == before
+    await (await opened(directory)).close()
+
+
+@story
+async def test_nothing_is_restored_under_a_running_engine(tmp_path: Path) -> None:
+    directory, backup = await backed_up(tmp_path)
+    ledger = await opened(directory)
+    with pytest.raises(DataLockedError):
+        await restore(directory, backup, now=NINE)
+    assert len(await ledger.entries()) == 7
+    await ledger.close()
