@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 from hypothesis import example, given, settings
-from near_org import text_from, texts
 
 import horae
 from horae.kernel.org.document import read
@@ -14,6 +13,7 @@ from horae.kernel.org.drawer import properties
 from horae.kernel.org.element import bare, blocks, elements, keywords
 from horae.kernel.org.headline import parts
 from horae.kernel.plan import Plan, Span
+from near_org import text_from, texts
 from scale import scaled
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.org"))

@@ -121,6 +121,29 @@ def test_a_policy_that_cannot_be_read_is_an_error_where_it_stands() -> None:
     assert finding.message == ":OVERLAP: maybe: write skip, queue or allow"
 
 
+def test_words_that_the_rule_does_not_keep_are_pointed_at_with_the_rule_they_mean() -> None:
+    text = "* Send the report :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * TUE\n:END:\nIt goes out on Mondays.\n"
+    [finding] = found(text)
+    assert (finding.line, finding.column, finding.code, finding.width) == (5, 13, "drift", 10)
+    assert finding.message == "'on Mondays' is not what the rule says: at 09:00 on Tuesdays"
+    assert finding.fix == "the words would mean 0 9 * * MON"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        scheduled("0 9 * * MON").replace("Digest", "Digest on Mondays"),
+        "* Daily digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n",
+        "* Daily digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00>\n",
+        "* Daily digest :workflow:\n",
+        "* Daily digest\nSCHEDULED: <2026-06-06 Sat 06:00 +1w>\n",
+        scheduled("0 9 * * MON; 0 9 * * THU").replace("Digest", "Digest on Mondays and Thursdays"),
+    ],
+)
+def test_words_that_agree_or_say_nothing_are_not_mentioned(text: str) -> None:
+    assert [each for each in found(text) if each.code == "drift"] == []
+
+
 def test_every_code_is_in_the_reference_with_its_severity() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "check.md").read_text()
     section = page.partition("## Time\n")[2].partition("\n## ")[0]

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from horae.errors import ScheduleError
 from horae.kernel.check import check_plans as kernel_check
+from horae.kernel.check.finding import shown
 from horae.kernel.org.document import read
 from horae.kernel.org.drawer import properties
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.armed import PolicyError, policy_of, rule_of
+from horae.rules.drift import Stamped, drift
 from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.seams import seams
 from horae.timing.cron import Cron, CronError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from horae.kernel.plan import Headline, Place, Plan
+    from horae.rules.entry import Rule
 
 FLOOR: Final = timedelta(minutes=1)
 _YEAR: Final = timedelta(days=366)
@@ -129,7 +132,12 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
         yield workflow.found(at, "policy", Severity.ERROR, str(error))
     if "SCHEDULE" in workflow.headline.props:
         yield from _check_cron(workflow, workflow.headline.props["SCHEDULE"])
-    yield from _check_seams(workflow)
+    try:
+        rule = rule_of(workflow.headline, zone_name=workflow.zone)
+    except ScheduleError:
+        return  # said above, or by the kernel
+    yield from _check_seams(workflow, rule)
+    yield from _check_drift(workflow, rule)
 
 
 def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:
@@ -163,17 +171,34 @@ def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic
         yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
 
 
-def _check_seams(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_seams(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
     """Yield each time of the year to come that a clock change touches."""
     now = workflow.clock.now
     if now is None:
         return
-    try:
-        rule = rule_of(workflow.headline, zone_name=workflow.zone)
-    except ScheduleError:
-        return  # said elsewhere
-    if not isinstance(rule, CronRule | RepeaterRule):
-        return
     for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
-        at = workflow.when_at()
-        yield workflow.found(at, "clock-change", Severity.INFO, str(seam))
+        yield workflow.found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
+
+
+def _check_drift(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
+    """Yield the words of title and text that the rule does not keep."""
+    spoken = _spoken_of(workflow.headline, rule)
+    if not spoken:
+        return
+    for found in drift(workflow.headline.text, *spoken):
+        message = f"{shown(found.said)} is not what the rule says: {found.means}"
+        fix = f"the words would mean {found.suggestion}" if found.suggestion else None
+        width = found.end - found.start
+        yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)
+
+
+def _spoken_of(headline: Headline, rule: Rule) -> tuple[Cron | Stamped, ...]:
+    """Return the rule in the form that words are compared with."""
+    stamp = headline.scheduled
+    match rule:
+        case CronRule(crons) if not any(cron.never for cron in crons):
+            return crons
+        case RepeaterRule(anchor, repeater) if stamp is not None:
+            return (Stamped(anchor, "T" in stamp.at, repeater),)
+        case _:
+            return ()
