@@ -1,0 +1,359 @@
+"""Who may start now, and why the others wait: the decisions of the gate.
+
+An ask is all or nothing: one slot, every agent it names and, unless its runs may overlap,
+its entry. What waits holds nothing. The line goes by due moment, and whoever lacks
+something is passed over, but not for ever: the first in line, passed over for as long as
+the gate's patience, keeps for itself what it waits for.
+
+A run that was started inside a run rides in its parent's slot and needs only its agents.
+As the parent waits for it, it stands before all others, and nothing is kept from it. If it
+had to wait for its own parent, straight or around a corner, neither could ever end: it is
+refused, and told so.
+
+Nothing here starts by itself as time passes; a turn is worth taking when something was
+offered, released or withdrawn, or when the capacity has changed.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# What only one run at a time may have: an agent by its name, an entry by its number.
+Need: TypeAlias = str | int
+
+
+class Kind(StrEnum):
+    """On whose account a slot is held."""
+
+    APPOINTMENT = "appointment"  # somebody said when, or asked
+    CREW = "crew"  # a tick, or a task that goes to a member
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much may go on at a time, and how long the first in line is passed over."""
+
+    slots: int = 4
+    crew: int = 2  # of the slots, for ticks and dispatches together
+    patience: timedelta = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A receipt that wants to run, and what it needs.
+
+    `due_at` is its place in the line: the planned moment with its jitter, or when it was
+    asked for. `parent` is the receipt inside whose run it was started, and which waits
+    for it; what nobody waits for has none.
+    """
+
+    number: int
+    entry: int
+    due_at: datetime
+    agents: tuple[str, ...] = ()
+    kind: Kind = Kind.APPOINTMENT
+    parent: int | None = None
+    may_overlap: bool = False
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What nobody else may have while it runs."""
+        return self.agents if self.may_overlap else (*self.agents, self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An ask that was let in; `kind` is its slot's, which a rider takes from its parent."""
+
+    ask: Ask
+    slot: int
+    kind: Kind
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An ask in the line, and when somebody behind it first went before it."""
+
+    ask: Ask
+    passed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """Who holds and who waits, the first in line first."""
+
+    holders: tuple[Holding, ...] = ()
+    queue: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why an ask does not start, in words, and which receipt is in its way if it is one."""
+
+    ask: Ask
+    reason: str
+    behind: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of a turn: who was let in, who never can be, and the gate after it."""
+
+    state: GateState
+    admitted: tuple[Ask, ...] = ()
+    refused: tuple[Obstacle, ...] = ()
+
+
+def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
+    """Return the gate with more asks in its line; one that is known already stays as it is."""
+    known = {holding.ask.number for holding in state.holders}
+    known.update(waiting.ask.number for waiting in state.queue)
+    queue = list(state.queue)
+    for ask in asks:
+        if ask.number not in known:
+            known.add(ask.number)
+            insort(queue, Waiting(ask), key=_place)
+    return replace(state, queue=tuple(queue))
+
+
+def release(state: GateState, *numbers: int) -> GateState:
+    """Return the gate without these holders, however they ended; twice is as good as once.
+
+    A slot is free when the last run in it has ended: its owner, or one that rides in it.
+    """
+    gone = set(numbers)
+    return replace(state, holders=tuple(h for h in state.holders if h.ask.number not in gone))
+
+
+def withdraw(state: GateState, *numbers: int) -> GateState:
+    """Return the gate with these gone from its line; one that was let in is not touched."""
+    gone = set(numbers)
+    return replace(state, queue=tuple(w for w in state.queue if w.ask.number not in gone))
+
+
+def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
+    """Let in everyone who may start now, in the order of the line.
+
+    >>> at = datetime(2026, 4, 1, 9)
+    >>> line = [Ask(1, 1, at, ("wren",)), Ask(2, 2, at, ("wren",)), Ask(3, 3, at, ("moss",))]
+    >>> turn = admit(offer(GateState(), line), Capacity(), now=at)
+    >>> [ask.number for ask in turn.admitted]
+    [1, 3]
+    >>> [(each.ask.number, each.reason) for each in obstacles(turn.state, Capacity(), now=at)]
+    [(2, 'wren is busy with receipt 1')]
+    """
+    room = _Room(state.holders, capacity)
+    admitted: list[Ask] = []
+    refused: list[Obstacle] = []
+    rest: list[Waiting] = []
+    seen = passed = 0
+    for waiting, lack in _judged(room, state.queue, now=now):
+        ask = waiting.ask
+        if room.is_full and ask.parent is None:
+            break  # those who could ride stand before all others
+        seen += 1
+        if lack is None:
+            room.let_in(ask, now=now)
+            admitted.append(ask)
+            passed = len(rest)
+        elif (circle := room.circle(ask)) is not None:
+            reason = f"{circle.words(capacity)}, which cannot end before it does"
+            refused.append(Obstacle(ask, reason, circle.by))
+        else:
+            room.let_wait(ask)
+            rest.append(waiting)
+    rest[:passed] = [_passed_over(each, now) for each in rest[:passed]]
+    after = GateState(tuple(room.holders), (*rest, *state.queue[seen:]))
+    return Turn(after, tuple(admitted), tuple(refused))
+
+
+def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
+    """Yield for each in the line, the first first, why it does not start."""
+    room = _Room(state.holders, capacity)
+    for waiting, lack in _judged(room, state.queue, now=now):
+        if lack is None:
+            yield Obstacle(waiting.ask, "it may start at the next turn")
+        else:
+            yield Obstacle(waiting.ask, lack.words(capacity), lack.by)
+
+
+class _What(StrEnum):
+    """What may be missing."""
+
+    CREW = "crew"
+    NEED = "need"
+    SLOT = "slot"
+
+
+class _Lack(NamedTuple):
+    """The first thing that an ask lacks, and which receipt has it or keeps it for itself."""
+
+    what: _What
+    by: int | None = None
+    need: Need = 0
+    is_kept: bool = False
+
+    def words(self, capacity: Capacity) -> str:
+        """Say what is missing."""
+        match self:
+            case _Lack(_What.SLOT):
+                return f"every slot is held; gate.slots is {capacity.slots}"
+            case _Lack(_What.CREW, is_kept=False):
+                return f"the crew has its share; crew.max_concurrent is {capacity.crew}"
+            case _Lack(_What.CREW):
+                return f"the crew's next slot is kept for receipt {self.by}, first in line"
+            case _Lack(need=str(agent), is_kept=True):
+                return f"{agent} is kept for receipt {self.by}, first in line"
+            case _Lack(need=str(agent)):
+                return f"{agent} is busy with receipt {self.by}"
+            case _Lack(is_kept=True):
+                return f"receipt {self.by} of its entry is first in line"
+            case _:
+                return f"its entry is busy with receipt {self.by}"
+
+
+class _Room:
+    """The room behind the gate while a turn is taken."""
+
+    def __init__(self, holders: Iterable[Holding], capacity: Capacity) -> None:
+        self.capacity = capacity
+        self.holders: list[Holding] = []
+        self._homes: dict[int, Holding] = {}
+        self._slots: set[int] = set()
+        self._crew_slots: set[int] = set()
+        self._taken: dict[Need, int] = {}
+        self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
+        self._first: Ask | None = None
+        for holding in holders:
+            self._add(holding)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is free; after a cut more may be held than there are."""
+        return len(self._slots) >= self.capacity.slots
+
+    def lack(self, ask: Ask) -> _Lack | None:
+        """Return what keeps an ask from starting, the crew's share before all else."""
+        if self._home(ask) is not None:
+            return next(self._busy(ask), None)
+        if ask.kind is Kind.CREW and self._crew_room <= 0:
+            return _Lack(_What.CREW)
+        if (busy := next(self._busy(ask), None)) is not None:
+            return busy
+        if self.is_full:
+            return _Lack(_What.SLOT)
+        return None if self._first is None else self._kept(ask, self._first)
+
+    def keep_for(self, ask: Ask) -> None:
+        """Keep for the first in line its agents, its entry and its place in the crew.
+
+        A slot stays in use meanwhile: one comes free with the last of its agents, or is the
+        next to come free, and then nobody is before it.
+        """
+        self._first = ask
+
+    def let_in(self, ask: Ask, *, now: datetime) -> None:
+        """Give an ask all that it needs."""
+        parent = self._home(ask)
+        if parent is not None:
+            self._add(Holding(ask, parent.slot, parent.kind, now))
+        else:
+            slot = next(slot for slot in count(1) if slot not in self._slots)
+            self._add(Holding(ask, slot, ask.kind, now))
+
+    def let_wait(self, ask: Ask) -> None:
+        """Remember for whom the parent of a rider has to wait."""
+        if ask.parent is not None:
+            others = [self._taken[need] for need in ask.needs if need in self._taken]
+            self._waits_for.setdefault(ask.parent, []).extend(others)
+
+    def circle(self, ask: Ask) -> _Lack | None:
+        """Return what a rider lacks that comes free only after its own parent has ended."""
+        parent = self._home(ask)
+        if parent is None:
+            return None
+        ends_later = (lack for lack in self._busy(ask) if self._leads(lack.by, parent.ask.number))
+        return next(ends_later, None)
+
+    @property
+    def _crew_room(self) -> int:
+        return self.capacity.crew - len(self._crew_slots)
+
+    def _home(self, ask: Ask) -> Holding | None:
+        """Return the parent in whose slot an ask may ride."""
+        return None if ask.parent is None else self._homes.get(ask.parent)
+
+    def _busy(self, ask: Ask) -> Iterator[_Lack]:
+        for need in ask.needs:
+            if need in self._taken:
+                yield _Lack(_What.NEED, self._taken[need], need)
+
+    def _kept(self, ask: Ask, first: Ask) -> _Lack | None:
+        """Return what an ask may not have because it is kept for the first in line."""
+        wants_place = first.kind is Kind.CREW and self._home(first) is None
+        if ask.kind is Kind.CREW and wants_place and self._crew_room == 1:
+            return _Lack(_What.CREW, first.number, is_kept=True)
+        both = (need for need in ask.needs if need in first.needs)
+        return next((_Lack(_What.NEED, first.number, need, is_kept=True) for need in both), None)
+
+    def _leads(self, start: int | None, goal: int) -> bool:
+        """Tell whether a run cannot end before another, which it may itself be."""
+        seen: set[int] = set()
+        ahead = [] if start is None else [start]
+        while ahead:
+            number = ahead.pop()
+            if number == goal:
+                return True
+            if number not in seen:
+                seen.add(number)
+                ahead.extend(self._waits_for.get(number, ()))
+        return False
+
+    def _add(self, holding: Holding) -> None:
+        ask = holding.ask
+        self.holders.append(holding)
+        self._homes[ask.number] = holding
+        self._slots.add(holding.slot)
+        if holding.kind is Kind.CREW:
+            self._crew_slots.add(holding.slot)
+        self._taken.update(dict.fromkeys(ask.needs, ask.number))
+        if ask.parent is not None:
+            self._waits_for.setdefault(ask.parent, []).append(ask.number)
+
+
+def _judged(
+    room: _Room, queue: Iterable[Waiting], *, now: datetime
+) -> Iterator[tuple[Waiting, _Lack | None]]:
+    """Yield each in the line with what it lacks, and keep for the first what is kept for it."""
+    is_first = True
+    for waiting in queue:
+        lack = room.lack(waiting.ask)
+        # Who waits for the crew keeps nothing, so that a hung crew is in nobody's way.
+        if is_first and lack is not None and lack.what is not _What.CREW:
+            is_first = False
+            since = waiting.passed_at
+            if since is not None and now - since >= room.capacity.patience:
+                room.keep_for(waiting.ask)
+        yield waiting, lack
+
+
+def _passed_over(waiting: Waiting, now: datetime) -> Waiting:
+    """Return who was passed over, since when; a clock set back does not make it wait longer."""
+    if waiting.passed_at is not None and waiting.passed_at <= now:
+        return waiting
+    return replace(waiting, passed_at=now)
+
+
+def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
+    """Return where in the line an ask stands."""
+    ask = waiting.ask
+    return ask.parent is None, ask.due_at, ask.number
