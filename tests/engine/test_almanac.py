@@ -1,0 +1,642 @@
+"""The almanac decides every moment once, in order and never early, whatever the clock does."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.almanac import BATCH, LONGEST_REST, Almanac, ClockStep, _Hours
+from horae.engine.ports import Filed, LedgerBusyError, LedgerWriteError, StaleTermError, Step
+from horae.engine.source import Scan
+from horae.kernel.org.document import read
+from horae.rules.armed import entries, scan_plan
+from horae.rules.entry import Entry
+from horae.rules.misfire import Receipt, Status
+from horae.store.sqlite import SqliteLedger
+from horae.testing import Ending, ManualClock, ScriptedRunner, at_once
+from scale import scaled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+SECOND, MINUTE, HOUR, DAY = (
+    timedelta(seconds=1),
+    timedelta(minutes=1),
+    timedelta(hours=1),
+    timedelta(days=1),
+)
+YEARS = 3653 * DAY  # ten of them
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+NOW = at("2026-04-01T08:00Z")
+NINE = at("2026-04-01T09:00Z")
+
+
+def cron(title: str, when: str, *properties: str) -> str:
+    drawer = "".join(f"{each}\n" for each in (f":SCHEDULE: {when}", *properties))
+    return f"* {title} :workflow:\n:PROPERTIES:\n{drawer}:END:\nDo it: {title}.\n"
+
+
+def stamped(title: str, stamp: str) -> str:
+    return f"* {title} :workflow:\nSCHEDULED: {stamp}\nDo it: {title}.\n"
+
+
+class Written:
+    """A source of plans that are written in the test itself."""
+
+    name = "org"
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    async def scan(self) -> Scan:
+        found = (
+            each
+            for file, text in self.files.items()
+            for each in scan_plan(read(text), file=file, zone_name="UTC")
+        )
+        return Scan(tuple(found))
+
+    async def settle(self, receipt: Filed) -> None:
+        """Nothing follows."""
+
+
+class World:
+    """One engine after another on one ledger, in a time of our own."""
+
+    def __init__(
+        self, ledger: SqliteLedger, *, now: datetime = NOW, script: Callable[[Filed], Ending]
+    ) -> None:
+        self.ledger = ledger
+        self.clock = ManualClock(now)
+        self.source = Written()
+        self.steps: list[ClockStep] = []
+        self.started: list[tuple[datetime, Filed]] = []
+        self._script = script
+        self._tasks: list[asyncio.Task[None]] = []
+        self.almanac = self.engine(lambda _: None)
+
+    def engine(self, offer: Callable[[Sequence[Filed]], None]) -> Almanac:
+        """Return an almanac that has not scanned anything yet."""
+        return Almanac(clock=self.clock, ledger=self.ledger, offer=offer, on_step=self.steps.append)
+
+    async def up(self) -> None:
+        """Start an engine: scan, offer what was left waiting, go on."""
+        runner = ScriptedRunner(clock=self.clock, ledger=self.ledger, script=self._script)
+        runner.started = self.started
+        self.almanac = self.engine(runner.offer)
+        await self.almanac.rescan(self.source)
+        await self.almanac.recover()
+        self._tasks = [
+            asyncio.create_task(self.almanac.run()),
+            asyncio.create_task(runner.run(ended=self.almanac.ended)),
+        ]
+        await self.advance(0 * SECOND)
+
+    async def down(self) -> None:
+        """Kill the engine."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def outage(self, length: timedelta) -> None:
+        await self.down()
+        await self.advance(length)
+        await self.up()
+
+    async def advance(self, length: timedelta) -> None:
+        await self.clock.advance(length)
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def until(self, moment: datetime) -> None:
+        await self.advance(moment - self.clock.now())
+
+    async def write(self, *workflows: str, file: str = "plan.org") -> None:
+        self.source.files[file] = "".join(workflows)
+        await self.almanac.rescan(self.source)
+
+    async def receipts(self) -> list[Filed]:
+        """Return every receipt, oldest first."""
+        return [*reversed((await self.ledger.receipts(limit=100_000)).receipts)]
+
+    async def history(self) -> list[tuple[str, str]]:
+        """Return when each receipt was planned and where it stands, oldest first."""
+        return [
+            (f"{each.receipt.planned_at:%m-%d %H:%M}", each.status)
+            for each in await self.receipts()
+        ]
+
+    async def numbers(self) -> dict[str, int]:
+        """Return the numbers of the entries that are there, by title."""
+        known = await self.ledger.entries()
+        return {each.mark.title: each.number for each in known if each.gone_at is None}
+
+    def trouble(self) -> str | None:
+        """Return what keeps the almanac from writing."""
+        return None if self.almanac.trouble is None else self.almanac.trouble.code
+
+    def runs(self) -> list[str]:
+        """Return when each run was planned, and when it started."""
+        return [
+            f"{each.receipt.planned_at:%m-%d %H:%M} at {now:%m-%d %H:%M}"
+            for now, each in self.started
+        ]
+
+
+@asynccontextmanager
+async def world(
+    *workflows: str, now: datetime = NOW, script: Callable[[Filed], Ending] = at_once
+) -> AsyncIterator[World]:
+    """Give a world in which these workflows are written, and an engine is up."""
+    ledger = await SqliteLedger.in_memory()
+    made = World(ledger, now=now, script=script)
+    made.source.files["plan.org"] = "".join(workflows)
+    await made.up()
+    yield made
+    await made.down()
+    await ledger.close()
+
+
+def story(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """Run a test that waits for things."""
+
+    @wraps(test)
+    def told(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return told
+
+
+# The life of a moment
+
+
+@story
+async def test_an_entry_goes_from_its_line_to_its_end_through_one_loop_and_one_ledger() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        assert await here.history() == []
+        await here.until(NINE)
+        [filed] = await here.receipts()
+        assert (filed.receipt.key, filed.status) == ("cron:2026-04-01T09:00:00Z", Status.DONE)
+        assert (str(filed.origin), filed.decided_at, filed.ended_at) == ("plan.org:1", NINE, NINE)
+        events = await here.ledger.events_after(0)
+        assert [each.facts["status"] for each in events if each.kind == "receipt"] == [
+            "waiting",
+            "starting",
+            "running",
+            "done",
+        ]
+
+
+@story
+async def test_nothing_starts_early_not_even_by_a_microsecond() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        await here.until(NINE - timedelta(microseconds=1))
+        await here.almanac.turn()
+        assert await here.history() == []
+        await here.advance(timedelta(microseconds=1))
+        assert await here.history() == [("04-01 09:00", "done")]
+
+
+@story
+async def test_a_turn_with_nothing_due_writes_nothing() -> None:
+    async with world(cron("Digest", "0 9 * * *"), stamped("Water", "<2026-04-02 .+1d>")) as here:
+        before = here.ledger._writer.total_changes
+        await here.advance(30 * MINUTE)
+        assert await here.almanac.turn() == here.clock.now() + LONGEST_REST
+        assert here.ledger._writer.total_changes == before
+
+
+@story
+async def test_it_never_rests_longer_than_half_a_minute_and_never_past_a_moment() -> None:
+    async with world(cron("Digest", "0 9 * * *"), cron("Never", "", ":ID: x")) as here:
+        assert await here.almanac.turn() == NOW + timedelta(seconds=30)
+        await here.until(NINE - 10 * SECOND)
+        assert await here.almanac.turn() == NINE
+
+
+@story
+async def test_what_is_written_while_it_rests_is_kept_at_once() -> None:
+    async with world() as here:
+        await here.advance(SECOND)
+        await here.write(cron("Soon", "5 0 8 * * *"))
+        await here.advance(4 * SECOND)
+        assert await here.history() == [("04-01 08:00", "done")]
+
+
+@story
+async def test_a_retry_is_offered_again_when_its_wait_is_over() -> None:
+    endings = iter([Ending(Status.FAILED), Ending(Status.FAILED), Ending()])
+    async with world(
+        cron("Digest", "0 9 * * *", ":RETRY: 2 30s"), script=lambda _: next(endings)
+    ) as here:
+        await here.until(NINE + 2 * MINUTE)
+        assert [now - NINE for now, _ in here.started] == [0 * SECOND, 30 * SECOND, 90 * SECOND]
+        assert await here.history() == [("04-01 09:00", "done")]
+
+
+@story
+async def test_a_moment_that_comes_while_the_last_run_goes_on_is_skipped_and_says_so() -> None:
+    async with world(cron("Long", "0 * * * *"), script=lambda _: Ending(after=90 * MINUTE)) as here:
+        await here.until(NINE + 2 * HOUR)
+        assert await here.history() == [
+            ("04-01 09:00", "done"),
+            ("04-01 10:00", "skipped"),
+            ("04-01 11:00", "running"),
+        ]
+        assert "overlap is skip" in (await here.receipts())[1].receipt.reason
+
+
+@story
+async def test_a_rule_that_counts_from_completion_is_silent_until_there_is_one() -> None:
+    async with world(
+        stamped("Water", "<2026-04-01 Wed 09:00 .+1d>"), script=lambda _: Ending(after=3 * DAY)
+    ) as here:
+        await here.until(NINE + 3 * DAY - SECOND)
+        assert await here.history() == [("04-01 09:00", "running")]
+        await here.until(NINE + 4 * DAY)
+        assert await here.history() == [("04-01 09:00", "done"), ("04-05 09:00", "running")]
+
+
+@story
+async def test_a_manual_run_does_not_move_the_next_slot() -> None:
+    async with world(stamped("Water", "<2026-04-01 Wed 09:00 .+24h>")) as here:
+        await here.until(NINE + HOUR)
+        asked = Receipt("manual:1", Status.WAITING, "somebody asked", NINE + HOUR, NINE + HOUR)
+        assert await here.ledger.add(1, asked, now=NINE + HOUR, term=1)
+        await here.almanac.recover()
+        await here.advance(DAY)
+        assert here.runs() == [
+            "04-01 09:00 at 04-01 09:00",
+            "04-01 10:00 at 04-01 10:00",
+            "04-02 09:00 at 04-02 09:00",
+        ]
+
+
+# Outages
+
+
+@pytest.mark.parametrize(
+    ("repeater", "missed", "then"),
+    [
+        ("+1d", ["04-02 09:00", "04-03 09:00", "04-04 09:00"], "04-05 09:00"),
+        ("++1d", ["04-04 09:00"], "04-05 09:00"),
+        (".+1d", ["04-02 09:00"], "04-05 09:00"),
+        (".+24h", ["04-02 09:00"], "04-05 12:00"),
+    ],
+)
+@story
+async def test_after_three_days_away_each_repeater_makes_good_what_it_promises(
+    repeater: str, missed: list[str], then: str
+) -> None:
+    async with world(stamped("Water", f"<2026-04-01 Wed 09:00 {repeater}>")) as here:
+        await here.until(NINE + HOUR)
+        await here.outage(3 * DAY + 2 * HOUR)
+        late = [f"{planned} at 04-04 12:00" for planned in missed]
+        assert here.runs() == ["04-01 09:00 at 04-01 09:00", *late]
+        await here.advance(DAY)
+        assert here.runs()[1 + len(late) :] == [f"{then} at {then}"]
+
+
+@story
+async def test_six_missed_hours_leave_six_receipts_one_late_and_five_coalesced_into_it() -> None:
+    async with world(stamped("Poll", "<2026-04-01 Wed 09:00 ++1h>")) as here:
+        await here.outage(6 * HOUR + 30 * MINUTE)
+        receipts = await here.receipts()
+        assert [each.status for each in receipts] == [Status.COALESCED] * 5 + [Status.DONE]
+        runs = "at:2026-04-01T14:00:00Z runs for it, as catch-up is latest"
+        assert [each.receipt.reason for each in receipts[:5]] == [runs] * 5
+        events = await here.ledger.events_after(0)
+        said = [each.facts["reason"] for each in events if each.facts.get("status") == "waiting"]
+        assert said == ["its time has come, 30m ago, and catch-up is latest"]
+        assert {str(each.origin) for each in receipts} == {"plan.org:1"}
+
+
+@story
+async def test_ten_years_away_cost_a_few_rows_and_the_entry_goes_on() -> None:
+    async with world(
+        cron("Poll", "* * * * *"),
+        cron("All", "* * * * *", ":CATCHUP: all"),
+        cron("Leap", "0 0 29 2 *"),
+    ) as here:
+        await here.outage(YEARS)
+        receipts = await here.receipts()
+        assert len(receipts) <= 2 + 11 + 3
+        assert sum(each.receipt.count for each in receipts) == 2 * (YEARS // MINUTE) + 3
+        assert len(here.started) == 1 + 10
+        await here.advance(MINUTE)
+        assert len(here.started) == 2 + 11
+
+
+@story
+async def test_what_an_engine_left_waiting_is_offered_by_the_next_in_planned_order() -> None:
+    async with world(cron("Late", "30 9 * * *"), cron("Early", "0 9 * * *")) as here:
+        await here.down()
+        blind = here.engine(lambda _: None)
+        await blind.rescan(here.source)
+        await here.advance(2 * HOUR)
+        await blind.turn()
+        assert [status for _, status in await here.history()] == ["waiting", "waiting"]
+        await here.up()
+        assert here.runs() == ["04-01 09:00 at 04-01 10:00", "04-01 09:30 at 04-01 10:00"]
+
+
+# Edits
+
+
+@story
+async def test_a_changed_rule_fires_nothing_past_and_keeps_its_history() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        await here.until(NINE)
+        await here.down()
+        here.source.files["plan.org"] = cron("Digest", "0 7 * * *")
+        await here.advance(3 * DAY)
+        await here.up()
+        assert await here.history() == [("04-01 09:00", "done"), ("04-02 09:00", "skipped")]
+        assert (await here.receipts())[1].receipt.count == 3
+        await here.advance(DAY)
+        assert await here.history() == [
+            ("04-01 09:00", "done"),
+            ("04-02 09:00", "skipped"),
+            ("04-05 07:00", "done"),
+        ]
+        assert {each.entry for each in await here.receipts()} == {1}
+
+
+@story
+async def test_an_entry_that_is_removed_is_silent_and_comes_back_as_itself_without_its_past() -> (
+    None
+):
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        await here.until(NINE)
+        await here.write()
+        await here.advance(3 * DAY)
+        assert await here.history() == [("04-01 09:00", "done")]
+        await here.write(cron("Digest", "0 9 * * *"))
+        await here.advance(0 * DAY)
+        [_, away] = await here.receipts()
+        assert (away.status, away.receipt.count) == (Status.SKIPPED, 3)
+        await here.advance(DAY)
+        assert here.runs() == ["04-01 09:00 at 04-01 09:00", "04-05 09:00 at 04-05 09:00"]
+        assert await here.numbers() == {"Digest": 1}
+
+
+@story
+async def test_a_new_title_and_a_new_file_keep_the_number_and_fire_nothing() -> None:
+    text = cron("Digest", "0 9 * * *")
+    async with world(text, cron("Other", "0 12 * * *")) as here:
+        await here.until(NINE)
+        await here.write(text.replace("* Digest", "* Morning digest"), cron("Other", "0 12 * * *"))
+        assert await here.numbers() == {"Morning digest": 1, "Other": 2}
+        here.source.files["new.org"] = text.replace("* Digest", "* Morning digest")
+        await here.write(cron("Other", "0 12 * * *"))
+        assert await here.numbers() == {"Morning digest": 1, "Other": 2}
+        await here.until(NINE + HOUR)
+        assert await here.history() == [("04-01 09:00", "done")]
+        await here.until(NINE + DAY)
+        assert [str(each.origin) for each in await here.receipts() if each.entry == 1] == [
+            "plan.org:1",
+            "new.org:1",
+        ]
+
+
+@story
+async def test_a_paused_entry_rests_and_goes_on_with_what_comes() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        assert await here.ledger.pause(1, now=here.clock.now(), term=1)
+        await here.almanac.reread()
+        await here.advance(2 * DAY)
+        assert await here.history() == []
+        assert await here.ledger.resume(1, now=here.clock.now(), term=1)
+        await here.almanac.reread()
+        await here.advance(2 * HOUR)
+        assert here.runs() == ["04-03 09:00 at 04-03 09:00"]
+        assert [each.receipt.count for each in await here.receipts()] == [2, 1]
+
+
+@story
+async def test_a_pause_that_the_almanac_has_not_heard_of_is_kept_all_the_same() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        assert await here.ledger.pause(1, now=NOW, term=1)
+        await here.advance(2 * DAY)
+        assert await here.history() == []
+
+
+# The clock is set
+
+
+@pytest.mark.parametrize("by", [SECOND, HOUR, DAY, YEARS])
+@story
+async def test_a_clock_set_forward_is_caught_up_with_once(by: timedelta) -> None:
+    async with world(cron("Poll", "0 * * * *")) as here:
+        await here.until(NINE)
+        here.clock.step(by)
+        await here.advance(31 * SECOND)
+        assert [each.by for each in here.steps] == [by]
+        receipts = await here.receipts()
+        assert sum(each.receipt.count for each in receipts) == 1 + by // HOUR
+        assert len(here.started) == (1 if by < HOUR else 2)
+        assert len(receipts) <= 1 + 24
+
+
+@pytest.mark.parametrize("by", [SECOND, HOUR, DAY, YEARS])
+@story
+async def test_a_clock_set_back_fires_nothing_again(by: timedelta) -> None:
+    async with world(cron("Poll", "0 * * * *")) as here:
+        await here.until(NINE + MINUTE)
+        here.clock.step(-by)
+        await here.advance(min(by, DAY) + 30 * MINUTE)
+        assert [each.by for each in here.steps] == [-by]
+        assert await here.history() == [("04-01 09:00", "done")]
+        # After ten years back it is silent for as long: only the watermark knows better.
+        await here.until(NINE + HOUR if by < YEARS else NINE - YEARS + 2 * DAY)
+        assert len(here.started) == (2 if by < YEARS else 1)
+
+
+@story
+async def test_a_clock_that_is_only_slewed_is_not_a_step() -> None:
+    async with world() as here:
+        for _ in range(20):
+            here.clock.step(timedelta(milliseconds=15))
+            await here.advance(30 * SECOND)
+        assert here.steps == []
+
+
+# Many at once
+
+
+@story
+async def test_a_thousand_entries_of_one_second_are_decided_in_one_turn_in_planned_order() -> None:
+    many = [cron(f"Job {n}", f"{1 - n % 2} 0 9 * * *") for n in range(1000)]
+    async with world() as here:
+        await here.down()
+        offered: list[Filed] = []
+        almanac = here.engine(offered.extend)
+        here.source.files["plan.org"] = "".join(many)
+        await almanac.rescan(here.source)
+        await here.until(NINE + SECOND)
+        assert await almanac.turn() == NINE + SECOND + LONGEST_REST
+        planned = [each.receipt.planned_at for each in offered]
+        assert planned == [NINE] * 500 + [NINE + SECOND] * 500
+        assert [each.number for each in offered] == [*range(1, 1001)]
+        assert [each.entry for each in offered[:3]] == [2, 4, 6]
+
+
+@story
+async def test_more_than_one_batch_is_still_one_turn() -> None:
+    count = scaled(40_000) + 1001
+    async with world() as here:
+        await here.down()
+        offered: list[Filed] = []
+        almanac = here.engine(offered.extend)
+        here.source.files["plan.org"] = "".join(cron(f"Job {n}", "0 9 * * *") for n in range(count))
+        await almanac.rescan(here.source)
+        await here.until(NINE)
+        await almanac.turn()
+        assert len(offered) == count
+        await here.advance(DAY)
+        await almanac.turn()  # none of them has run, so all of them are in the way
+        assert len(offered) == count
+        statuses = [each.status for each in await here.receipts()]
+        assert statuses == [Status.WAITING] * count + [Status.SKIPPED] * count
+
+
+@story
+async def test_two_almanacs_on_one_ledger_decide_each_moment_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roll = random.Random(1)
+    async with world() as here:
+        await here.down()
+        decide = here.ledger.decide
+
+        async def slow(steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+            await asyncio.sleep(0)  # so that both have read before either writes
+            return await decide(steps, now=now, term=term)
+
+        monkeypatch.setattr(here.ledger, "decide", slow)
+        offered: tuple[list[Filed], list[Filed]] = ([], [])
+        both = [here.engine(each.extend) for each in offered]
+        here.source.files["plan.org"] = cron("Poll", "*/10 * * * *", ":OVERLAP: allow")
+        for almanac in both:
+            await almanac.rescan(here.source)
+        for _ in range(36):
+            await here.advance(10 * MINUTE)
+            roll.shuffle(both)
+            wakes = await asyncio.gather(*(almanac.turn() for almanac in both))
+            assert min(wakes) > here.clock.now()
+        planned = [each.receipt.planned_at for each in (*offered[0], *offered[1])]
+        assert sorted(planned) == [NOW + n * 10 * MINUTE for n in range(1, 37)]
+        assert len(await here.receipts()) == 36
+        assert all(offered)
+
+
+def test_an_entry_that_is_edited_all_day_takes_no_more_room_than_another() -> None:
+    hours = _Hours()
+    [poll] = entries(cron("Poll", "* * * * *"))
+    hours.put(replace(poll, number=2, accounted_to=NOW))
+    for minute in range(2500):
+        [entry] = entries(cron("Digest", f"{minute % 60} {minute // 60 % 24} * * *"))
+        hours.put(replace(entry, number=1, accounted_to=NOW))
+    assert len(hours._heap) < 2 * BATCH
+    assert hours.next_at == NOW + MINUTE
+    hours.drop(2)
+    assert hours.next_at == at("2026-04-01T17:39Z")
+
+
+# A ledger in trouble
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@story
+async def test_a_ledger_that_cannot_be_written_makes_runs_late_but_loses_none(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [
+        LedgerBusyError("ledger", "is locked", remedy="wait"),
+        LedgerWriteError("ledger", "the disk reports an error", remedy="look at it"),
+    ]
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        decide = here.ledger.decide
+
+        async def unsteady(steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+            if failures and is_kept:
+                await decide(steps, now=now, term=term)  # only the answer is lost
+            if failures:
+                raise failures.pop()
+            return await decide(steps, now=now, term=term)
+
+        monkeypatch.setattr(here.ledger, "decide", unsteady)
+        await here.until(NINE)
+        assert here.trouble() == "ledger_write"
+        assert here.runs() == []
+        await here.advance(2 * SECOND)
+        assert here.trouble() is None
+        assert await here.history() == [("04-01 09:00", "done")]
+        assert [now - NINE for now, _ in here.started] == [(1 if is_kept else 2) * SECOND]
+
+
+@story
+async def test_an_engine_whose_term_is_over_stops() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        await here.down()
+        stale = Almanac(clock=here.clock, ledger=here.ledger, offer=lambda _: None, term=2)
+        with pytest.raises(StaleTermError):
+            await stale.rescan(here.source)
+
+
+# All of it together
+
+
+@pytest.mark.parametrize("seed", range(scaled(400)))
+@story
+async def test_whatever_happens_every_moment_has_one_receipt_and_none_is_early(seed: int) -> None:
+    roll = random.Random(seed)
+    text = cron("Poll", "0 * * * *", ":CATCHUP: all", ":ID: poll")
+    async with world(text, script=lambda _: Ending(after=roll.choice([0, 5, 90]) * MINUTE)) as here:
+        for _ in range(12):
+            match roll.randrange(9):
+                case 0:
+                    await here.outage(roll.randrange(30) * HOUR)
+                case 1:
+                    here.clock.step(roll.choice([-1, 1]) * roll.choice([SECOND, HOUR, DAY]))
+                case 2:
+                    await here.write(text + f"Said {roll.random()}.\n")
+                case 3:
+                    await here.write(text.replace("Poll", f"Poll {roll.random()}", 1))
+                case 4:
+                    await here.write()
+                    await here.advance(roll.randrange(300) * MINUTE)
+                    await here.write(text)
+                case 5:
+                    await here.ledger.pause(1, now=here.clock.now(), term=1)
+                    await here.advance(roll.randrange(300) * MINUTE)
+                    await here.ledger.resume(1, now=here.clock.now(), term=1)
+                    await here.almanac.reread()
+                case _:
+                    await here.advance(roll.randrange(1, 600) * MINUTE)
+        await here.advance(MINUTE)
+        receipts = await here.receipts()
+        [known] = await here.ledger.entries()
+        assert isinstance(known.item, Entry)
+        watermark = known.item.accounted_to
+        assert watermark is not None
+        assert sum(each.receipt.count for each in receipts) == (watermark - NOW) // HOUR
+        ends = [each.receipt.through_at or each.receipt.planned_at for each in receipts]
+        starts = [each.receipt.planned_at for each in receipts]
+        assert all(start > end for start, end in zip(starts[1:], ends, strict=False))
+        assert all(each.lateness >= 0 * SECOND for each in receipts)
+        assert watermark >= here.clock.now() - HOUR
