@@ -16,7 +16,7 @@ from horae.kernel.org.headline import read_headline
 from horae.kernel.plan import DEFAULT_STATES, Headline, Plan, States
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _NEXT_HEADLINE: Final = re.compile(r"\n\*++ ")
 _FIRST_HEADLINE: Final = re.compile(r"\ufeff?(?=\*++ )")
@@ -33,29 +33,22 @@ def read(text: str, *, was: Plan | None = None) -> Plan:
     starts = _starts(text)
     states = _states(text, starts)
     stops = [*starts, len(text)][1:]
-    known = {}
+    known: dict[str, Headline] = {}
     if was is not None and was.states == states:
         known = {headline.text: headline for headline in was.headlines}
     with collector_paused(when=len(text) > LARGE):
-        headlines = tuple(_read(text, starts, stops, states.all, known))
+        sections = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        headlines = _headlines(sections, states.all, known)
     return Plan(text[: starts[0]] if starts else text, headlines, states)
 
 
-def _read(
-    text: str,
-    starts: list[int],
-    stops: list[int],
-    states: frozenset[str],
-    known: dict[str, Headline],
-) -> Iterator[Headline]:
-    """Yield the headline of each section, the known ones without reading them again."""
+def _headlines(
+    sections: list[str], states: frozenset[str], known: dict[str, Headline]
+) -> tuple[Headline, ...]:
+    """Return the headline of each section, the known ones without reading them again."""
     if not known:
-        for start, stop in zip(starts, stops, strict=True):
-            yield read_headline(text[start:stop], states)
-        return
-    for start, stop in zip(starts, stops, strict=True):
-        section = text[start:stop]
-        yield known.get(section) or read_headline(section, states)
+        return tuple([read_headline(section, states) for section in sections])
+    return tuple([known.get(section) or read_headline(section, states) for section in sections])
 
 
 def _starts(text: str) -> list[int]:
