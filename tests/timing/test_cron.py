@@ -1280,3 +1280,8 @@ def refusal(text: str) -> CronError | None:
     except CronError as refused:
         return refused
     return None
+
+
+def test_of_several_wrong_fields_the_first_is_named() -> None:
+    with pytest.raises(CronError, match="day of month 0 is outside 1-31"):
+        Cron("0 0 0 0 9")

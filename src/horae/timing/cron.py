@@ -111,18 +111,18 @@ class Cron:
         self._seconds = mask_of(SECONDS, second)
         self._minutes = mask_of(MINUTES, minute)
         self._hours = mask_of(HOURS, hour)
+        days = 0 if day in ANY_DAY else mask_of(DAY, day)
         self._months = mask_of(MONTH, month)
+        weekdays = 0 if weekday in ANY_DAY else mask_of(WEEKDAY, weekday)
         self._years = 0 if year == "*" else mask_of(YEAR, year) >> FIRST_YEAR
 
         self._first_second = (self._seconds & -self._seconds).bit_length() - 1
         self._first_minute = (self._minutes & -self._minutes).bit_length() - 1
         self._first_hour = (self._hours & -self._hours).bit_length() - 1
-        self._read_days(day, weekday)
+        self._take_days(days, weekdays)
 
-    def _read_days(self, day: str, weekday: str) -> None:
+    def _take_days(self, days: int, weekdays: int) -> None:
         """Turn the two day fields into days of which any will do."""
-        days = 0 if day in ANY_DAY else mask_of(DAY, day)
-        weekdays = 0 if weekday in ANY_DAY else mask_of(WEEKDAY, weekday)
         self._days = days & ALL_DAYS
         self._odd_days = days >> 32
         self._weekdays = (weekdays | weekdays >> 7 & 1) & _ALL_WEEK
