@@ -138,7 +138,7 @@ def _dense(size: int) -> str:
 
 def against_peers(sizes: list[int]) -> None:
     """Print how much faster than others the same file is read."""
-    import orgparse  # noqa: PLC0415 - a peer, not a part
+    import orgparse  # a peer, not a part
 
     print("\nread a plan: seconds, and how many times faster than orgparse")
     for size in sizes:
@@ -232,7 +232,7 @@ def _measure_peak(reader: str, size: int) -> None:
         if reader == "horae":
             kept: object = read(text)
         else:
-            import orgparse  # noqa: PLC0415 - a peer, not a part
+            import orgparse  # a peer, not a part
 
             kept = orgparse.loads(text)
         assert kept is not None

@@ -63,7 +63,7 @@ if not TYPE_CHECKING:  # a checker sees the names above, and no others
         home = _HOME.get(name)
         if home is None:
             raise AttributeError(f"module 'horae' has no attribute {name!r}")
-        from importlib import import_module  # noqa: PLC0415 - only when a name is first used
+        from importlib import import_module  # only when a name is first used
 
         value: object = getattr(import_module(home), name)
         globals()[name] = value

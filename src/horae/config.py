@@ -177,7 +177,7 @@ def _size(raw: object) -> int:
 def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
     # These three kinds import their room when they are used: a command that needs one
     # setting does not wait for the others.
-    from horae.timing.duration import DurationError, parse_duration  # noqa: PLC0415
+    from horae.timing.duration import DurationError, parse_duration
 
     if isinstance(raw, int):
         raise UnfitError("put it in quotes, with a unit")
@@ -192,7 +192,7 @@ def _milliseconds(raw: object) -> str:
 
 
 def _zone(raw: object) -> str:
-    from horae.timing.zone import ZoneError, zone  # noqa: PLC0415
+    from horae.timing.zone import ZoneError, zone
 
     name = _text(raw)
     try:
@@ -204,7 +204,7 @@ def _zone(raw: object) -> str:
 
 
 def _id(raw: object) -> str:
-    from horae.kernel.plan import is_id  # noqa: PLC0415
+    from horae.kernel.plan import is_id
 
     text = _text(raw)
     if not is_id(text):
@@ -213,7 +213,7 @@ def _id(raw: object) -> str:
 
 
 def _path(raw: object) -> Path:
-    from pathlib import Path  # noqa: PLC0415
+    from pathlib import Path
 
     return Path(_text(raw))
 
@@ -227,7 +227,7 @@ def _store(raw: object) -> str:
 
 def _command(raw: object) -> tuple[str, ...]:
     if isinstance(raw, str):
-        import shlex  # noqa: PLC0415
+        import shlex
 
         raw = shlex.split(raw)  # its ValueError names the quote that is not closed
     if not isinstance(raw, list | tuple) or not raw:
@@ -522,7 +522,7 @@ _DOTS: Final = r"(?m)^(?:[^.\n]*\.){100}"
 
 
 def _read_file(root: str) -> _File:
-    from horae.workspace.files import PlanFileError, PlanMissingError, read_plan  # noqa: PLC0415
+    from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
     path = f"{root.removesuffix('/')}/{FILE}"
     name = os.path.normpath(path)
@@ -537,7 +537,7 @@ def _read_file(root: str) -> _File:
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415
+    import tomllib
 
     if dots := re.search(_DOTS, text):
         line = text.count("\n", 0, dots.start()) + 1
@@ -625,7 +625,7 @@ def _unknown(file: _File) -> Iterator[Diagnostic]:
     strange = [(file.line(path) or 1, path) for path in file.values if path not in known]
     if not strange:
         return
-    from horae.kernel.plan import Diagnostic, Severity  # noqa: PLC0415
+    from horae.kernel.plan import Diagnostic, Severity
 
     for count, (line, path) in enumerate(sorted(strange)):
         name = ".".join(path)
@@ -642,7 +642,7 @@ def _meant(name: str) -> str | None:
     >>> _meant("gate.slot"), _meant("slots"), _meant("gaet.slots"), _meant("colour")
     ('gate.slots', 'gate.slots', 'gate.slots', None)
     """
-    from difflib import get_close_matches  # noqa: PLC0415
+    from difflib import get_close_matches
 
     names = [setting.name for setting in SETTINGS]
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.75)

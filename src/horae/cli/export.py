@@ -137,7 +137,7 @@ def _gathered(path: str, lines: Iterable[str]) -> bytes:
 
 def _save(path: str, data: bytes) -> None:
     """Put a calendar into a file that is new, or holds a calendar."""
-    from horae.workspace.edit import Splice, create, edit  # noqa: PLC0415 - not on Windows
+    from horae.workspace.edit import Splice, create, edit  # not on Windows
 
     try:
         old = read_plan(path)

@@ -37,7 +37,7 @@ class Filters(NamedTuple):
         """Return the filters that the options ask for."""
         moment = None
         if overdue:
-            from horae.cli.moments import moment_and_zone  # noqa: PLC0415 - loads zones
+            from horae.cli.moments import moment_and_zone  # loads zones
 
             moment = moment_and_zone(now)
         elif now is not None:
@@ -58,7 +58,7 @@ class Filters(NamedTuple):
 
     def _is_overdue(self, headline: Headline, states: States) -> bool:
         """Tell whether the headline is still open after its deadline."""
-        from horae.rules.deadline import is_overdue  # noqa: PLC0415
+        from horae.rules.deadline import is_overdue
 
         assert self.overdue is not None
         now, zone = self.overdue

@@ -12,8 +12,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # answered before anything else is loaded
         sys.stdout.write(f"horae {__version__}\n")
         return
-    from horae.cli.group import horae  # noqa: PLC0415 - see above
-    from horae.cli.run import run  # noqa: PLC0415
+    from horae.cli.group import horae  # see above
+    from horae.cli.run import run
 
     sys.exit(run(horae, name="horae"))
 

@@ -21,7 +21,7 @@ _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re
 def chosen_zone(name: str | None) -> ZoneInfo:
     """Return the zone that was asked for, else the plan's, else the machine's."""
     if name is None:
-        from horae.config import load  # noqa: PLC0415 - reads horae.toml
+        from horae.config import load  # reads horae.toml
 
         name = load(".").zone
     return machine_zone() if name is None else zone(name)

@@ -58,7 +58,7 @@ def query(
         tags=tags, states=states, scheduled=scheduled, overdue=overdue, props=props, now=now
     )
     if output.form is Form.TABLE:
-        from horae.cli.tables import print_headlines  # noqa: PLC0415 - only for people
+        from horae.cli.tables import print_headlines  # only for people
 
         print_headlines(
             (f"{source.name}:{place.line}", headline)
@@ -67,7 +67,7 @@ def query(
             if keep.accepts(headline, source.plan.states)
         )
         return sources.exit_code
-    from horae.kernel.query import row  # noqa: PLC0415
+    from horae.kernel.query import row
 
     def rows(source: Source) -> object:
         plan = source.plan
@@ -88,12 +88,12 @@ def tangle(paths: tuple[str, ...], form: str | None) -> int:
     output = Output.of(form)
     sources = Sources(paths, output)
     if output.form is Form.TABLE:
-        from horae.cli.tables import print_worlds  # noqa: PLC0415 - only for people
+        from horae.cli.tables import print_worlds  # only for people
 
         for source in sources:
             print_worlds(source)
         return sources.exit_code
-    from horae.kernel.world import world_data, worlds  # noqa: PLC0415
+    from horae.kernel.world import world_data, worlds
 
     return _print_data(
         sources,
@@ -113,9 +113,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     Every finding has a stable code, a severity, its place and, where there is one, a
     fix; JSON is one list of them. Exit code 1 when there are errors.
     """
-    from horae.cli.moments import moment_and_zone  # noqa: PLC0415
-    from horae.config import load  # noqa: PLC0415
-    from horae.rules.check import Clock, check_plans  # noqa: PLC0415
+    from horae.cli.moments import moment_and_zone
+    from horae.config import load
+    from horae.rules.check import Clock, check_plans
 
     output = Output.of(form)
     sources = Sources(paths, output)
@@ -124,7 +124,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     found = check_plans(read, Clock(zone.key, now, load(".").check_floor))
     match output.form:
         case Form.TABLE:
-            from horae.cli.tables import print_findings  # noqa: PLC0415 - only for people
+            from horae.cli.tables import print_findings  # only for people
 
             print_findings(found, dict(read))
         case Form.JSON:

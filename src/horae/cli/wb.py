@@ -39,7 +39,7 @@ def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG0
 @click.pass_obj
 def query(wrapped: bool, file: str) -> int:
     """Show what is written on each headline."""
-    from horae.kernel.query import query  # noqa: PLC0415
+    from horae.kernel.query import query
 
     return _answer("query", file, query, wrapped=wrapped)
 
@@ -49,7 +49,7 @@ def query(wrapped: bool, file: str) -> int:
 @click.pass_obj
 def tangle(wrapped: bool, file: str) -> int:
     """Show the worlds that the plan resolves to."""
-    from horae.kernel.world import tangle  # noqa: PLC0415
+    from horae.kernel.world import tangle
 
     return _answer("tangle", file, tangle, wrapped=wrapped)
 
@@ -59,7 +59,7 @@ def tangle(wrapped: bool, file: str) -> int:
 @click.pass_obj
 def lint(wrapped: bool, file: str) -> int:
     """Show what keeps the worlds from running; [] is clean."""
-    from horae.kernel.world import validate  # noqa: PLC0415
+    from horae.kernel.world import validate
 
     return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
 

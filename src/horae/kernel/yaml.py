@@ -330,7 +330,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def _events(source: _Source) -> Iterator[_Event]:
     """Yield what the library sees, one by one; whatever goes wrong in it is a YamlError."""
     # A command that reads no YAML must not wait for the library.
-    import yaml  # noqa: PLC0415
+    import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from horae.errors import ScheduleError
 from horae.kernel.check import check_plans as kernel_check
-from horae.kernel.check.finding import shown
+from horae.kernel.check.finding import Found, place_of, shown
 from horae.kernel.org.document import read
-from horae.kernel.org.drawer import properties
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.armed import PolicyError, policy_of, rule_of
 from horae.rules.drift import Stamped, drift
@@ -92,16 +91,12 @@ class _Workflow:
         width: int = 0,
     ) -> Diagnostic:
         """Return a finding at an offset of the section."""
-        text = self.headline.text
-        line = self.place.line + text.count("\n", 0, at)
-        column = at - (text.rfind("\n", 0, at) + 1) + 1
-        return Diagnostic(self.name, line, column, code, severity, message, fix, width)
+        found = Found(at, code, severity, message, fix, width)
+        return found.located(self.name, self.place, self.headline.text)
 
     def value_at(self, key: str) -> int:
         """Return where the value of a property stands."""
-        drawer = self.headline.drawer
-        lines = properties(self.headline.text, drawer) if drawer else ()
-        return max((line.at.start for line in lines if line.key == key), default=0)
+        return place_of(self.headline, key)
 
     def when_at(self) -> int:
         """Return where the when is written."""

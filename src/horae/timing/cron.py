@@ -200,7 +200,7 @@ class Cron:
         >>> Cron("* * * * *", zone="Europe/Berlin").count(start, start + timedelta(days=3650))
         5256000
         """
-        from horae.timing.cron_count import count_any  # noqa: PLC0415 - it stands on this module
+        from horae.timing.cron_count import count_any  # it stands on this module
 
         return count_any([self], start, end)
 

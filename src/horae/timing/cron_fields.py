@@ -302,7 +302,7 @@ def _miscounted(expression: str) -> CronError:
 
 
 def _not_a_nickname(word: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+    from difflib import get_close_matches  # only a refusal pays for it
 
     lower = word.lower()
     if lower == "@reboot":
@@ -319,7 +319,7 @@ def _not_a_nickname(word: str) -> str:
 
 def _completed(parts: list[str]) -> str | None:
     """Return which of five fields seems to be missing from four."""
-    from horae.timing.cron import Cron  # noqa: PLC0415 - only for the message
+    from horae.timing.cron import Cron  # only for the message
 
     places = [4, 3, 2, 1, 0]
     if parts[0].isdigit() and parts[1] == "*" and parts[3] != "*":
@@ -377,7 +377,7 @@ def _unknown(field: _Field, item: str, text: str) -> str:
 
 
 def _instead(field: _Field, text: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+    from difflib import get_close_matches  # only a refusal pays for it
 
     if not field.names:
         return f"write a number in {field.low}-{field.high}"

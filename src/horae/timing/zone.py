@@ -232,7 +232,7 @@ def _offset_refusal(name: str, offset: re.Match[str]) -> ZoneError:
 
 
 def _nearest(name: str) -> str | None:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a refusal pays for it
+    from difflib import get_close_matches  # only a refusal pays for it
 
     wanted = name.strip().replace(" ", "_").lower()
     places = sorted(available_timezones() - set(_NOT_A_PLACE))

@@ -177,7 +177,7 @@ def _step(directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...]) ->
 
 def digest_of(data: bytes) -> str:
     """Return the SHA-256 of *data* in hexadecimal."""
-    import hashlib  # noqa: PLC0415 -- loads OpenSSL, which reading commands do without
+    import hashlib  # loads OpenSSL, which reading commands do without
 
     return hashlib.sha256(data).hexdigest()
 

@@ -19,7 +19,7 @@ from horae.kernel.plan import Diagnostic, Severity, is_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from horae.kernel.plan import Place, Plan
+    from horae.kernel.plan import Plan
 
 CHECKS: tuple[Check, ...] = (*LAYOUT, *STAMPS)
 
@@ -47,9 +47,9 @@ def _check_plan(name: str, plan: Plan, known: dict[str, str]) -> Iterator[Diagno
         section = Section(headline, plan.states)
         founds = chain.from_iterable(one(section) for one in CHECKS)
         for found in chain(founds, _ids(section, f"{name}:{places[index].line}", known)):
-            yield _diagnostic(name, places[index], headline.text, found)
+            yield found.located(name, places[index], headline.text)
     for index, found in wiring(plan):
-        yield _diagnostic(name, places[index], plan.headlines[index].text, found)
+        yield found.located(name, places[index], plan.headlines[index].text)
 
 
 def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]:
@@ -67,10 +67,3 @@ def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]
         yield Found(at, "id-twice", Severity.ERROR, message, "give one of the two another ID")
     else:
         known[name] = where
-
-
-def _diagnostic(name: str, place: Place, text: str, found: Found) -> Diagnostic:
-    """Return a finding with its place in the file instead of its place in the section."""
-    line = place.line + text.count("\n", 0, found.at)
-    column = found.at - (text.rfind("\n", 0, found.at) + 1) + 1
-    return Diagnostic(name, line, column, found.code, found.severity, found.message, found.fix)

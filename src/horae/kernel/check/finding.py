@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.kernel.org.drawer import properties
+from horae.kernel.plan import Diagnostic
 
 if TYPE_CHECKING:
-    from horae.kernel.plan import Headline, Severity, States
+    from horae.kernel.plan import Headline, Place, Severity, States
 
 _LONGEST: Final = 60
 
@@ -21,6 +22,15 @@ class Found(NamedTuple):
     severity: Severity
     message: str
     fix: str | None = None
+    width: int = 0  # of the words it is about, where a caret under them helps
+
+    def located(self, file: str, place: Place, text: str) -> Diagnostic:
+        """Return the finding with its place in the file instead of its place in the section."""
+        line = place.line + text.count("\n", 0, self.at)
+        column = self.at - (text.rfind("\n", 0, self.at) + 1) + 1
+        return Diagnostic(
+            file, line, column, self.code, self.severity, self.message, self.fix, self.width
+        )
 
 
 class Section(NamedTuple):
@@ -31,9 +41,7 @@ class Section(NamedTuple):
 
     def place_of(self, key: str) -> int:
         """Return where the value of a property stands; 0, the headline, if it has none."""
-        headline = self.headline
-        lines = properties(headline.text, headline.drawer) if headline.drawer else ()
-        return max((line.at.start for line in lines if line.key == key and line.value), default=0)
+        return place_of(self.headline, key)
 
     def below(self) -> int:
         """Return where the line after the headline begins."""
@@ -41,6 +49,12 @@ class Section(NamedTuple):
 
 
 Check = Callable[[Section], Iterator[Found]]
+
+
+def place_of(headline: Headline, key: str) -> int:
+    """Return where the value of a property stands; 0, the headline, if it has none."""
+    lines = properties(headline.text, headline.drawer) if headline.drawer else ()
+    return max((line.at.start for line in lines if line.key == key and line.value), default=0)
 
 
 def is_workflow(headline: Headline) -> bool:

@@ -64,7 +64,7 @@ def _states(text: str, starts: Sequence[int]) -> States:
     sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
     if not sections:
         return DEFAULT_STATES
-    from horae.kernel.org.element import keywords  # noqa: PLC0415 - few plans declare states
+    from horae.kernel.org.element import keywords  # few plans declare states
 
     bounds = [0, *starts, len(text)]
     todo, done = set(DEFAULT_STATES.todo), set(DEFAULT_STATES.done)

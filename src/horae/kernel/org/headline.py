@@ -88,7 +88,7 @@ def _lettered(title: str) -> str:
     """
     if title.isascii():
         return title
-    from unicodedata import category  # noqa: PLC0415 - few titles come here
+    from unicodedata import category  # few titles come here
 
     return "".join("_" if category(sign)[0] == "M" else sign for sign in title)
 
