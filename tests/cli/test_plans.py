@@ -227,12 +227,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (b"[\n", b"")
 
 
-def test_a_plan_nested_too_deeply_to_print_is_one_clear_line(call: Call, tmp_path: Path) -> None:
+def test_a_plan_nested_very_deeply_is_printed_whole_or_is_one_clear_line(
+    call: Call, tmp_path: Path
+) -> None:
     deep = "".join(f"{'*' * level} W :workflow:\n" for level in range(1, 2_000))
     (tmp_path / "deep.org").write_text(deep)
     ending = call("tangle", "deep.org")
-    assert ending.code == 1
-    assert ending.err == "horae: this plan is nested too deeply to be printed\n"
+    # How deep JSON may go is for the version of Python to say.
+    if ending.code == 0:
+        assert ending.out.count('"name": "W"') == 1_999
+    else:
+        assert ending.err == "horae: this plan is nested too deeply to be printed\n"
 
 
 def test_help_names_every_command_and_the_exit_codes(call: Call) -> None:
