@@ -179,3 +179,40 @@ def test_what_cannot_be_said_is_one_clear_line(
 
 def test_a_minute_rule_without_end_is_shown_at_once(call: Call) -> None:
     assert len(call("next", "--cron", "* * * * * *", "-n", "3", "--at", "2026-01-01").data) == 3
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (".", "plans"),
+        (".", "plans/"),
+        (".", "plans/garden/beans.org"),
+        ("plans", "."),
+        ("plans", "garden/beans.org"),
+        ("plans/garden", "../../plans"),
+    ],
+)
+def test_a_plan_has_the_zone_of_its_root_however_it_is_named(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, named: str
+) -> None:
+    (tmp_path / "plans" / "garden").mkdir(parents=True)
+    (tmp_path / "plans" / "horae.toml").write_text('zone = "Asia/Tokyo"\n')
+    (tmp_path / "plans" / "garden" / "beans.org").write_text(
+        "* Sow :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n"
+    )
+    monkeypatch.delenv("HORAE_ZONE")
+    monkeypatch.chdir(tmp_path / where)
+    [row] = call("next", named, "-n", "1", "--at", "2026-06-05T00:00:00Z").data
+    assert row["at"] == "2026-06-06T06:00:00+09:00"
+
+
+def test_a_settings_file_above_the_current_directory_is_not_looked_for(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "horae.toml").write_text('zone = "Asia/Tokyo"\n')
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "plan.org").write_text(PLAN)
+    monkeypatch.delenv("HORAE_ZONE")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.chdir(tmp_path / "below")
+    assert call("next", "plan.org", "-n", "1", "--at", "2026-06-05").data[0]["zone"] == "UTC"

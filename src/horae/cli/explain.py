@@ -43,9 +43,9 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
     also says which rule won, and why a workflow is not armed.
     """
     output = Output.of(form)
-    when = When.of(at, tz)
-    place = _PLACE.fullmatch(what)
-    if place is not None and not what.startswith(("<", "[", "@")):
+    place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)
+    when = When.of(at, tz, paths=[place[1]] if place else ())
+    if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
     else:
         found, headline = _of_text(what, when.zone if tz else None)

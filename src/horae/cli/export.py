@@ -11,7 +11,7 @@ import click
 
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.output import Form, Output, echo
-from horae.cli.sources import Sources
+from horae.cli.sources import Sources, plan_root
 from horae.rules.armed import entries_of
 from horae.rules.entry import Entry, Unarmed
 from horae.rules.ics import MOST, calendar, is_cut
@@ -60,7 +60,7 @@ def ics(
     stderr. An event keeps its identity as long as its headline keeps its :ID:, or else
     its file, as seen from the current directory, and its title.
     """
-    moment, where = moment_and_zone(now, tz=tz)
+    moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
     sources = Sources(paths, Output(Form.TABLE, asked=False))
     entries = list(_entries(sources, where.key))

@@ -33,13 +33,14 @@ class Filters(NamedTuple):
         props: Sequence[str],
         overdue: bool,
         now: str | None,
+        root: str = ".",
     ) -> Filters:
         """Return the filters that the options ask for."""
         moment = None
         if overdue:
             from horae.cli.moments import moment_and_zone  # loads zones
 
-            moment = moment_and_zone(now)
+            moment = moment_and_zone(now, root=root)
         elif now is not None:
             raise click.UsageError("--at goes with --overdue.")
         return cls(frozenset(tags), frozenset(states), scheduled, tuple(map(_pair, props)), moment)

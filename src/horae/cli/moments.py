@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 _WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
 
 
-def chosen_zone(name: str | None) -> ZoneInfo:
-    """Return the zone that was asked for, else the plan's, else the machine's."""
+def chosen_zone(name: str | None, *, root: str = ".") -> ZoneInfo:
+    """Return the zone that was asked for, else that of the plan root, else the machine's."""
     if name is None:
         from horae.config import load  # reads horae.toml
 
-        name = load(".").zone
+        name = load(root).zone
     return machine_zone() if name is None else zone(name)
 
 
-def moment_and_zone(text: str | None, *, tz: str | None = None) -> tuple[datetime, ZoneInfo]:
+def moment_and_zone(
+    text: str | None, *, tz: str | None = None, root: str = "."
+) -> tuple[datetime, ZoneInfo]:
     """Return the moment that --at names, this one without it, and the zone in force."""
-    where = chosen_zone(tz)
+    where = chosen_zone(tz, root=root)
     return (SystemClock().now() if text is None else parse_moment(text, where)), where
 
 

@@ -8,7 +8,7 @@ import click
 
 from horae.cli.filters import Filters
 from horae.cli.output import Form, Output, form_options, print_json, print_line
-from horae.cli.sources import Sources
+from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
 from horae.kernel.plan import Severity
 
@@ -55,7 +55,13 @@ def query(
     output = Output.of(form)
     sources = Sources(paths, output)
     keep = Filters.of(
-        tags=tags, states=states, scheduled=scheduled, overdue=overdue, props=props, now=now
+        tags=tags,
+        states=states,
+        scheduled=scheduled,
+        overdue=overdue,
+        props=props,
+        now=now,
+        root=plan_root(paths),
     )
     if output.form is Form.TABLE:
         from horae.cli.tables import print_headlines  # only for people
@@ -119,9 +125,10 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
 
     output = Output.of(form)
     sources = Sources(paths, output)
-    now, zone = moment_and_zone(at, tz=tz)
+    root = plan_root(paths)
+    now, zone = moment_and_zone(at, tz=tz, root=root)
     read = [(source.name, source.plan) for source in sources]
-    found = check_plans(read, Clock(zone.key, now, load(".").check_floor))
+    found = check_plans(read, Clock(zone.key, now, load(root).check_floor))
     match output.form:
         case Form.TABLE:
             from horae.cli.tables import print_findings  # only for people

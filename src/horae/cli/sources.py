@@ -6,7 +6,7 @@ import os.path
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from horae.config import load
+from horae.config import FILE, load
 from horae.errors import Exit, HoraeError
 from horae.kernel.org.document import read
 from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
@@ -31,7 +31,7 @@ class Sources:
     def __init__(self, paths: Sequence[str], output: Output) -> None:
         self._paths = paths or (".",)
         self._output = output
-        settings = load(".")
+        settings = load(plan_root(self._paths))
         self._limit, self._most = settings.plan_max_bytes, settings.plan_max_files
         self.exit_code: int = Exit.OK
 
@@ -78,6 +78,23 @@ class Sources:
         """Say what cannot be read; the first such error decides the exit code."""
         self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
+
+
+def plan_root(paths: Sequence[str]) -> str:
+    """Return where `horae.toml` is looked for: the directory that was named, else this one.
+
+    Of one file it is the nearest directory above it, up to this one, that has the file, so
+    that a plan has the same zone however it is named.
+    """
+    if len(paths) != 1 or paths[0] == "-":
+        return "."
+    here = paths[0] if _is_directory(paths[0]) else os.path.dirname(paths[0])  # noqa: PTH120
+    inside = not os.path.isabs(here) and ".." not in here.split("/")  # noqa: PTH117 - as above
+    while here not in {"", "."}:
+        if os.path.isfile(f"{here}/{FILE}"):  # noqa: PTH113 - as above
+            return here
+        here = os.path.dirname(here) if inside else ""  # noqa: PTH120 - as above
+    return "."
 
 
 def _is_directory(path: str) -> bool:

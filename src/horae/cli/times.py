@@ -12,7 +12,7 @@ import click
 
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
-from horae.cli.sources import Sources
+from horae.cli.sources import Sources, plan_root
 from horae.rules.armed import cron_rule, entries_of, tasks_of
 from horae.rules.due import due as due_lines
 from horae.rules.entry import Entry, Origin, Unarmed
@@ -41,9 +41,9 @@ class When(NamedTuple):
     zone: str
 
     @classmethod
-    def of(cls, at: str | None, tz: str | None) -> When:
-        """Return what --at and --tz ask for."""
-        now, place = moment_and_zone(at, tz=tz)
+    def of(cls, at: str | None, tz: str | None, *, paths: Sequence[str] = ()) -> When:
+        """Return what --at and --tz ask for, for the plans that are named."""
+        now, place = moment_and_zone(at, tz=tz, root=plan_root(paths))
         return cls(now, place.key)
 
 
@@ -99,7 +99,7 @@ def next_(
 ) -> int:
     """Show the next moments of all plans together, or of one cron expression."""
     output = Output.of(form)
-    when = When.of(start or at, tz)
+    when = When.of(start or at, tz, paths=paths)
     if expression is not None:
         if paths:
             raise click.UsageError("--cron goes without files.")
@@ -126,7 +126,7 @@ def agenda(
     An entry that fires more than four times on a day has one line for that day.
     """
     output = Output.of(form)
-    when = When.of(at, tz)
+    when = When.of(at, tz, paths=paths)
     sources = Sources(paths, output)
     place, end = zone(when.zone), when.now + timedelta(days=days)
     lines = [line for each in sources for line in _agenda(each.plan, each.name, when, end)]
@@ -152,7 +152,7 @@ def due(
 ) -> int:
     """Show what is overdue, due and coming, and what is not armed and why."""
     output = Output.of(form)
-    when = When.of(at, tz)
+    when = When.of(at, tz, paths=paths)
     sources = Sources(paths, output)
     items = [*_items(sources, when, with_tasks=True)]
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
