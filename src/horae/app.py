@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
     from zoneinfo import ZoneInfo
 
@@ -23,6 +25,21 @@ class SystemClock:
     def now(self) -> datetime:
         """Return this moment, in UTC."""
         return datetime.now(UTC)
+
+    def elapsed(self) -> timedelta:
+        """Return how long the machine has been up, its sleep included, whatever its clock shows."""
+        import time
+
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return timedelta(seconds=time.clock_gettime(clock))
+
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
+        """Return when the moment has come or the event is set, whichever is first."""
+        import asyncio
+
+        left = (until - self.now()).total_seconds()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), max(0.0, left))
 
 
 def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Process
+from horae.engine.ports import Ended, Process
 from horae.rules.misfire import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Ledger, Run
+    from horae.engine.ports import Filed, Job, Run, Unreleased
 
-_QUIET: Final = 3  # beats of the event loop in which nobody begins to wait: all are at rest
-_AGES: Final = timedelta(days=365)
+_QUIET: Final = 8  # beats of the event loop in which nobody begins to wait: all are at rest
 
 
 class ManualClock:
@@ -101,70 +100,52 @@ def at_once(_: Filed) -> Ending:
 
 
 class ScriptedRunner:
-    """Starts what waits, one run per entry at a time, and ends it as its script says."""
+    """Makes runs that end as their script says; `started` tells which were let go, and when."""
 
-    def __init__(
-        self,
-        *,
-        clock: ManualClock,
-        ledger: Ledger,
-        script: Callable[[Filed], Ending] = at_once,
-        term: int = 1,
-    ) -> None:
+    def __init__(self, *, clock: ManualClock, script: Callable[[Filed], Ending] = at_once) -> None:
         self._clock = clock
-        self._ledger = ledger
         self._script = script
-        self._term = term
-        self._waiting: dict[int, Filed] = {}
-        self._live: dict[int, tuple[datetime, Run, Ending]] = {}
-        self._offered = asyncio.Event()
         self.started: list[tuple[datetime, Filed]] = []
 
-    def offer(self, receipts: Sequence[Filed]) -> None:
-        """Take receipts that wait; the same one twice is one."""
-        self._waiting.update((each.number, each) for each in receipts)
-        self._offered.set()
+    async def hold(self, job: Job) -> ScriptedRun:
+        """Make a run that waits for its go."""
+        return ScriptedRun(self, job)
 
-    async def run(self, *, ended: Callable[[Filed], None]) -> None:
-        """Start and end runs for ever, and tell of each end."""
-        while True:
-            self._offered.clear()
-            now = self._clock.now()
-            while await self._start_all(now) or await self._end_all(now, ended):
-                pass
-            await self._clock.wait(self._offered, until=self._next_at(now))
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return that nobody knows how it ended."""
 
-    async def _start_all(self, now: datetime) -> int:
-        """Start what may start now; return how many were tried."""
-        ready: dict[int, Filed] = {}
-        for filed in self._waiting.values():
-            if filed.receipt.start_at <= now and filed.entry not in self._live:
-                ready.setdefault(filed.entry, filed)
-        for filed in ready.values():
-            del self._waiting[filed.number]
-            run = await self._ledger.start(filed.number, now=now, term=self._term)
-            if run is None:  # it was skipped meanwhile, or somebody else has it
-                continue
-            await self._ledger.running(run.number, Process(1, 1), now=now, term=self._term)
-            ending = self._script(filed)
-            self._live[filed.entry] = (now + ending.after, run, ending)
-            self.started.append((now, filed))
-        return len(ready)
+    def begin(self, filed: Filed) -> Ending:
+        """Take note that a run was let go, and return how it is to end."""
+        self.started.append((self._clock.now(), filed))
+        return self._script(filed)
 
-    async def _end_all(self, now: datetime, ended: Callable[[Filed], None]) -> int:
-        """End what is over; return how many there were."""
-        over = [(entry, *live) for entry, live in self._live.items() if live[0] <= now]
-        for entry, _, run, ending in over:
-            del self._live[entry]
-            filed = await self._ledger.end(
-                run.number, ending.outcome, reason="the script says so", now=now, term=self._term
-            )
-            if filed is not None:
-                ended(filed)
-        return len(over)
+    async def pass_by(self, event: asyncio.Event, length: timedelta) -> None:
+        """Return when so much time has passed, or the event is set."""
+        await self._clock.wait(event, until=self._clock.now() + length)
 
-    def _next_at(self, now: datetime) -> datetime:
-        """Return when the next run may start or end."""
-        starts = (each.receipt.start_at for each in self._waiting.values())
-        coming = [each for each in starts if each > now]
-        return min([now + _AGES, *coming, *(at for at, _, _ in self._live.values())])
+
+class ScriptedRun:
+    """One run of a script."""
+
+    process = Process(1, 1)
+
+    def __init__(self, runner: ScriptedRunner, job: Job) -> None:
+        self._runner = runner
+        self._filed = job.filed
+        self._ending: Ending | None = None
+        self._cancelled = asyncio.Event()
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._ending = self._runner.begin(self._filed)
+
+    def cancel(self, reason: str) -> None:  # noqa: ARG002 - the port's signature
+        """End it."""
+        self._cancelled.set()
+
+    async def ended(self) -> Ended:
+        """Return how it ended, when its time has passed."""
+        ending = self._ending or Ending(Status.KILLED)
+        if ending.after and not self._cancelled.is_set():
+            await self._runner.pass_by(self._cancelled, ending.after)
+        return Ended(ending.outcome, "the script says so")

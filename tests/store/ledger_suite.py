@@ -15,16 +15,28 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.engine.ports import Process, StaleTermError, Step
+from horae.engine.ports import Due, Process, StaleTermError, Step
+from horae.engine.source import Scan
 from horae.kernel.org.document import read
 from horae.rules.armed import Scanned, scan_plan
-from horae.rules.entry import Entry, OnceRule, Origin, Policy, Retry, Unarmed
+from horae.rules.entry import (
+    AfterRule,
+    CadenceRule,
+    Entry,
+    Occasion,
+    OnceRule,
+    Origin,
+    Policy,
+    Retry,
+    Unarmed,
+    Work,
+)
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status, decide
 from scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from horae.engine.ports import Filed, Ledger
 
@@ -83,11 +95,35 @@ def asked(key: str, now: datetime) -> Receipt:
     return Receipt(key, Status.WAITING, "somebody asked", now, now)
 
 
+async def armed(ledger: Ledger, source: str) -> list[Entry]:
+    """Return the entries of a source that may fire, the longest known first."""
+    return [
+        each.item
+        for each in await ledger.entries(source=source)
+        if each.is_armed and isinstance(each.item, Entry)
+    ]
+
+
+async def scanned(
+    ledger: Ledger,
+    source: str,
+    found: Iterable[Scanned],
+    *,
+    now: datetime = NOW,
+    commit: str | None = None,
+    patience: timedelta = timedelta(0),
+) -> list[Entry]:
+    """Let the ledger take over all that a source holds; return what may fire of it."""
+    scan = Scan(tuple(found))
+    await ledger.scan(source, scan, now=now, term=1, commit=commit, patience=patience)
+    return await armed(ledger, source)
+
+
 async def taken(
     ledger: Ledger, *workflows: str, now: datetime = NOW, file: str = "plan.org"
 ) -> list[Entry]:
-    """Let the ledger take over a plan of these workflows."""
-    return await ledger.scan("org", plan(*workflows, file=file), now=now, term=1)
+    """Let the ledger take over a plan of these workflows; what is missing is gone at once."""
+    return await scanned(ledger, "org", plan(*workflows, file=file), now=now)
 
 
 async def decided(ledger: Ledger, entry: Entry, now: datetime) -> list[Filed]:
@@ -152,9 +188,9 @@ class ScanSuite:
             "* Once :workflow:\nSCHEDULED: <2026-04-02 Thu 07:00>\n",
             "* Asked :workflow:\n:PROPERTIES:\n:PAUSE-AFTER: 5\n:OVERLAP: queue\n:CATCHUP: none\n:END:\n",
         )
-        armed = await ledger.scan("org", found, now=NOW, term=1)
-        assert len(armed) == 6
-        assert [each.item for each in await ledger.entries()] == armed
+        found_armed = await scanned(ledger, "org", found, now=NOW)
+        assert len(found_armed) == 6
+        assert [each.item for each in await ledger.entries()] == found_armed
 
     @story
     async def test_a_scan_that_finds_nothing_new_writes_nothing(self, ledger: Ledger) -> None:
@@ -275,23 +311,23 @@ class ScanSuite:
     @story
     async def test_a_delay_is_due_as_long_as_its_key_has_no_receipt(self, ledger: Ledger) -> None:
         found = [delay("tea", NINE)]
-        [entry] = await ledger.scan("triggers", found, now=NOW, term=1)
-        await ledger.scan("triggers", [], now=NOW + MINUTE, term=1)
-        [back] = await ledger.scan("triggers", found, now=NINE + DAY, term=1)
+        [entry] = await scanned(ledger, "triggers", found, now=NOW)
+        await scanned(ledger, "triggers", [], now=NOW + MINUTE)
+        [back] = await scanned(ledger, "triggers", found, now=NINE + DAY)
         assert back.number == entry.number
         [filed] = await decided(ledger, back, NINE + DAY)
         assert (filed.receipt.key, filed.status) == ("delay:tea", Status.WAITING)
-        await ledger.scan("triggers", [], now=NINE + DAY, term=1)
-        [again] = await ledger.scan("triggers", found, now=NINE + 2 * DAY, term=1)
+        await scanned(ledger, "triggers", [], now=NINE + DAY)
+        [again] = await scanned(ledger, "triggers", found, now=NINE + 2 * DAY)
         assert again.accounted_to == NINE + DAY
         assert await decided(ledger, again, NINE + 3 * DAY) == []
 
     @story
     async def test_one_source_does_not_touch_the_entries_of_another(self, ledger: Ledger) -> None:
         [org] = await taken(ledger, workflow("Digest"))
-        [board] = await ledger.scan("board", plan(workflow("Digest")), now=NOW, term=1)
+        [board] = await scanned(ledger, "board", plan(workflow("Digest")), now=NOW)
         assert org.number != board.number
-        assert await ledger.scan("board", [], now=NOW, term=1) == []
+        assert await scanned(ledger, "board", [], now=NOW) == []
         assert [each.number for each in await ledger.entries(source="org")] == [org.number]
         assert (await ledger.entries(source="org"))[0].is_armed
 
@@ -329,7 +365,7 @@ class DecideSuite:
         self, ledger: Ledger
     ) -> None:
         found = plan(workflow("Digest", "0 9 * * *", "Text.\n", ":RETRY: 3 30s"))
-        [entry] = await ledger.scan("org", found, now=NOW, term=1, commit="c0ffee")
+        [entry] = await scanned(ledger, "org", found, commit="c0ffee")
         [filed] = await decided(ledger, entry, NINE + SECOND)
         assert filed == await ledger.receipt(filed.number)
         assert filed.receipt.key == "cron:2026-04-01T09:00:00Z"
@@ -337,6 +373,25 @@ class DecideSuite:
         assert (filed.origin, filed.digest) == (Origin("plan.org", 1), entry.digest)
         assert filed.commit == "c0ffee"
         assert filed.policy == Policy(retry=Retry(3, timedelta(seconds=30)))
+        assert (filed.source, filed.title) == ("org", "Digest")
+        assert (filed.work, filed.agents) == (Work.WORKFLOW, ())
+
+    @story
+    async def test_a_receipt_says_what_is_to_be_done_and_by_whom(self, ledger: Ledger) -> None:
+        [found] = plan(workflow("Digest"))
+        assert isinstance(found.item, Entry)
+        item = replace(found.item, work=Work.PROMPT, agents=("iris", "hermes"))
+        [entry] = await scanned(ledger, "org", [replace(found, item=item)])
+        assert (entry.work, entry.agents) == (Work.PROMPT, ("iris", "hermes"))
+        [filed] = await decided(ledger, entry, NINE)
+        assert (filed.work, filed.agents) == (Work.PROMPT, ("iris", "hermes"))
+        assert await ledger.receipt(filed.number) == filed
+        retitled = replace(found, item=replace(item, title="News"))
+        retitled = replace(retitled, mark=replace(found.mark, title="News"))
+        await scanned(ledger, "org", [retitled])
+        again = await ledger.receipt(filed.number)
+        assert again
+        assert again.title == "News"
 
     @story
     async def test_the_same_key_is_decided_once(self, ledger: Ledger) -> None:
@@ -385,8 +440,7 @@ class DecideSuite:
     async def test_a_key_that_has_a_receipt_gets_no_second_one(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, workflow("Digest"))
         key = "cron:2026-04-01T09:00:00Z"
-        first = await ledger.add(entry.number, asked(key, NOW), now=NOW, term=1)
-        assert first
+        [first] = await ledger.add(entry.number, [asked(key, NOW)], now=NOW, term=1)
         assert await decided(ledger, entry, NINE) == []
         assert await ledger.receipt(first.number) == first
         assert (await known(ledger, entry.number)).accounted_to == NINE
@@ -425,15 +479,37 @@ class DecideSuite:
         [entry] = await taken(ledger, workflow("Digest"))
         request = asked("idem:order-7", NINE)
         answers = await asyncio.gather(
-            *(ledger.add(entry.number, request, now=NINE, term=1) for _ in range(scaled(2000)))
+            *(ledger.add(entry.number, [request], now=NINE, term=1) for _ in range(scaled(2000)))
         )
-        assert len({each.number for each in answers if each}) == 1
+        assert len({each.number for [each] in answers}) == 1
         assert await known(ledger, entry.number) == entry
-        assert await ledger.add(99, request, now=NINE, term=1) is None
+        assert await ledger.add(99, [request], now=NINE, term=1) == []
         assert await decided(ledger, entry, NINE)
         await taken(ledger, now=NINE)
         other = asked("idem:order-8", NINE)
-        assert await ledger.add(entry.number, other, now=NINE, term=1) is None
+        assert await ledger.add(entry.number, [other], now=NINE, term=1) == []
+        [again] = await ledger.add(entry.number, [request, other], now=NINE, term=1)
+        assert again.receipt.key == request.key
+
+    @story
+    async def test_several_requests_are_filed_together_and_know_whose_run_asked(
+        self, ledger: Ledger
+    ) -> None:
+        [entry, other] = await taken(ledger, workflow("Digest"), workflow("Water"))
+        [parent] = await ledger.add(other.number, [asked("manual:1", NOW)], now=NOW, term=1)
+        requests = [asked(f"backfill:7:{hour}", NOW - hour * HOUR) for hour in (2, 1)]
+        filed = await ledger.add(entry.number, requests, now=NOW, term=1, parent=parent.number)
+        assert [each.receipt for each in filed] == requests
+        assert [each.parent for each in filed] == [parent.number] * 2
+        again = await ledger.add(entry.number, requests, now=NOW, term=1)
+        assert again == filed
+        assert [await ledger.receipt(each.number) for each in filed] == filed
+
+    @story
+    async def test_nothing_is_filed_for_what_rests(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        await ledger.pause(entry.number, now=NOW, term=1)
+        assert await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1) == []
 
 
 class RunSuite:
@@ -448,7 +524,13 @@ class RunSuite:
         assert await ledger.running(run.number, Process(4711, 99), now=NINE, term=1)
         assert await status(ledger, filed) is Status.RUNNING
         ended = await ledger.end(
-            run.number, Status.DONE, reason="it ended", exit_code=0, now=NINE + HOUR, term=1
+            run.number,
+            Status.DONE,
+            reason="it ended",
+            exit_code=0,
+            facts={"tokens": 12, "cost": 0.5},
+            now=NINE + HOUR,
+            term=1,
         )
         assert ended
         assert (ended.status, ended.attempts, ended.ended_at) == (Status.DONE, 1, NINE + HOUR)
@@ -456,6 +538,9 @@ class RunSuite:
         assert only.process == Process(4711, 99)
         assert (only.started_at, only.ended_at) == (NINE, NINE + HOUR)
         assert (only.outcome, only.exit_code, only.reason) == (Status.DONE, 0, "it ended")
+        assert only.facts == {"tokens": 12, "cost": 0.5}
+        assert await ledger.run(run.number) == only
+        assert await ledger.run(99) is None
         assert (await known(ledger, entry.number)).ended_at == NINE + HOUR
 
     @story
@@ -481,11 +566,26 @@ class RunSuite:
         assert (second.attempt, await status(ledger, filed)) == (2, Status.STARTING)
         assert not await ledger.running(first.number, Process(1, 1), now=NINE, term=1)
         assert await ledger.running(second.number, Process(2, 1), now=NINE, term=1)
-        assert not await ledger.give_back(second.number, reason="too late", now=NINE, term=1)
         found = await ledger.receipt(filed.number)
         assert found
-        assert found.attempts == 1
+        assert (found.attempts, found.deaths) == (1, 0)
         assert (await ledger.runs_of(filed.number))[0].outcome is None
+
+    @story
+    async def test_one_that_is_written_down_as_running_may_still_be_given_back(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        for deaths in (1, 2):
+            run = await ledger.start(filed.number, now=NINE, term=1)
+            assert run
+            await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+            reason = "the engine died before it was let go"
+            assert await ledger.give_back(run.number, reason=reason, now=NINE, term=1, died=True)
+            found = await ledger.receipt(filed.number)
+            assert found
+            assert (found.status, found.attempts, found.deaths) == (Status.WAITING, 0, deaths)
+        assert await ledger.open_runs() == []
 
     @pytest.mark.parametrize("outcome", [Status.FAILED, Status.KILLED, Status.INTERRUPTED])
     @story
@@ -509,6 +609,17 @@ class RunSuite:
         ]
         assert [run.outcome for run in await ledger.runs_of(filed.number)] == [outcome] * 3
         assert (await known(ledger, entry.number)).ended_at == NINE
+
+    @story
+    async def test_a_last_end_is_not_tried_again_whatever_retry_says(self, ledger: Ledger) -> None:
+        _, filed = await waiting(ledger, ":RETRY: 2 30s")
+        run = await ledger.start(filed.number, now=NINE, term=1)
+        assert run
+        after = await ledger.end(
+            run.number, Status.FAILED, reason="set aside", now=NINE, term=1, is_last=True
+        )
+        assert after
+        assert (after.status, after.receipt.reason) == (Status.FAILED, "set aside")
 
     @story
     async def test_a_good_end_is_not_tried_again(self, ledger: Ledger) -> None:
@@ -551,8 +662,7 @@ class RunSuite:
         self, ledger: Ledger
     ) -> None:
         [entry] = await taken(ledger, workflow("Digest"))
-        filed = await ledger.add(entry.number, asked("manual:1", NOW), now=NOW, term=1)
-        assert filed
+        [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
         run = await ledger.start(filed.number, now=NOW, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
@@ -599,9 +709,619 @@ class RunSuite:
         assert await ledger.settle([filed.number], now=NINE, term=1) == 0
         await ledger.pause(entry.number, now=NINE, term=1)
         assert [each.number for each in await ledger.unsettled()] == [filed.number]
+        assert await ledger.unsettled(after=filed.number) == []
         assert await ledger.settle([filed.number], now=NINE, term=1) == 1
         assert await ledger.settle([filed.number], now=NINE, term=1) == 0
         assert await ledger.unsettled() == []
+
+
+class MissingSuite:
+    """What a scan does not see."""
+
+    @story
+    async def test_what_is_missing_is_gone_only_if_a_later_scan_misses_it_too(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        look_at = await ledger.scan("org", Scan(()), now=NOW, term=1)
+        assert look_at == NOW + 2 * SECOND
+        [missing] = await ledger.entries()
+        assert (missing.missing_at, missing.gone_at, missing.is_armed) == (NOW, None, True)
+        assert await ledger.scan("org", Scan(()), now=NOW + SECOND, term=1) == look_at
+        assert await ledger.due(now=NINE) == [Due(entry)]
+        assert await ledger.scan("org", Scan(()), now=look_at, term=1) is None
+        [gone] = await ledger.entries()
+        assert (gone.gone_at, gone.missing_at) == (look_at, None)
+        assert await ledger.due(now=NINE) == []
+
+    @story
+    async def test_what_is_there_again_was_never_gone(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        await ledger.scan("org", Scan(()), now=NOW, term=1)
+        before = await last_event(ledger)
+        [again] = await taken(ledger, workflow("Digest"), now=NOW + HOUR + MINUTE)
+        assert again == entry
+        assert (await ledger.entries())[0].missing_at is None
+        assert await last_event(ledger) == before
+
+    @story
+    async def test_what_is_renamed_keeps_its_number_in_the_same_scan_and_in_the_next(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Digest", body="Text.\n"), file="a.org")
+        moved = Scan(tuple(plan(workflow("Digest", body="Text.\n"), file="b.org")))
+        assert await ledger.scan("org", moved, now=NOW, term=1) is None
+        [found] = await armed(ledger, "org")
+        assert (found.number, found.origin.file) == (entry.number, "b.org")
+        # A scan between the two writes of a move: first it is nowhere, then somewhere else.
+        await ledger.scan("org", Scan((), index={"b.org": "2"}), now=NOW, term=1)
+        late = Scan(
+            tuple(plan(workflow("Digest", body="Text.\n"), file="c.org")),
+            standing=("b.org",),
+            index={"b.org": "2", "c.org": "1"},
+        )
+        assert await ledger.scan("org", late, now=NOW + SECOND, term=1) is None
+        [found] = await armed(ledger, "org")
+        assert (found.number, found.origin.file) == (entry.number, "c.org")
+
+    @story
+    async def test_a_clock_that_was_set_back_keeps_nothing_missing_for_ever(
+        self, ledger: Ledger
+    ) -> None:
+        await taken(ledger, workflow("Digest"))
+        await ledger.scan("org", Scan(()), now=NOW + 365 * DAY, term=1)
+        look_at = await ledger.scan("org", Scan(()), now=NOW, term=1)
+        assert look_at == NOW + 2 * SECOND
+        assert await ledger.scan("org", Scan(()), now=look_at, term=1) is None
+        assert (await ledger.entries())[0].gone_at == look_at
+
+    @pytest.mark.parametrize("standing", ["garden/a.org", "garden/", ""])
+    @story
+    async def test_what_was_not_read_stands(self, ledger: Ledger, standing: str) -> None:
+        await taken(ledger, workflow("Digest"), file="garden/a.org")
+        before = await last_event(ledger)
+        scan = Scan((), standing=(standing,))
+        assert await ledger.scan("org", scan, now=NOW + DAY, term=1) is None
+        assert len(await armed(ledger, "org")) == 1
+        assert await last_event(ledger) == before
+        other = Scan((), standing=("garden", "garden/a.or", "elsewhere/"))
+        assert await ledger.scan("org", other, now=NOW + DAY, term=1) is not None
+
+    @story
+    async def test_only_the_files_that_were_read_can_lose_something(self, ledger: Ledger) -> None:
+        both = (*plan(workflow("A"), file="a.org"), *plan(workflow("B"), file="b.org"))
+        await scanned(ledger, "org", both)
+        scan = Scan(tuple(plan(workflow("C"), file="b.org")), standing=("a.org",))
+        await ledger.scan("org", scan, now=NOW, term=1, patience=timedelta(0))
+        assert [each.title for each in await armed(ledger, "org")] == ["A", "C"]
+
+    @story
+    async def test_what_was_missed_in_a_file_that_then_stands_as_it_was_is_gone(
+        self, ledger: Ledger
+    ) -> None:
+        found = tuple(plan(workflow("Digest"), file="a.org"))
+        await ledger.scan("org", Scan(found, index={"a.org": "1"}), now=NOW, term=1)
+        look_at = await ledger.scan("org", Scan((), index={"a.org": "2"}), now=NOW, term=1)
+        assert look_at
+        stands = Scan((), standing=("a.org",), index={"a.org": "2"})
+        assert await ledger.scan("org", stands, now=look_at, term=1) is None
+        assert (await ledger.entries())[0].gone_at == look_at
+
+    @story
+    async def test_what_was_missed_in_a_file_that_cannot_be_read_is_not_gone(
+        self, ledger: Ledger
+    ) -> None:
+        found = tuple(plan(workflow("Digest"), file="a.org"))
+        await ledger.scan("org", Scan(found, index={"a.org": "1"}), now=NOW, term=1)
+        await ledger.scan("org", Scan(()), now=NOW, term=1)  # the disk was away
+        unreadable = Scan((), standing=("a.org",))
+        assert await ledger.scan("org", unreadable, now=NOW + DAY, term=1) is None
+        assert len(await armed(ledger, "org")) == 1
+
+    @story
+    async def test_by_what_files_are_known_is_remembered_for_each_source(
+        self, ledger: Ledger
+    ) -> None:
+        assert await ledger.index("org") == {}
+        for index in ({"a": "1", "b": "1"}, {"a": "2", "c": "1"}):
+            await ledger.scan("org", Scan((), index=index), now=NOW, term=1)
+            await ledger.scan("board", Scan((), index={"t": "1"}), now=NOW, term=1)
+            assert await ledger.index("org") == index
+        assert await ledger.index("board") == {"t": "1"}
+
+    @story
+    async def test_of_two_with_one_id_in_two_files_the_other_takes_over_when_the_first_goes(
+        self, ledger: Ledger
+    ) -> None:
+        def named(file: str, *properties: str) -> tuple[Scanned, ...]:
+            text = workflow("Digest", "0 9 * * *", f"In {file}.\n", ":ID: digest", *properties)
+            return tuple(plan(text, file=file))
+
+        first = Scan(named("a.org"), index={"a.org": "1"})
+        await ledger.scan("org", first, now=NOW, term=1)
+        [entry] = await armed(ledger, "org")
+        index = {"a.org": "1", "b.org": "1"}
+        for _ in range(2):
+            scan = Scan(named("b.org"), standing=("a.org",), index=index)
+            assert await ledger.scan("org", scan, now=NOW, term=1) is None
+            assert await armed(ledger, "org") == [entry]
+            # So that it is read again, and is there when the first has gone.
+            assert await ledger.index("org") == {"a.org": "1"}
+        scan = Scan(named("b.org"), index={"a.org": "2", "b.org": "1"})
+        assert await ledger.scan("org", scan, now=NOW, term=1) is None
+        [other] = await armed(ledger, "org")
+        assert (other.number, other.origin.file) == (entry.number, "b.org")
+        assert await ledger.index("org") == {"a.org": "2", "b.org": "1"}
+
+    @story
+    async def test_of_two_with_one_id_the_one_that_can_fire_is_armed(self, ledger: Ledger) -> None:
+        id_line = ":ID: digest"
+        done = plan(workflow("DONE Digest", "0 9 * * *", "", id_line), file="archive.org")
+        live = plan(workflow("Digest", "0 9 * * *", "", id_line), file="plan.org")
+        await scanned(ledger, "org", [*done, *live])
+        [entry] = await armed(ledger, "org")
+        assert entry.origin.file == "plan.org"
+        index = {"archive.org": "1", "plan.org": "1"}
+        await ledger.scan("org", Scan(tuple(done), index=index), now=NOW, term=1)
+        assert await armed(ledger, "org") == []
+        scan = Scan(tuple(live), standing=("archive.org",), index=index)
+        await ledger.scan("org", scan, now=NOW, term=1)
+        [again] = await armed(ledger, "org")
+        assert (again.number, again.origin.file) == (entry.number, "plan.org")
+        assert await ledger.index("org") == {"plan.org": "1"}
+
+
+class DueSuite:
+    """The ledger knows what comes next."""
+
+    @story
+    async def test_what_has_come_due_is_listed_the_earliest_first(self, ledger: Ledger) -> None:
+        [digest, poll, _] = await taken(
+            ledger,
+            workflow("Digest", "0 9 * * *"),
+            workflow("Poll", "*/10 * * * *"),
+            "* Asked :workflow:\n",
+        )
+        assert await ledger.wake_at() == NOW + 10 * MINUTE
+        assert await ledger.due(now=NOW + 9 * MINUTE) == []
+        assert await ledger.due(now=NINE) == [Due(poll), Due(digest)]
+        assert await ledger.due(now=NINE, limit=1) == [Due(poll)]
+        [filed] = await decided(ledger, digest, NINE)
+        assert [each.entry.number for each in await ledger.due(now=NINE + DAY)] == [
+            poll.number,
+            digest.number,
+        ]
+        found = await ledger.entry(digest.number)
+        assert found
+        assert found.next_at == NINE + DAY
+        assert await ledger.entry(99) is None
+        [_, busy] = await ledger.due(now=NINE + DAY)
+        assert busy.is_busy
+        await ledger.hold(filed.number, reason="", now=NINE, term=1)
+        assert (await ledger.due(now=NINE + DAY))[1].is_busy
+        await ledger.pause(digest.number, now=NINE, term=1)
+        assert not any(each.is_busy for each in await ledger.due(now=NINE + DAY))
+
+    @story
+    async def test_what_follows_its_end_has_no_next_moment_until_that(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n")
+        assert await ledger.wake_at() == NINE
+        [filed] = await decided(ledger, entry, NINE)
+        assert await ledger.wake_at() is None
+        run = await ledger.start(filed.number, now=NINE, term=1)
+        assert run
+        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+        await ledger.end(run.number, Status.DONE, reason="it ended", now=NINE + HOUR, term=1)
+        assert await ledger.wake_at() == NINE + DAY
+
+    @pytest.mark.parametrize("how", ["pause", "remove", "disarm"])
+    @story
+    async def test_what_follows_an_end_that_will_not_come_counts_from_the_skip(
+        self, ledger: Ledger, how: str
+    ) -> None:
+        text = "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n"
+        [entry] = await taken(ledger, text)
+        await decided(ledger, entry, NINE)
+        if how == "pause":
+            await ledger.pause(entry.number, now=NINE + MINUTE, term=1)
+            assert await ledger.wake_at() is None
+            await ledger.resume(entry.number, now=NINE + HOUR, term=1)
+        else:
+            gone = () if how == "remove" else (text.replace("* ", "* DONE "),)
+            await taken(ledger, *gone, now=NINE + MINUTE)
+            assert await ledger.wake_at() is None
+            await taken(ledger, text, now=NINE + HOUR)
+        assert await ledger.wake_at() == NINE + DAY
+
+    @story
+    async def test_a_pause_that_ends_is_the_next_moment_and_wakes_its_entry(
+        self, ledger: Ledger
+    ) -> None:
+        [digest, water] = await taken(ledger, workflow("Digest"), workflow("Water", "0 12 * * *"))
+        until = NOW + 30 * MINUTE
+        await ledger.pause(digest.number, now=NOW, term=1, until=until)
+        assert await ledger.wake_at() == until
+        assert await ledger.wake(now=until - SECOND, term=1) == []
+        assert await ledger.wake(now=until, term=1) == [digest.number]
+        assert await ledger.wake(now=until, term=1) == []
+        assert await ledger.due(now=NINE) == [Due(await known(ledger, digest.number))]
+        await ledger.pause(water.number, now=NOW, term=1, until=until)
+        await taken(ledger, workflow("Digest"))
+        assert await ledger.wake_at() == NINE  # what is gone wakes nobody
+        assert await ledger.wake(now=until, term=1) == []
+
+    @story
+    async def test_a_delay_that_is_paused_past_its_time_runs_when_it_is_resumed(
+        self, ledger: Ledger
+    ) -> None:
+        [early] = await scanned(ledger, "triggers", [delay("tea", NINE)])
+        await ledger.pause(early.number, now=NINE + HOUR, term=1)
+        await ledger.resume(early.number, now=NINE + DAY, term=1)
+        assert await history(ledger, early) == []
+        [due] = await ledger.due(now=NINE + DAY)
+        [filed] = await decided(ledger, due.entry, NINE + DAY)
+        assert (filed.receipt.key, filed.status) == ("delay:tea", Status.WAITING)
+        assert await ledger.wake_at() is None
+
+    @story
+    async def test_a_changed_rule_has_another_next_moment(self, ledger: Ledger) -> None:
+        await taken(ledger, workflow("Digest", "0 9 * * *"))
+        await taken(ledger, workflow("Digest", "0 10 * * *"))
+        assert await ledger.wake_at() == NINE + HOUR
+        await taken(ledger, workflow("Digest", "0 10 * * *", "", ":UNTIL: 2026-01-01"))
+        assert await ledger.wake_at() is None
+
+    @story
+    async def test_what_follows_others_is_listed_while_it_is_armed(self, ledger: Ledger) -> None:
+        rule = AfterRule((Occasion.FAILED, Occasion.STUCK), "digest")
+        mark = Mark("alert", "Alert", "after failed, stuck of digest", "")
+        alert = Scanned(mark, Entry("alert", Origin("plan.org", 9), "Alert", rule))
+        await scanned(ledger, "org", [*plan(workflow('Say "rule":{"after":')), alert])
+        [found] = await ledger.followers()
+        assert isinstance(found.item, Entry)
+        assert (found.mark, found.item.rule, found.next_at) == (mark, rule, None)
+        await ledger.pause(found.number, now=NOW, term=1)
+        assert await ledger.followers() == []
+        await ledger.resume(found.number, now=NOW, term=1)
+        await taken(ledger)
+        assert await ledger.followers() == []
+
+    @story
+    async def test_an_entry_is_found_by_number_address_id_title_or_place(
+        self, ledger: Ledger
+    ) -> None:
+        await taken(ledger, workflow("Water"), file="gone.org")
+        [water, digest] = await taken(
+            ledger, workflow("Digest", "0 9 * * *", "", ":ID: dg"), workflow("Water"), file="a.org"
+        )
+
+        async def found(word: str) -> list[int]:
+            return [each.number for each in await ledger.find(word)]
+
+        await taken(ledger, workflow("Digest", "0 9 * * *", "", ":ID: dg"), file="a.org")
+        other = workflow("Water", "0 10 * * *", "Other text.\n")
+        await taken(ledger, workflow("Digest", "0 9 * * *", "", ":ID: dg"), other, file="b.org")
+        [_, gone] = await ledger.find("Water")  # the older one, and yet the last
+        assert gone.number == water.number
+        assert gone.gone_at is not None
+        here = (await found("Water"))[0]
+        assert await found(str(here)) == [here]
+        assert await found("a.org::Water") == [water.number]
+        assert await found("id:dg") == [digest.number]
+        assert await found("dg") == [digest.number]
+        assert await found("b.org:1") == [digest.number]
+        assert await found("b.org:2") == []
+        for word in ("", "99", "nobody", ":", "a.org:", "9" * 30, "\ud800"):
+            assert await found(word) == []
+
+
+def keeper(
+    base: timedelta = MINUTE,
+    first_at: datetime = NINE,
+    *,
+    counts: tuple[int, int, int] = (0, 0, 0),
+) -> Scanned:
+    """Return what a scan finds of a keeper."""
+    mark = Mark("crew:iris", "iris", f"every {base}", "")
+    rule = CadenceRule(base, first_at, *counts)
+    entry = Entry("crew:iris", Origin("iris", 1), "iris", rule, work=Work.TICK)
+    return Scanned(mark, entry)
+
+
+async def ended(ledger: Ledger, filed: Filed, outcome: Status, now: datetime) -> Filed:
+    """Run a receipt to its end."""
+    run = await ledger.start(filed.number, now=now, term=1)
+    assert run
+    await ledger.running(run.number, Process(1, 1), now=now, term=1)
+    found = await ledger.end(run.number, outcome, reason="it ended", now=now, term=1)
+    assert found
+    return found
+
+
+async def ticked(ledger: Ledger, outcome: Status) -> str:
+    """Let the next tick come and end after a minute; return its key."""
+    now = await ledger.wake_at()
+    assert now
+    [due] = await ledger.due(now=now)
+    [filed] = await decided(ledger, due.entry, now)
+    await ended(ledger, filed, outcome, now + MINUTE)
+    return filed.receipt.key
+
+
+class CadenceSuite:
+    """What is counted."""
+
+    async def counts(self, ledger: Ledger) -> tuple[int, int, int]:
+        [entry] = await armed(ledger, "crew")
+        assert isinstance(entry.rule, CadenceRule)
+        return entry.rule.ticks, entry.rule.streak, entry.rule.failures
+
+    @story
+    async def test_ticks_count_and_their_ends_make_streaks(self, ledger: Ledger) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        outcomes = (
+            Status.NO_WORK,
+            Status.NO_WORK,
+            Status.FAILED,
+            Status.KILLED,
+            Status.NO_WORK,
+            Status.INTERRUPTED,
+            Status.DONE,
+        )
+        assert [
+            (await ticked(ledger, outcome), *(await self.counts(ledger))[1:])
+            for outcome in outcomes
+        ] == [
+            ("tick:1", 1, 0),
+            ("tick:2", 2, 0),
+            ("tick:3", 2, 1),
+            ("tick:4", 2, 2),
+            ("tick:5", 3, 0),
+            ("tick:6", 3, 1),
+            ("tick:7", 0, 0),
+        ]
+        assert (await ledger.entries())[0].failures == 0
+
+    @story
+    async def test_the_next_tick_waits_longer_after_each_that_found_no_work(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        waits = []
+        for _ in range(4):
+            before = await ledger.wake_at()
+            await ticked(ledger, Status.NO_WORK)
+            after = await ledger.wake_at()
+            assert before
+            assert after
+            waits.append(after - before - MINUTE)
+        assert waits == [MINUTE, 2 * MINUTE, 4 * MINUTE, 8 * MINUTE]
+
+    @story
+    async def test_a_scan_resets_nothing_and_only_another_base_is_another_rule(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        await ticked(ledger, Status.NO_WORK)
+        later = NINE + HOUR
+        await scanned(ledger, "crew", [keeper(first_at=later)], now=NINE + 2 * MINUTE)
+        assert await self.counts(ledger) == (1, 1, 0)
+        assert await ledger.wake_at() == later
+        [entry] = await armed(ledger, "crew")
+        assert await history(ledger, entry) == ["1 no_work: it ended"]
+        await scanned(ledger, "crew", [keeper(2 * MINUTE, later)], now=later + MINUTE)
+        assert (await history(ledger, entry))[1:] == ["1 skipped: its rule was changed"]
+        assert await self.counts(ledger) == (2, 1, 0)
+        assert await ledger.wake_at() == later + 3 * MINUTE
+
+    @story
+    async def test_a_keeper_that_the_ledger_does_not_know_brings_its_counts(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper(counts=(7, 2, 1))])
+        assert await self.counts(ledger) == (7, 2, 1)
+        assert await ticked(ledger, Status.DONE) == "tick:8"
+
+    @story
+    async def test_a_keeper_whose_first_tick_is_over_before_it_is_known_still_ticks(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper(first_at=NOW - DAY)])
+        assert await ledger.wake_at() == NOW + MINUTE
+
+    @story
+    async def test_a_keeper_whose_first_tick_is_moved_before_it_is_known_still_ticks(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        await scanned(ledger, "crew", [keeper(first_at=NOW - DAY)], now=NOW + SECOND)
+        assert await ledger.wake_at() == NOW + SECOND + MINUTE
+
+    @story
+    async def test_a_cadence_that_is_written_otherwise_is_the_same_rule(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        again = keeper()
+        again = replace(again, mark=replace(again.mark, rule="every minute"))
+        await scanned(ledger, "crew", [again], now=NINE + MINUTE)
+        assert await ledger.wake_at() == NINE
+        assert (await ledger.receipts()).receipts == ()
+
+    @story
+    async def test_an_end_before_the_watermark_hides_no_next_tick(self, ledger: Ledger) -> None:
+        [entry] = await scanned(ledger, "crew", [keeper()])
+        [filed] = await decided(ledger, entry, NINE)
+        await ended(ledger, filed, Status.DONE, NOW)  # the clock was set back, and nobody saw it
+        assert await ledger.wake_at() == NINE + MINUTE
+
+    @story
+    async def test_ticks_that_did_not_run_are_counted_too(self, ledger: Ledger) -> None:
+        [entry] = await scanned(ledger, "crew", [keeper()])
+        decision = decide(entry, now=NINE, is_busy=True)
+        [skipped] = await ledger.decide([Step(entry, decision)], now=NINE, term=1)
+        assert skipped.status is Status.SKIPPED
+        assert await self.counts(ledger) == (1, 0, 0)
+        assert await ledger.wake_at() == NINE + MINUTE
+
+    @story
+    async def test_a_request_is_no_tick(self, ledger: Ledger) -> None:
+        [entry] = await scanned(ledger, "crew", [keeper()])
+        [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
+        await ended(ledger, filed, Status.FAILED, NOW)
+        assert await self.counts(ledger) == (0, 0, 0)
+        assert await ledger.wake_at() == NINE
+
+    @story
+    async def test_a_tick_that_is_paused_away_is_followed_by_another(self, ledger: Ledger) -> None:
+        [entry] = await scanned(ledger, "crew", [keeper()])
+        await decided(ledger, entry, NINE)
+        await ledger.pause(entry.number, now=NINE, term=1)
+        await ledger.resume(entry.number, now=NINE + SECOND, term=1)
+        assert await ledger.wake_at() == NINE + MINUTE
+
+    @story
+    async def test_what_fails_as_often_as_it_may_is_paused(self, ledger: Ledger) -> None:
+        text = workflow("Poll", "* * * * *", "", ":PAUSE-AFTER: 3", ":OVERLAP: allow")
+        [entry] = await taken(ledger, text)
+
+        async def run(outcome: Status) -> int:
+            now = await ledger.wake_at()
+            assert now
+            [due] = await ledger.due(now=now)
+            [filed] = await decided(ledger, due.entry, now)
+            await ended(ledger, filed, outcome, now)
+            [listed] = await ledger.entries()
+            return listed.failures
+
+        bad = (Status.FAILED, Status.KILLED, Status.INTERRUPTED)
+        assert [await run(each) for each in (*bad[:2], Status.NO_WORK)] == [1, 2, 0]
+        # What is asked for counts as well.
+        [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
+        await ended(ledger, filed, Status.FAILED, NOW)
+        assert [await run(each) for each in bad[:2]] == [2, 3]
+        [listed] = await ledger.entries()
+        assert listed.pause
+        assert listed.pause.note == "it failed 3 times in a row"
+        assert await ledger.wake_at() is None
+        assert (await ledger.events_after(0))[-1].kind == "paused"
+        await ledger.resume(entry.number, now=NOW + HOUR, term=1)
+        assert [await run(Status.FAILED) for _ in range(2)] == [1, 2]
+        assert (await ledger.entries())[0].is_armed
+
+    @story
+    async def test_a_bad_end_that_is_tried_again_is_no_failure_yet(self, ledger: Ledger) -> None:
+        entry, filed = await waiting(ledger, ":RETRY: 1 30s", ":PAUSE-AFTER: 1")
+        assert (await ended(ledger, filed, Status.FAILED, NINE)).status is Status.WAITING
+        assert (await ledger.entries())[0].failures == 0
+        await ended(ledger, filed, Status.FAILED, NINE)
+        [listed] = await ledger.entries()
+        assert listed.number == entry.number
+        assert listed.pause
+        assert listed.pause.note == "it failed once"
+
+
+class ClockSuite:
+    """A clock that ran ahead and is set back."""
+
+    @story
+    async def test_entries_go_on_from_now_and_what_ran_does_not_run_again(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Poll", "0 * * * *"))
+        ahead = NOW + 10 * HOUR
+        filed = await decided(ledger, entry, ahead)
+        await ended(ledger, filed[-1], Status.DONE, ahead)
+        back = NOW + 8 * HOUR + MINUTE
+        assert await ledger.set_back(now=back, term=1) == 1
+        assert await ledger.set_back(now=back, term=1) == 0
+        assert (await ledger.events_after(0))[-1].facts == {"entries": 1}
+        assert await ledger.wake_at() == NOW + 9 * HOUR
+        [due] = await ledger.due(now=NOW + 9 * HOUR)
+        [again] = await decided(ledger, due.entry, NOW + 9 * HOUR)
+        assert again.receipt.key == "cron:2026-04-01T17:00:00Z"
+        [due] = await ledger.due(now=ahead)
+        assert await decided(ledger, due.entry, ahead) == []  # it ran
+        assert await ledger.wake_at() == ahead + HOUR
+        keys = [each.receipt.key for each in (await ledger.receipts()).receipts]
+        void = next(each for each in filed if each.receipt.key == again.receipt.key)
+        assert f"{void.receipt.key}:void:{void.number}" in keys
+        assert len(keys) == 11
+
+    @story
+    async def test_a_year_ahead_and_back_costs_one_interval_at_most(self, ledger: Ledger) -> None:
+        rest = "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1h>\n"
+        once = "* Once :workflow:\nSCHEDULED: <2026-04-01 Wed 10:00>\n"
+        await taken(ledger, workflow("Poll", "0 * * * *"), rest, once, "* DONE Off :workflow:\n")
+        await scanned(ledger, "crew", [keeper()])
+        year = NOW + 365 * DAY
+        while (at_ := await ledger.wake_at()) is not None and at_ <= year:
+            for due in await ledger.due(now=year):
+                for filed in await decided(ledger, due.entry, year):
+                    if filed.status is Status.WAITING:
+                        await ended(ledger, filed, Status.DONE, year)
+        assert await ledger.set_back(now=NOW, term=1) == 4
+        nexts = {each.mark.title: each.next_at for each in await ledger.entries()}
+        assert nexts == {
+            "Poll": NINE,
+            "Rest": NINE,
+            "Once": NINE + HOUR,
+            "Off": None,
+            "iris": NINE,
+        }
+        # What ran keeps its key, and what counts from its end is not left waiting for one.
+        now = NOW
+        for hour in range(1, 5):
+            now = NOW + hour * HOUR
+            for due in await ledger.due(now=now):
+                for filed in await decided(ledger, due.entry, now):
+                    assert filed.entry != 3
+                    await ended(ledger, filed, Status.DONE, now)
+        later = {each.mark.title: each.next_at for each in await ledger.entries()}
+        assert later == {
+            "Poll": now + HOUR,
+            "Rest": now + HOUR,
+            "Once": None,
+            "Off": None,
+            "iris": now + MINUTE,
+        }
+
+    @story
+    async def test_what_follows_an_end_whose_key_is_taken_goes_on(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1h>\n")
+        [filed] = await decided(ledger, entry, NINE)
+        await ended(ledger, filed, Status.DONE, NINE)
+        await ledger.set_back(now=NOW, term=1)
+        [due] = await ledger.due(now=NINE)
+        assert await decided(ledger, due.entry, NINE) == []
+        assert await ledger.wake_at() == NINE + HOUR
+
+    @story
+    async def test_an_end_far_ahead_is_set_back_too(self, ledger: Ledger) -> None:
+        [entry] = await scanned(ledger, "crew", [keeper()])
+        [filed] = await decided(ledger, entry, NINE)
+        await ended(ledger, filed, Status.DONE, NINE + 365 * DAY)
+        assert await ledger.set_back(now=NINE + MINUTE, term=1) == 1
+        assert await ledger.wake_at() == NINE + 2 * MINUTE
+
+    @story
+    async def test_a_delay_that_was_kept_stays_so_and_one_that_was_not_is_due(
+        self, ledger: Ledger
+    ) -> None:
+        found = [delay("tea", NINE), delay("cake", NINE + DAY)]
+        [tea, cake] = await scanned(ledger, "triggers", found)
+        await decided(ledger, tea, NINE)
+        await scanned(ledger, "triggers", found[:1], now=NINE + HOUR)  # the watermark moves on
+        await scanned(ledger, "triggers", found, now=NINE + HOUR)
+        assert await ledger.set_back(now=NOW, term=1) == 1
+        assert [each.entry.number for each in await ledger.due(now=NINE + 2 * DAY)] == [cake.number]
+
+    @story
+    async def test_a_clock_that_is_right_sets_nothing_back(self, ledger: Ledger) -> None:
+        await waiting(ledger)
+        before = await last_event(ledger)
+        assert await ledger.set_back(now=NINE, term=1) == 0
+        assert await last_event(ledger) == before
 
 
 class ReadingSuite:
@@ -632,6 +1352,26 @@ class ReadingSuite:
         assert (len(both.receipts), both.cursor) == (11, None)
 
     @story
+    async def test_what_has_not_ended_is_listed_with_its_receipt(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        requests = [asked(f"manual:{number}", NOW) for number in range(3)]
+        filed = await ledger.add(entry.number, requests, now=NOW, term=1)
+        runs = [await ledger.start(each.number, now=NOW, term=1) for each in filed[1:]]
+        assert runs[1]
+        await ledger.running(runs[1].number, Process(7, 8), now=NOW, term=1)
+        found = await ledger.open_runs()
+        assert [each.number for each, _ in found] == [filed[1].number, filed[2].number]
+        assert [run.process for _, run in found] == [None, Process(7, 8)]
+        assert [each.status for each, _ in found] == [Status.STARTING, Status.RUNNING]
+
+    @story
+    async def test_what_happens_elsewhere_can_be_written_down(self, ledger: Ledger) -> None:
+        await ledger.note("clock_step", now=NOW, term=1, entry=1, receipt=2, facts={"by": -3.5})
+        [event] = await ledger.events_after(0)
+        assert (event.kind, event.at, event.entry, event.receipt) == ("clock_step", NOW, 1, 2)
+        assert event.facts == {"by": -3.5}
+
+    @story
     async def test_every_change_is_an_event_in_order(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
         run = await ledger.start(filed.number, now=NINE, term=1)
@@ -650,25 +1390,36 @@ class ReadingSuite:
         assert await ledger.events_after(events[2].number, limit=1) == [events[3]]
 
     @story
-    async def test_a_text_is_kept_under_its_digest(self, ledger: Ledger) -> None:
+    async def test_what_an_entry_runs_is_kept_under_its_digest(self, ledger: Ledger) -> None:
         odd = "Half \ud800 a pair, \0 and a nothing\r\n"
-        await ledger.keep_texts({"d1": odd, "d2": ""}, now=NOW, term=1)
-        await ledger.keep_texts({"d1": odd}, now=NOW, term=1)
+        [first] = plan(workflow("Digest"))
+        assert isinstance(first.item, Entry)
+        for digest, text in (("d1", odd), ("d1", "another"), ("d2", "")):
+            item = replace(first.item, digest=digest)
+            await scanned(ledger, "org", [Scanned(first.mark, item, text)])
         assert await ledger.text("d1") == odd
         assert await ledger.text("d2") == ""
         assert await ledger.text("d3") is None
+        await taken(ledger, workflow("Digest", body="Text.\n"))
+        [entry] = await armed(ledger, "org")
+        assert await ledger.text(entry.digest) == workflow("Digest", body="Text.\n")
+
+    @story
+    async def test_what_comes_back_has_its_text_again(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        await taken(ledger)
+        await ledger.prune(before=NOW + DAY, now=NOW, term=1)
+        assert await ledger.text(entry.digest) is None
+        await taken(ledger, workflow("Digest"))
+        assert await ledger.text(entry.digest) == workflow("Digest")
 
     @story
     async def test_old_receipts_are_folded_and_the_moments_stay_accounted_for(
         self, ledger: Ledger
     ) -> None:
-        [entry, idle] = await taken(
-            ledger,
-            workflow("Poll", "0 * * * *", "", ":CATCHUP: all"),
-            "* Asked :workflow:\n",
-        )
-        texts = {"old": "gone text", entry.digest: "text", idle.digest: "idle text"}
-        await ledger.keep_texts(texts, now=NOW, term=1)
+        poll = workflow("Poll", "0 * * * *", "", ":CATCHUP: all")
+        [draft] = await taken(ledger, poll + "A first draft.\n")
+        [entry, idle] = await taken(ledger, poll, "* Asked :workflow:\n")
         old = await decided(ledger, entry, NOW + 10 * HOUR)
         for filed in old[:-1]:
             run = await ledger.start(filed.number, now=NOW, term=1)
@@ -689,8 +1440,8 @@ class ReadingSuite:
         assert folded.receipt.planned_at == NOW + HOUR
         assert folded.receipt.through_at == NOW + 8 * HOUR
         assert len(await ledger.runs_of(unsettled.number)) == 1
-        kept = [await ledger.text(digest) for digest in texts]
-        assert kept == [None, "text", "idle text"]
+        kept = [await ledger.text(each.digest) for each in (draft, entry, idle)]
+        assert kept == [None, poll, "* Asked :workflow:\n"]
         assert [each.kind for each in await ledger.events_after(0)] == ["pruned"]
         current = await known(ledger, entry.number)
         assert await decided(ledger, current, NOW + 10 * HOUR) == []
@@ -700,9 +1451,9 @@ class ReadingSuite:
         year = NOW + 400 * DAY
         for name in ("1", "2", "1", "2"):
             found = [delay("tea", NINE, name=name)]
-            for entry in await ledger.scan("triggers", found, now=NOW, term=1):
+            for entry in await scanned(ledger, "triggers", found, now=NOW):
                 await decided(ledger, entry, NINE)
-            await ledger.scan("triggers", [], now=NINE, term=1)
+            await scanned(ledger, "triggers", [], now=NINE)
             numbers = [each.number for each in await ledger.unsettled()]
             await ledger.settle(numbers, now=NINE, term=1)
             await ledger.prune(before=year, now=year, term=1)
@@ -730,9 +1481,9 @@ class ReadingSuite:
         step = Step(entry, decide(entry, now=late))
         for stale in (0, 2):
             for write in (
-                ledger.scan("org", [], now=late, term=stale),
+                ledger.scan("org", Scan(()), now=late, term=stale),
                 ledger.decide([step], now=late, term=stale),
-                ledger.add(entry.number, asked("manual:1", late), now=late, term=stale),
+                ledger.add(entry.number, [asked("manual:1", late)], now=late, term=stale),
                 ledger.start(number, now=late, term=stale),
                 ledger.running(run.number, Process(1, 1), now=late, term=stale),
                 ledger.give_back(run.number, reason="", now=late, term=stale),
@@ -742,7 +1493,9 @@ class ReadingSuite:
                 ledger.settle([number], now=late, term=stale),
                 ledger.pause(entry.number, now=late, term=stale),
                 ledger.resume(entry.number, now=late, term=stale),
-                ledger.keep_texts({"d": "text"}, now=late, term=stale),
+                ledger.wake(now=late, term=stale),
+                ledger.set_back(now=NOW - DAY, term=stale),
+                ledger.note("noted", now=late, term=stale),
                 ledger.prune(before=late, now=late, term=stale),
             ):
                 with pytest.raises(StaleTermError):
@@ -750,5 +1503,7 @@ class ReadingSuite:
         assert await everything() == before
 
 
-class LedgerSuite(ScanSuite, DecideSuite, RunSuite, ReadingSuite):
+class LedgerSuite(
+    ScanSuite, MissingSuite, DueSuite, DecideSuite, RunSuite, CadenceSuite, ClockSuite, ReadingSuite
+):
     """All that a ledger promises."""

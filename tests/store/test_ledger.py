@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -10,18 +11,20 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from horae.engine.ports import Process, Step
-from horae.rules.entry import Entry
+from horae.engine.source import Scan
+from horae.rules.entry import CadenceRule, Entry
 from horae.rules.misfire import Status, decide
+from horae.rules.project import next_moment
 from horae.rules.receipt import ENDS, FINAL, may_become
 from horae.store.sqlite import SqliteLedger
 from scale import scaled
-from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, plan, workflow
+from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, keeper, plan, workflow
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from pathlib import Path
 
-    from horae.engine.ports import Ledger
+    from horae.engine.ports import Filed, Ledger, Listed
 
 T = TypeVar("T")
 
@@ -53,14 +56,18 @@ class LifeOfReceipts(RuleBasedStateMachine):
         self.text = workflow("Poll", "* * * * *", "", ":RETRY: 1 30s", ":CATCHUP: all")
         self.rescan()
         self.statuses: dict[int, Status] = {}
-        self.watermark = NOW
+        self.watermark = self.farthest = NOW
         self.keys = 0
 
     def wait(self, call: Coroutine[object, object, T]) -> T:
         return self.loop.run_until_complete(call)
 
     def rescan(self) -> None:
-        self.wait(self.ledger.scan("org", plan(self.text), now=self.now, term=1))
+        self.look(self.text)
+
+    def look(self, *texts: str) -> None:
+        scan = Scan(tuple(plan(*texts)))
+        self.wait(self.ledger.scan("org", scan, now=self.now, term=1, patience=timedelta(0)))
 
     def entry(self) -> Entry:
         [found] = self.wait(self.ledger.entries())
@@ -89,10 +96,25 @@ class LifeOfReceipts(RuleBasedStateMachine):
         self.now -= back * MINUTE
 
     @rule()
+    def notice_that_the_clock_was_set_back(self) -> None:
+        was = self.watermark
+        is_back = self.wait(self.ledger.set_back(now=self.now, term=1))
+        self.watermark = min(self.watermark, self.now)
+        ended_at = self.entry().ended_at
+        assert ended_at is None or ended_at <= self.now
+        if was <= self.now:
+            return
+        assert is_back
+        for filed in self.wait(self.ledger.receipts(limit=10_000)).receipts:
+            is_bare = filed.receipt.key.startswith("cron:") and ":void:" not in filed.receipt.key
+            if is_bare and filed.status in FINAL - ENDS:
+                assert filed.receipt.planned_at <= self.now
+
+    @rule()
     def ask(self) -> None:
         self.keys += 1
         receipt = asked(f"manual:{self.keys}", self.now)
-        self.wait(self.ledger.add(self.entry().number, receipt, now=self.now, term=1))
+        self.wait(self.ledger.add(self.entry().number, [receipt], now=self.now, term=1))
 
     @rule(choice=st.integers(0), wanted=st.sampled_from([Status.WAITING, None]))
     def start(self, choice: int, wanted: Status | None) -> None:
@@ -110,7 +132,7 @@ class LifeOfReceipts(RuleBasedStateMachine):
     def give_back(self, choice: int, wanted: Status | None) -> None:
         number = self.some(choice, wanted)
         call = self.ledger.give_back(self.open_run(number), reason="", now=self.now, term=1)
-        assert self.wait(call) == (self.statuses.get(number) is Status.STARTING)
+        assert self.wait(call) == (self.statuses.get(number) in {Status.STARTING, Status.RUNNING})
 
     @rule(
         choice=st.integers(0),
@@ -155,7 +177,7 @@ class LifeOfReceipts(RuleBasedStateMachine):
     @rule(is_written=st.booleans())
     def edit(self, is_written: bool) -> None:
         if not is_written:
-            self.wait(self.ledger.scan("org", [], now=self.now, term=1))
+            self.look()
         self.rescan()
 
     @invariant()
@@ -163,7 +185,8 @@ class LifeOfReceipts(RuleBasedStateMachine):
         page = self.wait(self.ledger.receipts(limit=10_000))
         for filed in page.receipts:
             was = self.statuses.get(filed.number, filed.status)
-            allowed = filed.attempts <= 1  # one retry: the first end may be followed by a wait
+            # One retry: the first end may be followed by a wait; so may what was not let go.
+            allowed = filed.attempts <= 1
             assert was is filed.status or may_become(was, filed.status, has_retry=allowed)
             self.statuses[filed.number] = filed.status
         keys = [(each.entry, each.receipt.key) for each in page.receipts]
@@ -175,9 +198,21 @@ class LifeOfReceipts(RuleBasedStateMachine):
         assert watermark is not None
         assert watermark >= self.watermark
         self.watermark = watermark
+        self.farthest = max(self.farthest, watermark)
         for filed in self.wait(self.ledger.receipts(limit=10_000)).receipts:
             if filed.receipt.key.startswith("cron:"):
-                assert (filed.receipt.through_at or filed.receipt.planned_at) <= watermark
+                last = filed.receipt.through_at or filed.receipt.planned_at
+                assert last <= self.farthest
+
+    @invariant()
+    def the_next_moment_is_the_one_after_the_watermark(self) -> None:
+        [found] = self.wait(self.ledger.entries())
+        assert isinstance(found.item, Entry)
+        assert found.item.accounted_to is not None
+        coming = next_moment(found.item, found.item.accounted_to)
+        assert coming is not None
+        assert found.next_at == (coming.at if found.is_armed else None)
+        assert self.wait(self.ledger.wake_at()) == found.next_at
 
     @invariant()
     def a_receipt_has_an_open_run_exactly_while_it_starts_or_runs(self) -> None:
@@ -195,4 +230,89 @@ class LifeOfReceipts(RuleBasedStateMachine):
 TestLifeOfReceipts = LifeOfReceipts.TestCase
 TestLifeOfReceipts.settings = settings(
     max_examples=scaled(400), stateful_step_count=40, deadline=None
+)
+
+
+class LifeOfKeepers(RuleBasedStateMachine):
+    """Whatever becomes of what counts from its last end, it never waits for one in vain."""
+
+    REST = "* Rest :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1h>\n"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.ledger = self.wait(SqliteLedger.in_memory())
+        self.now = NOW
+        self.edit(base=1, are_there=True)
+        self.ticks: dict[int, int] = {}
+
+    def wait(self, call: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    @rule(base=st.integers(1, 3), are_there=st.booleans())
+    def edit(self, base: int, are_there: bool) -> None:
+        found = (*plan(self.REST), keeper(base * MINUTE, self.now + MINUTE)) if are_there else ()
+        self.wait(self.ledger.scan("all", Scan(found), now=self.now, term=1, patience=timedelta(0)))
+
+    @rule(minutes=st.integers(-10_000, 10_000), is_noticed=st.booleans())
+    def set_the_clock(self, minutes: int, is_noticed: bool) -> None:
+        self.now += minutes * MINUTE
+        if is_noticed:
+            self.wait(self.ledger.set_back(now=self.now, term=1))
+
+    @rule(is_busy=st.booleans())
+    def come_due(self, is_busy: bool) -> None:
+        self.now = max(self.now, self.wait(self.ledger.wake_at()) or self.now)
+        steps = [
+            Step(each.entry, decide(each.entry, now=self.now, is_busy=each.is_busy or is_busy))
+            for each in self.wait(self.ledger.due(now=self.now))
+        ]
+        self.wait(self.ledger.decide(steps, now=self.now, term=1))
+        assert all(each.next_at is None or each.next_at > self.now for each in self.armed())
+
+    @rule(outcome=st.sampled_from(sorted(ENDS)))
+    def run(self, outcome: Status) -> None:
+        for filed in self.open_receipts():
+            run = self.wait(self.ledger.start(filed.number, now=self.now, term=1))
+            assert run
+            self.wait(self.ledger.running(run.number, Process(1, 1), now=self.now, term=1))
+            self.wait(self.ledger.end(run.number, outcome, reason="", now=self.now, term=1))
+
+    @rule()
+    def rest(self) -> None:
+        for each in self.armed():
+            self.wait(self.ledger.pause(each.number, now=self.now, term=1))
+
+    @rule()
+    def go_on(self) -> None:
+        for each in self.wait(self.ledger.entries()):
+            self.wait(self.ledger.resume(each.number, now=self.now, term=1))
+
+    def armed(self) -> list[Listed]:
+        return [each for each in self.wait(self.ledger.entries()) if each.is_armed]
+
+    def open_receipts(self) -> tuple[Filed, ...]:
+        return self.wait(self.ledger.receipts(statuses=[Status.WAITING])).receipts
+
+    @invariant()
+    def what_is_armed_has_a_next_moment_or_a_run_to_wait_for(self) -> None:
+        open_ones = {each.entry for each in self.open_receipts()}
+        for each in self.armed():
+            assert each.next_at is not None or each.number in open_ones
+
+    @invariant()
+    def ticks_only_go_up(self) -> None:
+        for each in self.wait(self.ledger.entries()):
+            if isinstance(each.item, Entry) and isinstance(each.item.rule, CadenceRule):
+                assert each.item.rule.ticks >= self.ticks.get(each.number, 0)
+                self.ticks[each.number] = each.item.rule.ticks
+
+    def teardown(self) -> None:
+        self.wait(self.ledger.close())
+        self.loop.close()
+
+
+TestLifeOfKeepers = LifeOfKeepers.TestCase
+TestLifeOfKeepers.settings = settings(
+    max_examples=scaled(400), stateful_step_count=30, deadline=None
 )

@@ -28,8 +28,10 @@ from horae.engine.ports import (
     LedgerNewerError,
     LedgerWriteError,
     Process,
+    StaleTermError,
     Step,
 )
+from horae.engine.source import Scan
 from horae.errors import Exit
 from horae.rules.entry import Entry
 from horae.rules.misfire import Status, decide
@@ -50,6 +52,7 @@ from store.ledger_suite import (
     history,
     known,
     plan,
+    scanned,
     story,
     taken,
     waiting,
@@ -219,12 +222,12 @@ from pathlib import Path
 from horae.engine.ports import Process, Step
 from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger
-from store.ledger_suite import MINUTE, NOW, known, plan, workflow
+from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
 
 async def main():
     ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
     found = plan(workflow("Poll", "* * * * *", "", ":OVERLAP: allow"))
-    [entry] = await ledger.scan("org", found, now=NOW, term=1)
+    [entry] = await scanned(ledger, "org", found, now=NOW)
     while True:
         now = entry.accounted_to + MINUTE
         [filed] = await ledger.decide([Step(entry, decide(entry, now=now))], now=now, term=1)
@@ -297,7 +300,7 @@ from horae.store import database
 
 connect, patience = database._connect, timedelta(seconds=5)
 outcomes = []
-for last in range(1, 60):
+for last in range(1, 80):
     directory = Path(sys.argv[1]) / str(last)
     database.prepare(directory)
     pid = os.fork()
@@ -342,11 +345,11 @@ from pathlib import Path
 from horae.engine.ports import LedgerWriteError, Step
 from horae.rules.misfire import decide
 from horae.store.sqlite import SqliteLedger
-from store.ledger_suite import MINUTE, NOW, known, plan, workflow
+from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
 
 async def main():
     ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
-    [entry] = await ledger.scan("org", plan(workflow("Poll", "* * * * *")), now=NOW, term=1)
+    [entry] = await scanned(ledger, "org", plan(workflow("Poll", "* * * * *")), now=NOW)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
     failed = 0
@@ -417,7 +420,7 @@ async def test_a_transaction_keeps_others_from_writing_from_its_first_word(tmp_p
             other.execute("DELETE FROM event")
 
     with pytest.raises(LedgerBusyError):
-        await ledger._write(1, writes_between)
+        await ledger.write(1, writes_between)
     await ledger.close()
 
 
@@ -436,7 +439,7 @@ async def test_after_the_disk_has_failed_the_file_is_opened_anew_before_it_is_wr
 
     before = ledger._writer
     with pytest.raises(LedgerWriteError, match="disk I/O error"):
-        await ledger._write(1, fail)
+        await ledger.write(1, fail)
     assert await decided(ledger, entry, NINE)
     assert ledger._writer is not before
     assert "lost" not in {each.kind for each in await ledger.events_after(0)}
@@ -456,11 +459,265 @@ async def test_a_ledger_that_was_harmed_while_the_disk_failed_is_not_trusted_aga
         raise failure
 
     with pytest.raises(LedgerWriteError):
-        await ledger._write(1, fail)
+        await ledger.write(1, fail)
     database_in(tmp_path).unlink()
     for _ in range(2):
         with pytest.raises(LedgerDamagedError, match="it is gone"):
             await decided(ledger, entry, NINE)
+    await ledger.close()
+
+
+# Writes that share a commit
+
+
+def commits(ledger: SqliteLedger) -> list[str]:
+    """Return a list that grows by what is committed and rolled back."""
+    seen: list[str] = []
+    words = ("COMMIT", "ROLLBACK")
+    ledger._writer.set_trace_callback(
+        lambda text: seen.append(text) if text.startswith(words) else None
+    )
+    return seen
+
+
+def told(kind: str) -> Callable[[Book], None]:
+    return lambda book: book.tell(kind, now=NOW)
+
+
+async def kinds(ledger: SqliteLedger) -> list[str]:
+    return [each.kind for each in await ledger.events_after(0)]
+
+
+@story
+async def test_writes_that_wait_at_the_same_time_share_one_commit_in_their_order(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path)
+    seen = commits(ledger)
+    names = [str(number) for number in range(150)]
+    await asyncio.gather(*(ledger.write(1, told(name)) for name in names))
+    assert await kinds(ledger) == names
+    # The first may have been alone, and no more than 64 are kept together.
+    assert len(seen) <= 5
+    assert set(seen) == {"COMMIT"}
+    await ledger.close()
+
+
+@story
+async def test_one_that_fails_is_undone_alone_and_those_beside_it_are_kept(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+
+    def spoiled(book: Book) -> None:
+        book.tell("spoiled", now=NOW)
+        raise KeyError("its own fault")
+
+    answers = await asyncio.gather(
+        ledger.write(1, told("before")),
+        ledger.write(1, spoiled),
+        ledger.write(2, told("stale")),
+        ledger.write(1, told("tried"), keep=False),
+        ledger.write(1, lambda book: book.execute("DELETE FROM nowhere")),
+        ledger.write(1, told("after")),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in answers] == [
+        type(None),
+        KeyError,
+        StaleTermError,
+        type(None),
+        sqlite3.OperationalError,
+        type(None),
+    ]
+    assert await kinds(ledger) == ["before", "after"]
+    await ledger.close()
+
+
+@story
+async def test_if_the_disk_fails_under_several_writes_each_hears_of_it_and_none_is_kept(
+    tmp_path: Path,
+) -> None:
+    ledger = await opened(tmp_path)
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR
+
+    def fail(_: Book) -> None:
+        raise failure
+
+    works = (told("before"), fail, told("after"))
+    answers = await asyncio.gather(
+        *(ledger.write(1, work) for work in works), return_exceptions=True
+    )
+    assert [type(each) for each in answers] == [LedgerWriteError] * 3
+    assert await kinds(ledger) == []
+    await ledger.write(1, told("again"))
+    assert await kinds(ledger) == ["again"]
+    await ledger.close()
+
+
+@story
+async def test_if_the_commit_fails_nobody_is_told_that_it_was_kept(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+
+    def break_the_rules(book: Book) -> None:
+        # Found only by the commit, as the disk is.
+        book.execute("PRAGMA defer_foreign_keys = ON")
+        book.execute("INSERT INTO run (receipt, attempt, started_at) VALUES (99, 1, 0)")
+
+    answers = await asyncio.gather(
+        ledger.write(1, told("before")),
+        ledger.write(1, break_the_rules),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in answers] == [sqlite3.IntegrityError] * 2
+    assert await kinds(ledger) == []
+    await ledger.write(1, told("again"))
+    assert await kinds(ledger) == ["again"]
+    await ledger.close()
+
+
+@story
+async def test_what_takes_long_delays_no_answer_but_its_own(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    seen = commits(ledger)
+    await asyncio.gather(
+        ledger.write(1, told("a")),
+        ledger.write(1, told("b")),
+        ledger.write(1, told("long"), is_alone=True),
+        ledger.write(1, told("c")),
+        ledger.write(1, told("d")),
+    )
+    assert await kinds(ledger) == ["a", "b", "long", "c", "d"]
+    assert len(seen) >= 3
+    await ledger.close()
+
+
+@story
+async def test_one_who_gives_up_waiting_harms_nobody(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    tasks = [asyncio.create_task(ledger.write(1, told(str(n)))) for n in range(10)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in answers].count(asyncio.CancelledError) == 1
+    assert await kinds(ledger) == [str(n) for n in range(10)]
+    await ledger.close()
+
+
+@story
+async def test_a_scan_that_finds_everything_standing_writes_nothing_at_all(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    found = tuple(plan(workflow("Digest"), workflow("Water"), file="a.org"))
+    index = {"a.org": "1", "b.org": "1"}
+    await ledger.scan("org", Scan(found, index=index), now=NOW, term=1)
+    before = ledger._writer.total_changes
+    for standing in (("a.org", "b.org"), ("",)):
+        scan = Scan((), standing=standing, index=index)
+        await ledger.scan("org", scan, now=NOW + DAY, term=1)
+    await ledger.scan("org", Scan(found, index=index), now=NOW + DAY, term=1)
+    assert ledger._writer.total_changes == before
+    await ledger.close()
+
+
+NOTE_FOR_EVER = """
+import asyncio, sys
+from pathlib import Path
+from horae.store.sqlite import SqliteLedger
+from store.ledger_suite import NOW
+
+async def main():
+    ledger = await SqliteLedger.open(Path(sys.argv[1]), now=NOW)
+
+    async def write(who):
+        count = 0
+        while True:
+            count += 1
+            await ledger.note(f"{sys.argv[2]}.{who}.{count}", now=NOW, term=1)
+            print(f"{sys.argv[2]}.{who}.{count}", flush=True)
+
+    await asyncio.gather(*map(write, range(16)))
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_acknowledged_together_survives_every_kill(tmp_path: Path) -> None:
+    chance = random.Random(9)
+    promised: set[str] = set()
+    for turn in range(scaled(60)):
+        process = child(NOTE_FOR_EVER, tmp_path, turn)
+        assert process.stdout
+        promised.update(
+            line.strip() for line in itertools.islice(process.stdout, chance.randrange(1, 400))
+        )
+        process.kill()
+        promised.update(process.communicate()[0].split())
+
+    async def noted() -> list[str]:
+        ledger = await opened(tmp_path)
+        found = [each.kind for each in await ledger.events_after(0, limit=10_000_000)]
+        await ledger.close()
+        return found
+
+    found = asyncio.run(noted())
+    assert promised <= set(found)
+    # Nobody's later word is kept without the earlier one, and no word is there twice.
+    counts: Counter[str] = Counter()
+    for kind in found:
+        who, _, number = kind.rpartition(".")
+        counts[who] += 1
+        assert counts[who] == int(number)
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("due", "USING INDEX entry_next"),
+        ("due", "receipt_open"),
+        ("wake_at", "USING COVERING INDEX entry_next"),
+        ("wake_at", "USING INDEX entry_rests"),
+        ("rested", "USING INDEX entry_rests"),
+        ("followers", "USING INDEX entry_follows"),
+        ("files", "USING INDEX entry_file"),
+        ("in_files", "USING INDEX entry_file"),
+        ("at_addresses", "USING INDEX sqlite_autoindex_entry_1"),
+        ("missing", "USING INDEX entry_missing"),
+    ],
+)
+@story
+async def test_what_is_asked_often_is_found_through_an_index(query: str, index: str) -> None:
+    ledger = await SqliteLedger.in_memory()
+    text = theme("entry")[query]
+    names = re.findall(r"(?<!'):([a-z_]+)", text)
+    values = dict.fromkeys(names, "[]")
+    rows = ledger._writer.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    steps = [row["detail"] for row in rows]
+    assert any(index in step for step in steps), steps
+    assert not any(step == "SCAN entry" for step in steps), steps
+    await ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("one", "INTEGER PRIMARY KEY"),
+        ("by_key", "sqlite_autoindex_receipt_1"),
+        ("pending_of_entry", "receipt_open"),
+        ("has_open", "receipt_open"),
+        ("open", "receipt_open"),
+        ("page_open", "receipt_open"),
+        ("unsettled", "receipt_unsettled"),
+        ("page_of_entry", "receipt_of_entry"),
+        ("give_up_keys", "receipt_planned"),
+    ],
+)
+@story
+async def test_receipts_are_found_through_an_index(query: str, index: str) -> None:
+    ledger = await SqliteLedger.in_memory()
+    text = theme("receipt")[query]
+    values = dict.fromkeys(re.findall(r"(?<!'):([a-z_]+)", text), "[]")
+    rows = ledger._writer.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    steps = [row["detail"] for row in rows]
+    assert index in steps[0], steps
     await ledger.close()
 
 
@@ -629,7 +886,7 @@ async def test_a_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -> Non
 
 def everything(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return every row of every table."""
-    tables = ("entry", "receipt", "run", "event", "text", "term")
+    tables = ("entry", "known_file", "receipt", "run", "event", "text", "term", "trigger")
     with closing(sqlite3.connect(path)) as connection:
         return {
             table: connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
@@ -723,6 +980,38 @@ async def test_a_backup_has_its_name_only_when_it_is_whole_and_on_the_disk(
     await ledger.close()
 
 
+@story
+async def test_a_nightly_backup_is_made_once_a_day_and_the_oldest_give_way(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await waiting(ledger)
+    folder = tmp_path / "backups"
+    days = [NOW + number * DAY for number in range(5)]
+    made = [await ledger.back_up_nightly(tmp_path, now=day, keep=3) for day in days]
+    assert made[0] == folder / "ledger-2026-04-01.db"
+    assert await ledger.back_up_nightly(tmp_path, now=days[-1] + HOUR, keep=3) is None
+    names = [f"ledger-2026-04-0{day}.db" for day in (3, 4, 5)]
+    assert sorted(each.name for each in folder.iterdir()) == names
+    assert len(everything(folder / names[-1])["receipt"]) == 1
+    assert folder.stat().st_mode & 0o777 == 0o700
+    # What is not ours stays, however old it looks.
+    for name in ("ledger-2020-01-01.db.bak", "ledger-before-20260401T080000Z.db", "notes.txt"):
+        (folder / name).touch()
+    await ledger.back_up_nightly(tmp_path, now=NOW + 9 * DAY, keep=1)
+    assert len(list(folder.iterdir())) == 4
+    await ledger.close()
+
+
+@story
+async def test_a_nightly_backup_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    assert await ledger.back_up_nightly(tmp_path, now=NOW, keep=1)
+    (tmp_path / "backups" / "ledger-2026-04-02.db.part").mkdir()
+    with pytest.raises(LedgerWriteError):
+        await ledger.back_up_nightly(tmp_path, now=NOW + DAY, keep=1)
+    assert (tmp_path / "backups" / "ledger-2026-04-01.db").exists()
+    await ledger.close()
+
+
 async def backed_up(tmp_path: Path) -> tuple[Path, Path]:
     """Return a data directory and a backup of it, with something in every state."""
     directory, backup = tmp_path / "data", tmp_path / "backup.db"
@@ -735,9 +1024,9 @@ async def backed_up(tmp_path: Path) -> tuple[Path, Path]:
         "* Rests :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n",
         "* Rests later :workflow:\nSCHEDULED: <2026-04-01 Wed 09:00 .+1d>\n",
     )
-    await ledger.scan("board", plan(workflow("Gone")), now=NOW, term=1)
-    await ledger.scan("board", [], now=NOW, term=1)
-    await ledger.scan("triggers", [delay("tea", NINE + DAY)], now=NOW, term=1)
+    await scanned(ledger, "board", plan(workflow("Gone")), now=NOW)
+    await scanned(ledger, "board", [], now=NOW)
+    await scanned(ledger, "triggers", [delay("tea", NINE + DAY)], now=NOW)
     for entry in (*entries[:3], entries[4]):
         await decided(ledger, entry, NINE)
     for number in (2, 3, 4):
@@ -792,13 +1081,12 @@ async def test_numbers_given_after_the_backup_are_not_given_again(tmp_path: Path
     directory, backup = await backed_up(tmp_path)
     ledger = await opened(directory)
     for number in range(50):
-        assert await ledger.add(1, asked(f"manual:{number}", NINE), now=NINE, term=1)
+        assert await ledger.add(1, [asked(f"manual:{number}", NINE)], now=NINE, term=1)
     [lost] = (await ledger.receipts(limit=1)).receipts
     await ledger.close()
     await restore(directory, backup, now=NINE)
     ledger = await opened(directory)
-    again = await ledger.add(1, asked("manual:again", NINE), now=NINE, term=1)
-    assert again
+    [again] = await ledger.add(1, [asked("manual:again", NINE)], now=NINE, term=1)
     assert again.number > lost.number
     await ledger.close()
 

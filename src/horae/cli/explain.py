@@ -15,7 +15,7 @@ from horae.errors import Exit
 from horae.kernel.org.document import read
 from horae.kernel.org.timestamp import parse_timestamp
 from horae.rules.armed import rule_of, rule_text, scan_plan
-from horae.rules.entry import Entry, OnDemandRule, Unarmed
+from horae.rules.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.rules.project import project
 from horae.rules.seams import seams
 from horae.rules.words import moment_text, words
@@ -157,7 +157,7 @@ def _print(said: Explanation) -> None:
     echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
     for moment in said.moments:
         echo(f"  {moment_text(moment, item.zone)}")
-    if not said.moments and not isinstance(item.rule, OnDemandRule):
+    if not said.moments and not isinstance(item.rule, OnDemandRule | AfterRule):
         echo("  no moment is left")
     for change in said.changes:
         echo(f"note: {change}")

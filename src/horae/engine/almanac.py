@@ -1,58 +1,43 @@
-"""The almanac: every entry by its next moment, and the one loop that decides.
+"""The almanac: the one loop that decides, starts and settles, and rests until the next moment.
 
-A turn reads the clock once, asks the rules about all that has come due, and writes the
-answers in batches before anybody hears of them. What should happen is said in the rules
-and kept in the ledger; here it only happens. Whatever goes wrong in between, the same
-turn again is safe: a moment that has its receipt is never decided twice.
+Every entry stands in the ledger by its next moment. A turn reads the clock once, asks the
+rules about all that has come due, and writes the answers in batches before anybody hears of
+them. What should happen is said in the rules and kept in the ledger; here it only happens.
+Whatever goes wrong in between, the same turn again is safe: a moment that has its receipt
+is never decided twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Clock, LedgerBusyError, LedgerError, LedgerWriteError, Step
-from horae.rules.armed import Scanned
-from horae.rules.entry import Entry
-from horae.rules.misfire import Status, decide
-from horae.rules.project import next_moment
-from horae.rules.receipt import OPEN, is_planned
+from horae.engine.gate import Gate
+from horae.engine.launch import Launch
+from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
+from horae.errors import HoraeError
+from horae.rules.after import follows, occasions
+from horae.rules.entry import AfterRule, Entry
+from horae.rules.misfire import Receipt, Status, decide
+from horae.rules.receipt import followed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Ledger
+    from horae.engine.ports import Clock, Filed, Ledger, Listed, Runner
     from horae.engine.source import Scan, Source
+    from horae.rules.entry import Occasion
+    from horae.rules.gate import Capacity
 
 LONGEST_REST: Final = timedelta(seconds=30)  # a machine that slept is noticed so soon
-RETRY: Final = timedelta(seconds=1)  # after a ledger that could not be written
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 BATCH: Final = 1000  # entries in one commit
 # More than a clock that is slewed drifts within a rest, less than the smallest step we promise.
 DRIFT: Final = timedelta(milliseconds=500)
-
-
-class Timepiece(Clock, Protocol):
-    """A clock that also counts what really passes, and can wait."""
-
-    def elapsed(self) -> timedelta:
-        """Return how long it has run; nobody can set this."""
-        ...
-
-    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
-        """Return when the moment has come or the event is set, whichever is first."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClockStep:
-    """The clock was set, or the machine slept: it shows *by* more than has passed."""
-
-    at: datetime
-    by: timedelta
+UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
 
 
 class Almanac:
@@ -61,255 +46,323 @@ class Almanac:
     def __init__(
         self,
         *,
-        clock: Timepiece,
+        clock: Clock,
         ledger: Ledger,
-        offer: Callable[[Sequence[Filed]], None],
-        on_step: Callable[[ClockStep], None] | None = None,
+        runner: Runner,
+        sources: Iterable[Source] = (),
+        capacity: Capacity | None = None,
         term: int = 1,
     ) -> None:
         self._clock = clock
         self._ledger = ledger
-        self._offer = offer
-        self._on_step = on_step
         self._term = term
-        self._hours = _Hours()
-        self._sources: dict[str, frozenset[int]] = {}
-        self._ends: list[Filed] = []
+        self._desks = {source.name: _Desk(source) for source in sources}
         self._poked = asyncio.Event()
         self._turning = asyncio.Lock()
-        self._scanning = asyncio.Lock()
         self._epoch: datetime | None = None
+        self._settle_at: datetime | None = None  # when to follow up again what failed
+        self._has_unsettled = True
+        self._has_changed = False
+        self._is_admitting = True
+        self._followers: list[Listed] | None = None  # the alerts there are, if that is known
+        self.gate = Gate(capacity)
+        self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
         self.trouble: LedgerError | None = None  # why the last turn could not write, if so
+        self.started_at: datetime | None = None
+        self.turned_at: datetime | None = None
 
-    async def run(self) -> None:
+    @property
+    def problems(self) -> dict[str, tuple[HoraeError, ...]]:
+        """What was in the way of reading each source, and of following up for it."""
+        return {name: (*desk.problems, *desk.unsettled) for name, desk in self._desks.items()}
+
+    async def start(self) -> None:
+        """Take over from the engine before this one, and read what the sources hold now.
+
+        Nothing fires before this: a plan that changed meanwhile fires as it is now.
+        """
+        async with self._turning:
+            self.started_at = now = self._clock.now()
+            self._epoch = now - self._clock.elapsed()
+            await self._ledger.set_back(now=now, term=self._term)
+            await self.launch.look_back()
+        for name in self._desks:
+            await self.rescan(name)
+        await self._offer_waiting()
+
+    async def run(self, *, turned: Callable[[], None] = lambda: None) -> None:
         """Turn for ever, resting until the next moment, a poke, or 30 s are over."""
         while True:
             wake_at = await self.turn()
+            turned()
             await self._clock.wait(self._poked, until=wake_at)
 
     async def turn(self) -> datetime:
-        """Decide all that has come due and offer what waits; return when to wake."""
+        """Decide all that has come due and start what may start; return when to wake."""
         async with self._turning:
             self._poked.clear()
+            if self.launch.failure is not None:
+                raise self.launch.failure
             now = self._clock.now()
-            self._compare_clocks(now)
-            self._take_ends()
             try:
-                await self._keep_up(now)
+                return await self._keep_up(now)
             except (LedgerBusyError, LedgerWriteError) as error:
                 self.trouble = error
-                return now + RETRY
-            return min(self._hours.next_at or now + LONGEST_REST, now + LONGEST_REST)
+                return now + AGAIN
 
-    async def rescan(self, source: Source, *, commit: str | None = None) -> Scan:
-        """Let the ledger take over what a source holds now, and arm what may fire of it."""
+    async def rescan(self, name: str, *, commit: str | None = None) -> Scan:
+        """Let the ledger take over what a source holds now."""
+        desk = self._desks[name]
         # Of two scans the later one must also be the later one in the ledger.
-        async with self._scanning:
-            scan = await source.scan()
-            async with self._turning:
-                scanned = (*scan.entries, *await self._standing(source.name, scan))
-                entries = await self._ledger.scan(
-                    source.name, scanned, now=self._clock.now(), term=self._term, commit=commit
-                )
-                self._arm(source.name, entries)
+        async with desk.lock:
+            scan = await desk.source.scan(await self._ledger.index(name))
+            desk.look_at = await self._ledger.scan(
+                name, scan, now=self._clock.now(), term=self._term, commit=commit
+            )
+            desk.problems = scan.problems
+            self._followers = None
+        await self._forget_skipped()
         self.poke()
         return scan
 
-    async def reread(self) -> None:
-        """Arm what the ledger knows now of the sources that were scanned: a pause, a resume."""
-        async with self._turning:
-            await self._reread()
+    def request(self, name: str) -> None:
+        """Let a source be scanned soon, beside the loop; once is enough while one waits."""
+        desk = self._desks[name]
+        if desk.request is None:
+            desk.request = asyncio.create_task(self._rescan_soon(name))
+            desk.request.add_done_callback(lambda _: setattr(desk, "request", None))
+
+    def offer(self, receipts: Sequence[Filed]) -> None:
+        """Take receipts that wait, and turn at once."""
+        self.gate.offer(receipts)
         self.poke()
 
-    async def recover(self) -> None:
-        """Offer what an engine before this one left waiting, in planned order."""
-        self._hand_over(await self._open(Status.WAITING))
-
-    def ended(self, receipt: Filed) -> None:
-        """Take note of a receipt whose run ended, as the ledger gave it back."""
-        self._ends.append(receipt)
+    def note_change(self) -> None:
+        """Take note that somebody asked for, paused, resumed or released something."""
+        self._has_changed = True
         self.poke()
 
     def poke(self) -> None:
         """Let the loop turn at once."""
         self._poked.set()
 
-    async def _keep_up(self, now: datetime) -> None:
-        """Decide what has come due; after a ledger that failed, offer what it kept after all."""
-        if self.trouble is not None:
-            await self.recover()
-            self.trouble = None
-        due = self._hours.take(now)
-        if due:
-            await self._decide_all(due, now)
+    async def stop(self, *, within: timedelta, reason: str = "horae was stopped") -> None:
+        """Start nothing more, let what runs end, and end what is not over in time."""
+        self._is_admitting = False
+        over = asyncio.Event()
+        resting = asyncio.create_task(self.launch.rest())
+        resting.add_done_callback(lambda _: over.set())
+        until = self._clock.now() + within
+        while not over.is_set() and self._clock.now() < until:
+            await self._clock.wait(over, until=until)
+        for receipt in self.launch.receipts:
+            self.launch.cancel(receipt, reason, outcome=Status.INTERRUPTED)
+        await resting
 
-    async def _decide_all(self, due: Sequence[Entry], now: datetime) -> None:
-        """Decide about entries in batches; those that somebody else decided are read again."""
-        is_stale = False
-        try:
-            busy = frozenset(each.entry for each in await self._open(*OPEN))
-            for start in range(0, len(due), BATCH):
-                is_stale |= await self._decide(due[start : start + BATCH], busy, now)
-        finally:
-            self._hours.put_back(due)
-        if is_stale:
-            await self._reread()
+    async def _keep_up(self, now: datetime) -> datetime:
+        """Do all that has come due, and return when the next of it comes."""
+        await self._compare_clocks(now)
+        if self.trouble is not None or self.launch.is_unsure:
+            await self._catch_up_with_the_ledger()
+        if self._has_changed:
+            await self._look_at_changes()
+        if await self._ledger.wake(now=now, term=self._term):
+            self._has_unsettled = True
+        await self._decide_all(now)
+        self._start_all(now)
+        await self._settle_all(now)
+        self._look_again(now)
+        self.turned_at = now
+        return await self._wake_at(now)
 
-    async def _decide(self, entries: Sequence[Entry], busy: frozenset[int], now: datetime) -> bool:
-        """Write one batch of decisions; tell whether an entry was no longer as it was read."""
-        steps = [
-            Step(entry, decide(entry, now=now, is_busy=entry.number in busy)) for entry in entries
-        ]
-        filed = await self._ledger.decide(steps, now=now, term=self._term)
-        self._hand_over(each for each in filed if each.status is Status.WAITING)
-        written = {each.entry for each in filed}
-        for step in steps:
-            if step.entry.number in written:
-                self._hours.put(_after(step))
-        return len(written) < len(steps)
+    async def _catch_up_with_the_ledger(self) -> None:
+        """Find out what a ledger that failed has kept after all."""
+        await self.launch.reconcile()
+        await self._offer_waiting()
+        self._has_unsettled = True
+        self.trouble = None
 
-    async def _open(self, *statuses: Status) -> list[Filed]:
-        """Return the receipts that are not final and have one of these statuses."""
-        page = await self._ledger.receipts(statuses=statuses, limit=BATCH)
-        found = list(page.receipts)
-        while page.cursor is not None:
-            page = await self._ledger.receipts(statuses=statuses, limit=BATCH, cursor=page.cursor)
-            found += page.receipts
-        return found
+    async def _look_at_changes(self) -> None:
+        """Find out what somebody asked for, or took back."""
+        self._has_changed = False
+        self._followers = None
+        self._has_unsettled = True
+        await self._forget_skipped()
+        await self._offer_waiting()
 
-    def _hand_over(self, waiting: Iterable[Filed]) -> None:
-        """Offer receipts, those that were planned first before the others."""
-        ordered = sorted(waiting, key=lambda each: (each.receipt.planned_at, each.number))
-        if ordered:
-            self._offer(ordered)
-
-    def _take_ends(self) -> None:
-        """Let entries count from their last ends, and offer what is tried again."""
-        ends, self._ends = self._ends, []
-        for filed in ends:
-            if filed.ended_at is not None and is_planned(filed.receipt.key):
-                self._hours.end(filed.entry, filed.ended_at)
-        self._hand_over(filed for filed in ends if filed.status is Status.WAITING)
-
-    async def _standing(self, name: str, scan: Scan) -> list[Scanned]:
-        """Return what is known of files that the scan could not read and says nothing of."""
-        if not scan.unread:
-            return []
-        said = {each.mark.address for each in scan.entries}
-        return [
-            Scanned(known.mark, known.item)
-            for known in await self._ledger.entries(source=name)
-            if known.gone_at is None
-            and known.mark.address not in said
-            and scan.leaves_open(known.item.origin.file)
-        ]
-
-    async def _reread(self) -> None:
-        """Arm what the ledger knows now of every source that was scanned."""
-        for name in list(self._sources):
-            known = await self._ledger.entries(source=name)
-            armed = [each.item for each in known if each.is_armed and isinstance(each.item, Entry)]
-            self._arm(name, armed)
-
-    def _arm(self, name: str, entries: Sequence[Entry]) -> None:
-        """Let exactly these entries of a source be the ones that may fire."""
-        numbers = frozenset(entry.number for entry in entries)
-        for number in self._sources.get(name, frozenset()) - numbers:
-            self._hours.drop(number)
-        for entry in entries:
-            self._hours.put(entry)
-        self._sources[name] = numbers
-
-    def _compare_clocks(self, now: datetime) -> None:
+    async def _compare_clocks(self, now: datetime) -> None:
         """Notice that the clock shows more, or less, than has passed since the last turn."""
         epoch = now - self._clock.elapsed()
         by = timedelta(0) if self._epoch is None else epoch - self._epoch
-        self._epoch = epoch
-        if abs(by) >= DRIFT and self._on_step is not None:
-            self._on_step(ClockStep(now, by))
+        if abs(by) >= DRIFT:
+            facts = {"by": by.total_seconds()}
+            await self._ledger.note("clock_step", now=now, term=self._term, facts=facts)
+        if by <= -DRIFT:
+            await self._ledger.set_back(now=now, term=self._term)
+        self._epoch = epoch  # only now: a step that could not be written is noticed again
 
+    async def _decide_all(self, now: datetime) -> None:
+        """Decide about all that has come due, in batches."""
+        while due := await self._ledger.due(now=now, limit=BATCH):
+            steps = [
+                Step(each.entry, decide(each.entry, now=now, is_busy=each.is_busy)) for each in due
+            ]
+            filed = await self._ledger.decide(steps, now=now, term=self._term)
+            self.gate.offer(each for each in filed if each.status is Status.WAITING)
+            self._has_unsettled |= any(each.status is not Status.WAITING for each in filed)
+            if len(due) < BATCH or not any(map(_moves, steps)):
+                return
 
-class _Hours:
-    """Entries by their next decided moment.
-
-    The heap is never searched: what was replaced or dropped is passed over when met.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}
-        self._at: dict[int, datetime] = {}
-        self._heap: list[tuple[datetime, int]] = []
-
-    @property
-    def next_at(self) -> datetime | None:
-        """The first moment of all, if there is one."""
-        while self._heap and not self._is_current(*self._heap[0]):
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def put(self, entry: Entry) -> None:
-        """Arm an entry, in place of what was known under its number."""
-        number = entry.number
-        if number in self._at and self._entries[number] == entry:
+    def _start_all(self, now: datetime) -> None:
+        """Begin to make the runs that the gate lets in."""
+        if not self._is_admitting:
             return
-        self._entries[number] = entry
-        self._place(entry)
+        admitted, refused = self.gate.admit(now=now)
+        for filed, reason in refused:
+            self.launch.refuse(filed, reason)
+        for filed in admitted:
+            self.launch.start(filed)
 
-    def take(self, now: datetime) -> list[Entry]:
-        """Return the entries that have come due, in planned order; `put_back` must follow."""
-        due = []
-        while (at := self.next_at) is not None and at <= now:
-            _, number = heappop(self._heap)
-            del self._at[number]
-            due.append(self._entries[number])
-        return due
+    async def _settle_all(self, now: datetime) -> None:
+        """Let the sources follow up what is final; one that cannot is asked again later."""
+        is_time = self._settle_at is not None and now >= self._settle_at
+        if not self._has_unsettled and not is_time:
+            return
+        self._has_unsettled, self._settle_at = False, None
+        for desk in self._desks.values():
+            desk.unsettled = ()
+        after = 0
+        while finals := await self._ledger.unsettled(after=after, limit=BATCH):
+            after = finals[-1].number
+            settled = [each.number for each in finals if await self._follow_up(each, now)]
+            await self._ledger.settle(settled, now=now, term=self._term)
+            if len(settled) < len(finals):
+                self._settle_at = now + UNSETTLED
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
-        """Find their place again for entries that were taken, as they are known now."""
-        for entry in entries:
-            if entry.number not in self._at:
-                self._place(self._entries[entry.number])
+    async def _follow_up(self, filed: Filed, now: datetime) -> bool:
+        """Do all that follows from a final receipt; False: something has to be tried again."""
+        for follower in await self._alerts(filed, now):
+            asked = await self._ledger.add(*follower, now=now, term=self._term)
+            self.offer([each for each in asked if each.status is Status.WAITING])
+        return await self._settle(filed)
 
-    def end(self, number: int, ended_at: datetime) -> None:
-        """Let an entry count from the end of its last run."""
-        entry = self._entries.get(number)
-        if entry is not None:
-            self.put(replace(entry, ended_at=ended_at))
+    async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, list[Receipt]]]:
+        """Return what is asked of the entries that follow this one."""
+        if self._followers is None:
+            self._followers = await self._ledger.followers()
+        if not self._followers or followed_by(filed.receipt.key) is not None:
+            return []
+        page = await self._ledger.receipts(entry=filed.entry, cursor=filed.number, limit=20)
+        found = occasions(
+            filed.status,
+            lateness=filed.lateness,
+            before=[each.status for each in page.receipts],
+        )
+        known = await self._ledger.entry(filed.entry) if found else None
+        if known is None:
+            return []
+        address = known.mark.address
+        names = (address, address.removeprefix("id:"), known.mark.title)
+        return [
+            (each.number, [_alert(filed, known, each.item.rule, found, now)])
+            for each in self._followers
+            if isinstance(each.item, Entry)
+            and isinstance(each.item.rule, AfterRule)
+            and found.intersection(each.item.rule.occasions)
+            and follows(each.item.rule, names=names, agents=filed.agents)
+        ]
 
-    def drop(self, number: int) -> None:
-        """Forget an entry."""
-        self._entries.pop(number, None)
-        self._at.pop(number, None)
+    async def _settle(self, filed: Filed) -> bool:
+        """Let the source of a receipt follow it up; a source that is no more has nothing to do."""
+        desk = self._desks.get(filed.source)
+        if desk is None:
+            return True
+        try:
+            await desk.source.settle(filed)
+        except (HoraeError, OSError) as error:
+            problem = error if isinstance(error, HoraeError) else HoraeError(str(error))
+            desk.unsettled = (*desk.unsettled, problem)
+            return False
+        return True
 
-    def _place(self, entry: Entry) -> None:
-        """Put an entry where its next moment is; one that waits for an end has none yet."""
-        at = _next_at(entry)
-        if at is None:
-            self._at.pop(entry.number, None)
-        elif self._at.get(entry.number) != at:
-            self._at[entry.number] = at
-            heappush(self._heap, (at, entry.number))
-            self._tidy()
+    def _look_again(self, now: datetime) -> None:
+        """Scan again the sources that missed something and may miss it for good."""
+        for name, desk in self._desks.items():
+            if desk.look_at is not None and desk.look_at <= now:
+                desk.look_at = None
+                self.request(name)
 
-    def _tidy(self) -> None:
-        """Drop what was replaced, once it is most of the heap."""
-        if len(self._heap) > 2 * len(self._at) + BATCH:
-            self._heap = [(at, number) for number, at in self._at.items()]
-            heapify(self._heap)
+    async def _rescan_soon(self, name: str) -> None:
+        """Scan a source, and if that cannot be written now, a little later."""
+        try:
+            await self.rescan(name)
+        except (LedgerBusyError, LedgerWriteError) as error:
+            self.trouble = error
+            self._desks[name].look_at = self._clock.now() + AGAIN
+        except Exception as error:
+            self.launch.failure = error
+        self.poke()
 
-    def _is_current(self, at: datetime, number: int) -> bool:
-        return self._at.get(number) == at
+    async def _wake_at(self, now: datetime) -> datetime:
+        """Return the first moment at which there is something to do."""
+        looks = (desk.look_at for desk in self._desks.values())
+        gate_at = self.gate.next_at if self._is_admitting else None
+        others = (await self._ledger.wake_at(), gate_at, self._settle_at, *looks)
+        at = min([now + LONGEST_REST, *(each for each in others if each is not None)])
+        # Whatever is due now was just done; what was not, is in the way of itself alone.
+        return at if at > now else now + AGAIN
+
+    async def _offer_waiting(self) -> None:
+        """Offer every receipt that waits in the ledger; the gate knows those it has."""
+        self.gate.offer(await self._waiting())
+
+    async def _forget_skipped(self) -> None:
+        """Let the gate forget what waits no longer."""
+        if self.gate.has_line:
+            waiting = {filed.number for filed in await self._waiting()}
+            self.gate.keep(waiting.__contains__)
+
+    async def _waiting(self) -> list[Filed]:
+        """Return the receipts that wait, the first planned first."""
+        page = await self._ledger.receipts(statuses=(Status.WAITING,), limit=BATCH)
+        found = list(page.receipts)
+        while page.cursor is not None:
+            page = await self._ledger.receipts(
+                statuses=(Status.WAITING,), limit=BATCH, cursor=page.cursor
+            )
+            found += page.receipts
+        return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
+
+    def _leave(self, number: int, filed: Filed | None) -> None:
+        """Take note that a receipt holds its slot no longer, and may wait once more."""
+        self.gate.release(number)
+        self._has_unsettled = True
+        if filed is not None and filed.status is Status.WAITING:
+            self.gate.offer((filed,))
+        self.poke()
 
 
-def _next_at(entry: Entry) -> datetime | None:
-    """Return the next moment that can be decided: one that is no estimate."""
-    if entry.accounted_to is None:
-        return None
-    coming = next_moment(entry, entry.accounted_to)
-    return None if coming is None or coming.is_estimate else coming.at
+def _alert(
+    filed: Filed, known: Listed, rule: AfterRule, found: frozenset[Occasion], now: datetime
+) -> Receipt:
+    """Return what is asked of an entry that follows a receipt."""
+    what = " and ".join(each for each in rule.occasions if each in found)
+    reason = f"{known.mark.title} is {what}: {filed.receipt.reason}"
+    return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
 
 
-def _after(step: Step) -> Entry:
-    """Return an entry as the ledger has it after a decision."""
-    decision = step.decision
-    return replace(step.entry, accounted_to=decision.accounted_to, ended_at=decision.ended_at)
+def _moves(step: Step) -> bool:
+    """Tell whether an entry is another one after a decision."""
+    return step.decision.accounted_to != step.entry.accounted_to
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What is known of a source."""
+
+    source: Source
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    request: asyncio.Task[None] | None = None
+    look_at: datetime | None = None  # when to scan again, for what the last scan missed
+    problems: tuple[HoraeError, ...] = ()
+    unsettled: tuple[HoraeError, ...] = ()

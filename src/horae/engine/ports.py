@@ -1,4 +1,4 @@
-"""What the engine asks of the outside: a clock and a ledger, and the words they speak in.
+"""What the engine asks of the outside: a clock, a ledger and a runner, and the words they speak in.
 
 A writing method of the ledger is a promise kept by one transaction. A race that was
 lost is an answer (False, None, nothing), never an error. Each writing call carries the
@@ -9,19 +9,23 @@ by `StaleTermError`, because it must stop, not try again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.errors import Exit, HoraeError
-from horae.rules.entry import Entry
+from horae.rules.entry import Entry, Work
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import datetime, timedelta
 
-    from horae.rules.armed import Scanned
+    from horae.engine.source import Scan
     from horae.rules.entry import Origin, Policy, Unarmed
     from horae.rules.identity import Mark
     from horae.rules.misfire import Decision, Receipt, Status
+
+
+PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
 
 
 class LedgerError(HoraeError):
@@ -82,6 +86,18 @@ class StaleTermError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """An armed entry whose next moment has come.
+
+    It is busy while a receipt of a moment of its own is open; what somebody asked for beside
+    the plan keeps nothing from its time.
+    """
+
+    entry: Entry
+    is_busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """An entry as it was read, and what was decided about it."""
 
@@ -94,7 +110,8 @@ class Filed:
     """A receipt as the ledger keeps it.
 
     `attempts` counts the runs that were let go or could not be made; those that were
-    given back before have done nothing.
+    given back before have done nothing. `deaths` counts the engines that died over it, and
+    `parent` is the receipt inside whose run it was asked for, if it was.
     """
 
     number: int
@@ -105,7 +122,13 @@ class Filed:
     digest: str
     commit: str | None
     policy: Policy
+    source: str = ""
+    title: str = ""
+    work: Work = Work.WORKFLOW
+    agents: tuple[str, ...] = ()
+    parent: int | None = None
     attempts: int = 0
+    deaths: int = 0
     ended_at: datetime | None = None
     settled_at: datetime | None = None
 
@@ -149,6 +172,7 @@ class Run:
     outcome: Status | None = None
     exit_code: int | None = None
     reason: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +206,10 @@ class Listed:
     item: Entry | Unarmed
     first_seen_at: datetime
     gone_at: datetime | None = None
+    missing_at: datetime | None = None  # since when scans miss it; soon it is gone
     pause: Pause | None = None
+    next_at: datetime | None = None  # its next moment that can be decided, if it is armed
+    failures: int = 0  # receipts in a row that ended badly
 
     @property
     def is_armed(self) -> bool:
@@ -201,34 +228,72 @@ class Pruned:
 
 
 class Clock(Protocol):
-    """Whatever knows the time."""
+    """Whatever knows the time, counts what really passes, and can wait."""
 
     def now(self) -> datetime:
         """Return this moment, in UTC."""
+        ...
+
+    def elapsed(self) -> timedelta:
+        """Return how long it has run; nobody can set this."""
+        ...
+
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
+        """Return when the moment has come or the event is set, whichever is first."""
         ...
 
 
 class Ledger(Protocol):
     """The lasting record of entries, receipts, runs and events."""
 
+    async def index(self, source: str) -> dict[str, str]:
+        """Return by what each file of a source was last known, as its last scan said."""
+        ...
+
     async def scan(
         self,
         source: str,
-        scanned: Sequence[Scanned],
+        scan: Scan,
         *,
         now: datetime,
         term: int,
         commit: str | None = None,
-    ) -> list[Entry]:
-        """Take over what a source holds now, and return the entries that may fire.
+        patience: timedelta = PATIENCE,
+    ) -> datetime | None:
+        """Take over what a source holds; return when to look again, if something is missing.
 
-        What is new begins now, what changed its rule is closed without firing, and what is
-        missing is gone. *commit* is where in git this was read.
+        What is new begins now, and what changed its rule is closed without firing. What is
+        missing is gone when a scan that comes *patience* later misses it, too. *commit* is
+        where in git this was read.
+        """
+        ...
+
+    async def entry(self, number: int) -> Listed | None:
+        """Return one entry."""
+        ...
+
+    async def find(self, word: str) -> list[Listed]:
+        """Return the entries that a person may mean, those that are still there first.
+
+        A word is an entry's number, its address, the `:ID:` in it, its title, or `file:line`;
+        of these the first that any entry goes by.
         """
         ...
 
     async def entries(self, *, source: str | None = None) -> list[Listed]:
         """Return every entry that was ever known, the longest known first."""
+        ...
+
+    async def followers(self) -> list[Listed]:
+        """Return the armed entries that follow others."""
+        ...
+
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
+        """Return the armed entries whose next moment has come, the earliest first."""
+        ...
+
+    async def wake_at(self) -> datetime | None:
+        """Return when the next moment of all comes, or the next pause ends; None is never."""
         ...
 
     async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
@@ -238,10 +303,18 @@ class Ledger(Protocol):
         """
         ...
 
-    async def add(self, entry: int, receipt: Receipt, *, now: datetime, term: int) -> Filed | None:
-        """File what somebody asked for; the same key gives the same receipt back.
+    async def add(
+        self,
+        entry: int,
+        receipts: Sequence[Receipt],
+        *,
+        now: datetime,
+        term: int,
+        parent: int | None = None,
+    ) -> list[Filed]:
+        """File what somebody asked for, all at once; the same key gives the same receipt back.
 
-        None means that there is no such entry any more.
+        Nothing is returned if there is no such entry any more, or it is not armed.
         """
         ...
 
@@ -253,8 +326,13 @@ class Ledger(Protocol):
         """Record which process the run is, before it is let go."""
         ...
 
-    async def give_back(self, run: int, *, reason: str, now: datetime, term: int) -> bool:
-        """Let the receipt of a run that was never let go wait again."""
+    async def give_back(
+        self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
+    ) -> bool:
+        """Let the receipt of a run that was never let go wait again; *died*: the engine did.
+
+        A run that is written down as running was not let go either, if nobody said go.
+        """
         ...
 
     async def end(
@@ -266,10 +344,14 @@ class Ledger(Protocol):
         now: datetime,
         term: int,
         exit_code: int | None = None,
+        facts: Mapping[str, object] | None = None,
+        is_last: bool = False,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt.
 
-        Run, receipt and the entry's last end move together. None means that it was over.
+        Run, receipt, the entry's last end, its streaks and its next moment move together, and
+        so does the pause of an entry that failed as often as it may. *is_last*: whatever its
+        policy, it is not tried again. None: it was over.
         """
         ...
 
@@ -285,8 +367,8 @@ class Ledger(Protocol):
         """Record that all that follows from these receipts is done; return of how many."""
         ...
 
-    async def unsettled(self, *, limit: int = 1000) -> list[Filed]:
-        """Return the final receipts that are not settled, oldest first."""
+    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
+        """Return the final receipts after a number that are not settled, oldest first."""
         ...
 
     async def pause(
@@ -303,6 +385,18 @@ class Ledger(Protocol):
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
         """Let a resting entry go on from now; what came meanwhile is one skipped range."""
+        ...
+
+    async def wake(self, *, now: datetime, term: int) -> list[int]:
+        """Resume every entry whose pause has come to its end; return their numbers."""
+        ...
+
+    async def set_back(self, *, now: datetime, term: int) -> int:
+        """Let entries go on from now whose watermark a clock that ran ahead has left beyond it.
+
+        What ran keeps its key, so it never runs again; what was decided without a run about a
+        moment that is now to come again gives its key up. Return how many entries it was.
+        """
         ...
 
     async def receipt(self, number: int) -> Filed | None:
@@ -326,12 +420,33 @@ class Ledger(Protocol):
         """Return every attempt of a receipt, in order."""
         ...
 
-    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
-        """Return what happened after an event, in order."""
+    async def run(self, number: int) -> Run | None:
+        """Return one run."""
         ...
 
-    async def keep_texts(self, texts: Mapping[str, str], *, now: datetime, term: int) -> None:
-        """Keep the texts that receipts may have to run, each under its digest."""
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs that have not ended, each with its receipt, oldest first."""
+        ...
+
+    async def note(
+        self,
+        kind: str,
+        *,
+        now: datetime,
+        term: int,
+        entry: int | None = None,
+        receipt: int | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write down something that happened."""
+        ...
+
+    async def newest_event(self) -> int:
+        """Return the number of the last event; 0 is none."""
+        ...
+
+    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
+        """Return what happened after an event, in order."""
         ...
 
     async def text(self, digest: str) -> str | None:
@@ -342,4 +457,95 @@ class Ledger(Protocol):
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
     ) -> Pruned:
         """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
+        ...
+
+
+class RunError(HoraeError):
+    """A run that cannot be made: its program is not there, or the machine has no room for it."""
+
+    code = "run"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class LauncherLostError(HoraeError):
+    """Whoever starts processes is gone before this one ran: it may be asked for again."""
+
+    code = "launcher_lost"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"nothing was started: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is to be made: for which receipt, and what the receipt's digest stands for.
+
+    `about` is the receipt that it follows, if it is an alert.
+    """
+
+    filed: Filed
+    run: Run
+    text: str
+    about: Filed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended; `facts` is what else is known, such as tokens and cost."""
+
+    outcome: Status
+    reason: str
+    exit_code: int | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreleased:
+    """A run that was made and never let go: nothing of it has run."""
+
+
+class Held(Protocol):
+    """A run that is made and waits to be let go."""
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        ...
+
+    def go(self) -> None:
+        """Let it begin; before this nothing of it has run."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started: asked first, then without asking.
+
+        One that was never let go ends, too, without having run.
+        """
+        ...
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once nothing of it is left."""
+        ...
+
+
+class Runner(Protocol):
+    """Whatever makes runs."""
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go.
+
+        Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
+        """
+        ...
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made; None is unknown.
+
+        Nothing of it is alive any more when this returns.
+        """
         ...

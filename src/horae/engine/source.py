@@ -6,10 +6,12 @@ timer, starts no process and holds no slot: all of that is the engine's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from horae.engine.ports import Filed
     from horae.errors import HoraeError
     from horae.rules.armed import Scanned
@@ -19,22 +21,26 @@ if TYPE_CHECKING:
 class Scan:
     """What a source holds at one moment, and what was in the way of seeing all of it.
 
-    `unread` names what could not be looked at: a file, a directory (it ends in a slash)
-    or, empty, everything. What is known of it stands.
+    `entries` are those of all that was read. `standing` names what was not, because it has
+    not changed or because it cannot be read: a file, a directory (it ends in a slash) or,
+    empty, everything. What is known of it stands. `index` says by what each file is known,
+    so that after a restart one that has not changed need not be read. The ledger may
+    remember less than this: what it does not name must be read.
     """
 
     entries: tuple[Scanned, ...]
+    standing: tuple[str, ...] = ()
     problems: tuple[HoraeError, ...] = ()
-    unread: tuple[str, ...] = ()
+    index: Mapping[str, str] = field(default_factory=dict)
 
     def leaves_open(self, file: str) -> bool:
         """Tell whether the scan cannot say what is in a file.
 
-        >>> scan = Scan((), unread=("broken.org", "locked/"))
+        >>> scan = Scan((), standing=("broken.org", "locked/"))
         >>> [scan.leaves_open(file) for file in ("broken.org", "locked/a.org", "fine.org")]
         [True, True, False]
         """
-        return any(is_within(file, name) for name in self.unread)
+        return any(is_within(file, name) for name in self.standing)
 
 
 def is_within(file: str, name: str) -> bool:
@@ -55,8 +61,12 @@ class Source(Protocol):
         """The word that its entries are kept under in the ledger."""
         ...
 
-    async def scan(self) -> Scan:
-        """Return all that it holds now; what cannot be read is a problem beside the rest."""
+    async def scan(self, index: Mapping[str, str]) -> Scan:
+        """Return all that it holds now; what cannot be read is a problem beside the rest.
+
+        *index* is what the ledger remembers of its last scan; what is still known by the
+        same need not be read.
+        """
         ...
 
     async def settle(self, receipt: Filed) -> None:

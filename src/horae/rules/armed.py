@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from horae.errors import HoraeError, ScheduleError
 from horae.kernel.org.document import read
 from horae.kernel.org.timestamp import parse_timestamp
+from horae.rules.after import parse_after
+from horae.rules.command import call_of
 from horae.rules.deadline import end_of
 from horae.rules.entry import (
     CatchUp,
@@ -28,6 +30,7 @@ from horae.rules.entry import (
     Retry,
     Task,
     Unarmed,
+    Work,
 )
 from horae.rules.identity import Mark
 from horae.timing.cron import Cron
@@ -71,10 +74,14 @@ class PolicyError(ScheduleError):
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """A workflow of a plan: what it can be recognised by, and what it is."""
+    """Something a source holds: what it can be recognised by, what it is, and what it runs.
+
+    `text` is what the entry's digest stands for.
+    """
 
     mark: Mark
     item: Entry | Unarmed
+    text: str = ""
 
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
@@ -85,7 +92,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     found = []
     for index, path in _paths(plan):
         headline = plan.headlines[index]
-        if "workflow" not in headline.tags:
+        if not is_entry(headline):
             continue
         origin = Origin(file, places[index].line)
         if len(path) > DEEPEST:
@@ -100,8 +107,16 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         item = _item(plan, headline, path, address=address, origin=origin, zone_name=zone_name)
         if isinstance(item, Entry):
             item = replace(item, digest=_digest(text))
-        found.append(Scanned(mark, item))
+        found.append(Scanned(mark, item, text))
     return found
+
+
+def is_entry(headline: Headline) -> bool:
+    """Tell whether a headline is fired by time: a workflow, or one that calls something."""
+    if "workflow" in headline.tags:
+        return True
+    calls = "COMMAND" in headline.props or "POST" in headline.props
+    return calls and "agent" not in headline.tags
 
 
 def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
@@ -134,10 +149,10 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
 
 
 def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
-    """Yield the open headlines with a date that are no workflows."""
+    """Yield the open headlines with a date that nothing fires."""
     place = zone(zone_name)
     for headline, at in zip(plan.headlines, plan.places(), strict=True):
-        if headline.planning is None or "workflow" in headline.tags:
+        if headline.planning is None or is_entry(headline):
             continue
         if headline.state in plan.states.done:
             continue
@@ -159,14 +174,17 @@ def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
 
 def rule_text(headline: Headline) -> str:
     """Return a headline's when as it is written: cron, stamp, or nothing."""
-    if "SCHEDULE" in headline.props:
-        return headline.props["SCHEDULE"]
+    for key in ("AFTER", "SCHEDULE"):
+        if key in headline.props:
+            return headline.props[key]
     planning = headline.planning
     return planning.scheduled.text if planning and planning.scheduled else ""
 
 
 def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     """Return the rule that a headline's when means; raises ScheduleError if it means none."""
+    if "AFTER" in headline.props:
+        return parse_after(headline.props["AFTER"])
     cron = headline.props.get("SCHEDULE")
     if cron is not None:
         return cron_rule(cron, zone_name=zone_name)
@@ -275,7 +293,7 @@ def _item(
     origin: Origin,
     zone_name: str,
 ) -> Entry | Unarmed:
-    """Return the entry of a workflow headline, or the reason why it cannot fire."""
+    """Return the entry of a headline, or the reason why it cannot fire."""
     place = headline.props.get("TZ", zone_name)
     reason = _resting(plan, headline, path)
     if reason is None:
@@ -283,6 +301,7 @@ def _item(
             zone(place)
             rule = rule_of(headline, zone_name=place)
             policy = policy_of(headline.props, zone_name=place)
+            work = _work(headline)
         except ScheduleError as error:
             reason = str(error)
         else:
@@ -294,12 +313,21 @@ def _item(
                     origin,
                     headline.title,
                     rule,
+                    work=work,
                     policy=policy,
                     zone=place,
                     deadline=end_of(headline.deadline, zone=zone(place)),
                 )
             reason = f"cron {never!r} names a day that never comes"
     return Unarmed(address, origin, headline.title, reason)
+
+
+def _work(headline: Headline) -> Work:
+    """Return what a headline does when its time has come."""
+    call = call_of(headline.props)
+    if call is None:
+        return Work.WORKFLOW
+    return Work.COMMAND if call.argv else Work.POST
 
 
 def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:

@@ -17,7 +17,9 @@ from horae.kernel.check import check_plans as kernel_check
 from horae.kernel.check.finding import Found, place_of, shown
 from horae.kernel.org.document import read
 from horae.kernel.plan import Diagnostic, Severity
-from horae.rules.armed import PolicyError, policy_of, rule_of
+from horae.rules.after import AfterError
+from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
+from horae.rules.command import CommandError, call_of
 from horae.rules.drift import Stamped, drift
 from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.seams import seams
@@ -109,7 +111,7 @@ class _Workflow:
 def _check_plan(name: str, plan: Plan, clock: Clock) -> Iterator[Diagnostic]:
     """Yield the findings about the times of one plan."""
     for headline, place in zip(plan.headlines, plan.places(), strict=True):
-        if "workflow" in headline.tags:
+        if is_entry(headline):
             yield from _check_workflow(_Workflow(name, headline, place, clock))
 
 
@@ -125,10 +127,17 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
     except PolicyError as error:
         at = workflow.value_at(error.key)
         yield workflow.found(at, "policy", Severity.ERROR, str(error))
+    try:
+        call_of(workflow.headline.props)
+    except CommandError as error:
+        yield workflow.found(workflow.value_at(error.key), "command", Severity.ERROR, str(error))
     if "SCHEDULE" in workflow.headline.props:
         yield from _check_cron(workflow, workflow.headline.props["SCHEDULE"])
     try:
         rule = rule_of(workflow.headline, zone_name=workflow.zone)
+    except AfterError as error:
+        yield workflow.found(workflow.value_at("AFTER"), "after", Severity.ERROR, str(error))
+        return
     except ScheduleError:
         return  # said above, or by the kernel
     yield from _check_seams(workflow, rule)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.entry import Entry, OnceRule, OnDemandRule, Task, Unarmed
+from horae.rules.entry import AfterRule, Entry, OnceRule, OnDemandRule, Task, Unarmed
 from horae.rules.project import decided, next_moment, project
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
     if entry.deadline is not None and entry.deadline < now:
         reason = "its DEADLINE is past"
         yield Due(Standing.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
-    if isinstance(entry.rule, OnDemandRule):
+    if isinstance(entry.rule, OnDemandRule | AfterRule):
         return
     waiting = _waiting_since(entry, now)
     if waiting is not None:

@@ -43,6 +43,17 @@ class Work(StrEnum):
     TICK = "tick"  # wake an agent
     RECYCLE = "recycle"  # bring a task back
     COMMAND = "command"  # call a program
+    POST = "post"  # tell an address
+
+
+class Occasion(StrEnum):
+    """What about a receipt another entry may wait for."""
+
+    FAILED = "failed"  # it ended badly: failed, killed or interrupted
+    LATE = "late"  # it runs more than a minute after its time
+    MISSED = "missed"  # nobody looked in time
+    STUCK = "stuck"  # the third bad end in a row
+    RECOVERED = "recovered"  # a good end after a bad one
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,18 @@ class OnDemandRule:
     """No moment of its own: it runs when it is asked to."""
 
 
-Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule
+@dataclass(frozen=True, slots=True)
+class AfterRule:
+    """No moment of its own: it follows receipts, of one entry, one agent, or all.
+
+    `of` is an entry's :ID: or title, `agent:` and a name, or nothing for all.
+    """
+
+    occasions: tuple[Occasion, ...]
+    of: str = ""
+
+
+Rule: TypeAlias = CronRule | RepeaterRule | OnceRule | CadenceRule | OnDemandRule | AfterRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,7 @@ class Entry:
     title: str
     rule: Rule
     work: Work = Work.WORKFLOW
+    agents: tuple[str, ...] = ()  # whom it needs, each for itself alone, while it runs
     policy: Policy = Policy()
     zone: str = "UTC"
     deadline: datetime | None = None  # when its DEADLINE is over; a fact, never a clock

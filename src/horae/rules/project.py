@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.rules.entry import (
+    AfterRule,
     CadenceRule,
     CronRule,
     Entry,
@@ -87,7 +88,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
                 yield Moment(_in_utc(at), key)
         case CadenceRule():
             yield from _of_cadence(entry, entry.rule, start, end)
-        case OnDemandRule():
+        case OnDemandRule() | AfterRule():
             return
 
 

@@ -5,7 +5,7 @@
     waiting → starting → running → done | no_work | failed | killed | interrupted
     starting → waiting               nothing has run yet, so nothing is lost
     starting → failed                its run could not be made
-    running → waiting                a bad end, and a retry is left
+    running → waiting                a bad end, and a retry is left; or it was never let go
 
 What is skipped, coalesced or missed, and what has ended, never changes again.
 """
@@ -82,6 +82,16 @@ def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datet
     # Clamp before doubling: a hundred doublings would overflow timedelta.
     doubled = retry.wait * (1 << min(max(attempts - 1, 0), 12))
     return Next(Status.WAITING, now + max(retry.wait, min(doubled, RETRY_CAP)))
+
+
+def followed_by(key: str) -> int | None:
+    """Return the number of the receipt that an alert's key names, if it is one.
+
+    >>> followed_by("after:17"), followed_by("manual:7")
+    (17, None)
+    """
+    kind, _, number = key.partition(":")
+    return int(number) if kind == "after" and number.isdecimal() else None
 
 
 def is_planned(key: str) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.entry import CadenceRule, CronRule, OnceRule, OnDemandRule, RepeaterRule
+from horae.rules.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+)
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind, Unit
 from horae.timing.zone import local, zone
@@ -42,6 +49,8 @@ def words(rule: Rule, *, zone_name: str) -> str:
             return f"{format_duration(base)} after the end of each tick"
         case OnDemandRule():
             return "when it is asked to"
+        case AfterRule(occasions, of):
+            return f"after {of or 'anything'} is {' or '.join(occasions)}"
 
 
 def moment_text(moment: datetime, zone_name: str) -> str:

@@ -10,19 +10,19 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Event, Filed, Listed, Page, Pause, Process, Pruned, Run
-from horae.rules.entry import Origin, Unarmed
-from horae.rules.identity import Mark
-from horae.rules.misfire import Receipt, Status
-from horae.rules.receipt import ENDS, OPEN, after_end, is_planned, may_become
-from horae.store.codec import (
-    compact,
-    micros,
-    moment,
-    plain,
-    read_entry,
-    read_policy,
-    write_policy,
+from horae.engine.ports import Due, Filed, Page, Pruned
+from horae.rules.entry import CadenceRule, Entry
+from horae.rules.misfire import Status
+from horae.rules.receipt import BAD, ENDS, FINAL, OPEN, after_end, is_planned, may_become
+from horae.store.codec import compact, micros, moment, plain, write_agents, write_policy
+from horae.store.rows import (
+    counts_from_end,
+    entry_of,
+    event_of,
+    filed_of,
+    listed,
+    next_at,
+    run_of,
 )
 from horae.store.sql import theme
 
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Step
-    from horae.rules.entry import Entry
-    from horae.rules.misfire import Decision
+    from horae.engine.ports import Event, Listed, Process, Run, Step
+    from horae.rules.misfire import Decision, Receipt
 
 _ENTRY: Final = theme("entry")
 _RECEIPT: Final = theme("receipt")
@@ -41,44 +40,119 @@ _RUN: Final = theme("run")
 _EVENT: Final = theme("event")
 _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
+_TICK: Final = "tick:"
 
 
 class Book:
     """The pages of one ledger, through one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._execute = connection.execute
-        self._execute_many = connection.executemany
+        self.execute = connection.execute
+        self.execute_many = connection.executemany
 
     # Entries
 
     def entry(self, number: int) -> Listed | None:
         """Return one entry."""
-        row = self._execute(_ENTRY["one"], {"number": number}).fetchone()
+        row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
         return None if row is None else listed(row)
 
     def entries(self, source: str | None) -> list[Listed]:
         """Return every entry of a source, or of all."""
         query = _ENTRY["all"] if source is None else _ENTRY["of_source"]
-        return [listed(row) for row in self._execute(query, {"source": source})]
+        return [listed(row) for row in self.execute(query, {"source": source})]
 
-    def rows_of(self, source: str) -> list[sqlite3.Row]:
-        """Return every entry of a source as it is written, which is cheaper to compare."""
-        return self._execute(_ENTRY["of_source"], {"source": source}).fetchall()
+    def find(self, word: str) -> list[Listed]:
+        """Return the entries that go by a word, in the first way in which any does."""
+        word = plain(word)
+        file, _, line = word.rpartition(":")
+        ways: list[tuple[str, dict[str, object]]] = [
+            ("by_address", {"word": word}),
+            ("by_address", {"word": f"id:{word}"}),
+            ("by_title", {"word": word}),
+        ]
+        if _is_number(word):
+            ways.insert(0, ("one", {"number": int(word)}))
+        if _is_number(line):
+            ways.append(("by_place", {"file": file, "line": int(line)}))
+        for query, values in ways:
+            if rows := self.execute(_ENTRY[query], values).fetchall():
+                return [listed(row) for row in rows]
+        return []
 
-    def insert_entry(self, facts: Mapping[str, object], *, source: str, now: datetime) -> int:
-        """Give a new entry its number."""
-        values = {**facts, "source": source, "now": micros(now)}
-        return int(self._execute(_ENTRY["insert"], values).fetchone()[0])
+    def followers(self) -> list[Listed]:
+        """Return what is armed and follows others."""
+        return [listed(row) for row in self.execute(_ENTRY["followers"])]
 
-    def update_entry(self, number: int, facts: Mapping[str, object]) -> None:
-        """Write down where an entry stands now, and what it is."""
-        self._execute(_ENTRY["update"], {**facts, "number": number})
+    def due(self, *, now: datetime, limit: int) -> list[Due]:
+        """Return what is armed and has come due."""
+        rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
+        return [Due(entry_of(row), bool(row["is_busy"])) for row in rows]
+
+    def wake_at(self) -> datetime | None:
+        """Return when the next moment of all comes, or the next pause ends."""
+        coming = [each for each in self.execute(_ENTRY["wake_at"]).fetchone() if each is not None]
+        return moment(min(coming)) if coming else None
+
+    def rested(self, *, now: datetime) -> list[int]:
+        """Return the entries that have rested as long as they should."""
+        return [row["number"] for row in self.execute(_ENTRY["rested"], {"now": micros(now)})]
+
+    def ahead(self, *, now: datetime) -> list[sqlite3.Row]:
+        """Return the entries that are there and go by a clock that ran ahead."""
+        return self.execute(_ENTRY["ahead"], {"now": micros(now)}).fetchall()
+
+    def files(self, source: str) -> list[str]:
+        """Return the files in which a source has entries."""
+        return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
+
+    def rows_in(self, source: str, files: Sequence[str] | None) -> list[sqlite3.Row]:
+        """Return what is there in some files of a source, or in all, as it is written."""
+        if files is None:
+            return self.execute(_ENTRY["present"], {"source": source}).fetchall()
+        values = {"source": source, "files": json.dumps(files)}
+        return self.execute(_ENTRY["in_files"], values).fetchall() if files else []
+
+    def rows_at(self, source: str, addresses: Collection[str]) -> list[sqlite3.Row]:
+        """Return what stands or stood at some addresses of a source, as it is written."""
+        values = {"source": source, "addresses": json.dumps(list(addresses))}
+        return self.execute(_ENTRY["at_addresses"], values).fetchall() if addresses else []
+
+    def missing_rows(self, source: str) -> list[sqlite3.Row]:
+        """Return what the last scans of a source have missed, as it is written."""
+        return self.execute(_ENTRY["missing"], {"source": source}).fetchall()
+
+    def insert_entry(
+        self,
+        facts: Mapping[str, object],
+        *,
+        source: str,
+        now: datetime,
+        begun: Entry | None,
+    ) -> int:
+        """Give a new entry its number; *begun* is where it begins, if it is armed."""
+        counts = {"ticks": 0, "streak": 0, "failures": 0}
+        if begun is not None and isinstance(begun.rule, CadenceRule):
+            counts = {name: getattr(begun.rule, name) for name in counts}
+        values = {
+            **facts,
+            **counts,
+            "source": source,
+            "now": micros(now),
+            "accounted_to": micros(now if begun is None else begun.accounted_to),
+            "ended_at": None if begun is None else micros(begun.ended_at),
+            "next_at": None if begun is None else next_at(begun),
+        }
+        return int(self.execute(_ENTRY["insert"], values).fetchone()[0])
+
+    def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
+        """Write down where an entry stands now, and what it is, if it is armed."""
+        coming = None if entry is None else next_at(entry)
+        self.execute(_ENTRY["update"], {**facts, "number": number, "next_at": coming})
 
     def account(self, entry: Entry, decision: Decision, *, now: datetime) -> list[Filed]:
         """Write a decision that no race can spoil; return the receipts that are new."""
-        values = {"number": entry.number, **_watermark(decision)}
-        self._execute(_ENTRY["account"], values)
+        self.execute(_ENTRY["account"], _watermark(entry, decision))
         return self._file(entry, decision.receipts, now)
 
     def decide(self, steps: Sequence[Step], *, now: datetime) -> list[Filed]:
@@ -87,18 +161,35 @@ class Book:
         for step in steps:
             entry, decision = step.entry, step.decision
             values = {
-                "number": entry.number,
                 "was_accounted_to": micros(entry.accounted_to),
                 "was_ended_at": micros(entry.ended_at),
-                **_watermark(decision),
+                **_watermark(entry, decision),
             }
-            if self._execute(_ENTRY["account_if_unchanged"], values).rowcount:
-                filed += self._file(entry, decision.receipts, now)
+            if not self.execute(_ENTRY["account_if_unchanged"], values).rowcount:
+                continue
+            new = self._file(entry, decision.receipts, now)
+            if len(new) < len(decision.receipts) and counts_from_end(entry):
+                self._pass_over(entry, decision.receipts, now=now)
+            filed += new
         return filed
+
+    def set_watermark(self, row: sqlite3.Row, *, now: datetime) -> None:
+        """Let what is not armed be accounted for up to now at most."""
+        most = micros(now)
+        values = {
+            "number": row["number"],
+            "accounted_to": min(row["accounted_to"], most),
+            "ended_at": None if row["ended_at"] is None else min(row["ended_at"], most),
+        }
+        self.execute(_ENTRY["account"], {**values, "next_at": None})
+
+    def miss(self, number: int, *, now: datetime) -> None:
+        """Note that scans miss an entry from now on."""
+        self.execute(_ENTRY["miss"], {"number": number, "now": micros(now)})
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
         """Note that an entry is no longer where it was."""
-        self._execute(_ENTRY["gone"], {"number": number, "now": micros(now)})
+        self.execute(_ENTRY["gone"], {"number": number, "now": micros(now)})
 
     def pause(self, number: int, *, now: datetime, note: str, until: datetime | None) -> bool:
         """Let an entry rest, if it is there and does not rest yet."""
@@ -108,33 +199,57 @@ class Book:
             "note": plain(note),
             "until": micros(until),
         }
-        return self._execute(_ENTRY["pause"], values).rowcount == 1
+        return self.execute(_ENTRY["pause"], values).rowcount == 1
 
     def resume(self, number: int) -> bool:
         """End an entry's rest."""
-        return self._execute(_ENTRY["resume"], {"number": number}).rowcount == 1
+        return self.execute(_ENTRY["resume"], {"number": number}).rowcount == 1
+
+    def index(self, source: str) -> dict[str, str]:
+        """Return by what each file of a source was last known."""
+        rows = self.execute(_ENTRY["index"], {"source": source})
+        return {row["file"]: row["known_as"] for row in rows}
+
+    def write_index(self, source: str, was: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Remember by what files are known now, as far as that is something else."""
+        changed = [
+            {"source": source, "file": file, "known_as": known_as}
+            for file, known_as in now.items()
+            if was.get(file) != known_as
+        ]
+        lost = [{"source": source, "file": file} for file in was.keys() - now.keys()]
+        if changed:
+            self.execute_many(_ENTRY["know_file"], changed)
+        if lost:
+            self.execute_many(_ENTRY["forget_file"], lost)
 
     # Receipts
 
     def receipt(self, number: int) -> Filed | None:
         """Return one receipt."""
-        row = self._execute(_RECEIPT["one"], {"number": number}).fetchone()
+        row = self.execute(_RECEIPT["one"], {"number": number}).fetchone()
         return None if row is None else filed_of(row)
 
     def receipt_of(self, entry: int, key: str) -> Filed | None:
         """Return the receipt that a key has."""
-        row = self._execute(_RECEIPT["by_key"], {"entry": entry, "key": key}).fetchone()
+        row = self.execute(_RECEIPT["by_key"], {"entry": entry, "key": key}).fetchone()
         return None if row is None else filed_of(row)
 
-    def add(self, entry: int, receipt: Receipt, *, now: datetime) -> Filed | None:
-        """File what somebody asked for, or return what the same key was given before."""
-        known = self.receipt_of(entry, receipt.key)
-        if known is not None:
-            return known
-        found = self.entry(entry)
-        if found is None or found.gone_at is not None or isinstance(found.item, Unarmed):
-            return None
-        return self._file(found.item, (receipt,), now)[0]
+    def add(
+        self, number: int, receipts: Sequence[Receipt], *, now: datetime, parent: int | None
+    ) -> list[Filed]:
+        """File what somebody asked for, or return what the same keys were given before."""
+        found = self.entry(number)
+        if found is None:
+            return []
+        filed = []
+        for receipt in receipts:
+            known = self.receipt_of(number, receipt.key)
+            if known is not None:
+                filed.append(known)
+            elif found.is_armed and isinstance(found.item, Entry):
+                filed += self._file(found.item, (receipt,), now, parent=parent)
+        return filed
 
     def move(
         self,
@@ -145,9 +260,15 @@ class Book:
         now: datetime,
         start_at: datetime | None = None,
         attempts: int | None = None,
+        may_wait: bool = False,
+        died: bool = False,
     ) -> bool:
-        """Change where a receipt stands, if the graph allows it; a retry gives a start."""
-        if not may_become(filed.status, status, has_retry=start_at is not None):
+        """Change where a receipt stands, if the graph allows it.
+
+        *may_wait* tells whether one that runs may wait again: for a retry, or since it was
+        never let go.
+        """
+        if not may_become(filed.status, status, has_retry=may_wait):
             return False
         values = {
             "number": filed.number,
@@ -156,9 +277,10 @@ class Book:
             "reason": plain(reason),
             "start_at": micros(start_at),
             "attempts": filed.attempts if attempts is None else attempts,
+            "died": died,
             "ended_at": micros(now) if status in ENDS else None,
         }
-        moved = self._execute(_RECEIPT["move"], values).rowcount == 1
+        moved = self.execute(_RECEIPT["move"], values).rowcount == 1
         if moved:
             facts = {"status": status, "reason": reason}
             self.tell("receipt", now=now, entry=filed.entry, receipt=filed.number, facts=facts)
@@ -169,6 +291,13 @@ class Book:
         filed = self.receipt(number)
         return filed is not None and self.move(filed, status, reason=reason, now=now)
 
+    def finish(self, filed: Filed, status: Status, *, reason: str, now: datetime) -> bool:
+        """End a receipt that has not run, or whose run is no fault of its entry."""
+        moved = self.move(filed, status, reason=reason, now=now)
+        if moved and status in FINAL:
+            self._go_on(filed, status, now=now, is_counted=False)
+        return moved
+
     def release(self, number: int, *, reason: str, now: datetime) -> bool:
         """Let a held receipt wait again; one that is being started is not held."""
         filed = self.receipt(number)
@@ -178,21 +307,30 @@ class Book:
 
     def skip_pending(self, entry: int, *, reason: str, now: datetime) -> None:
         """Skip what would still start of an entry."""
-        for row in self._execute(_RECEIPT["pending_of_entry"], {"entry": entry}).fetchall():
-            self.move(filed_of(row), Status.SKIPPED, reason=reason, now=now)
+        for row in self.execute(_RECEIPT["pending_of_entry"], {"entry": entry}).fetchall():
+            self.finish(filed_of(row), Status.SKIPPED, reason=reason, now=now)
+
+    def has_open(self, entry: int) -> bool:
+        """Tell whether an entry has a receipt that is not final."""
+        return self.execute(_RECEIPT["has_open"], {"entry": entry}).fetchone() is not None
 
     def open_receipts(self) -> list[Filed]:
         """Return the receipts that are not final."""
-        return [filed_of(row) for row in self._execute(_RECEIPT["open"])]
+        return [filed_of(row) for row in self.execute(_RECEIPT["open"])]
 
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
         """Note that all that follows from final receipts is done."""
         values = [{"number": number, "now": micros(now)} for number in numbers]
-        return max(0, self._execute_many(_RECEIPT["settle"], values).rowcount)
+        return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
 
-    def unsettled(self, limit: int) -> list[Filed]:
-        """Return the final receipts that are not settled."""
-        return [filed_of(row) for row in self._execute(_RECEIPT["unsettled"], {"limit": limit})]
+    def unsettled(self, *, after: int, limit: int) -> list[Filed]:
+        """Return the final receipts after a number that are not settled."""
+        values = {"after": after, "limit": limit}
+        return [filed_of(row) for row in self.execute(_RECEIPT["unsettled"], values)]
+
+    def give_up_keys(self, *, now: datetime) -> None:
+        """Free the keys of moments that come again because the clock was set back."""
+        self.execute(_RECEIPT["give_up_keys"], {"now": micros(now)})
 
     def receipts(
         self,
@@ -216,7 +354,7 @@ class Book:
             "cursor": cursor,
             "limit": limit + 1,
         }
-        found = [filed_of(row) for row in self._execute(_RECEIPT[query], values)]
+        found = [filed_of(row) for row in self.execute(_RECEIPT[query], values)]
         page = tuple(found[:limit])
         return Page(page, page[-1].number if len(found) > limit else None)
 
@@ -229,7 +367,7 @@ class Book:
         if filed is None or not self.move(filed, Status.STARTING, reason=reason, now=now):
             return None
         values = {"receipt": number, "now": micros(now)}
-        return run_of(self._execute(_RUN["open"], values).fetchone())
+        return run_of(self.execute(_RUN["open"], values).fetchone())
 
     def running(self, number: int, process: Process, *, now: datetime) -> bool:
         """Note which process a run is."""
@@ -241,19 +379,40 @@ class Book:
         if not self.move(filed, Status.RUNNING, reason="it runs", now=now, attempts=attempts):
             return False
         values = {"number": number, "pid": process.pid, "pid_started": process.started}
-        self._execute(_RUN["identify"], values)
+        self.execute(_RUN["identify"], values)
         return True
 
-    def give_back(self, number: int, *, reason: str, now: datetime) -> bool:
+    def give_back(self, number: int, *, reason: str, now: datetime, died: bool = False) -> bool:
         """Let the receipt of a run that was never let go wait again."""
         found = self._open_run(number)
-        if found is None or not self.move(found[1], Status.WAITING, reason=reason, now=now):
+        if found is None:
+            return False
+        _, filed = found
+        # It was counted when it was written down as running, and then it was not let go.
+        attempts = filed.attempts - (filed.status is Status.RUNNING)
+        if not self.move(
+            filed,
+            Status.WAITING,
+            reason=reason,
+            now=now,
+            attempts=attempts,
+            may_wait=True,
+            died=died,
+        ):
             return False
         self.close_run(number, outcome=None, reason=reason, now=now)
         return True
 
     def end(
-        self, number: int, outcome: Status, *, exit_code: int | None, reason: str, now: datetime
+        self,
+        number: int,
+        outcome: Status,
+        *,
+        exit_code: int | None,
+        reason: str,
+        facts: Mapping[str, object] | None,
+        is_last: bool,
+        now: datetime,
     ) -> Filed | None:
         """Write down how a run ended and what follows, all of it together."""
         found = self._open_run(number)
@@ -262,14 +421,23 @@ class Book:
         _, filed = found
         # One that could not even be made was an attempt too, or it would be tried for ever.
         attempts = filed.attempts + (filed.status is Status.STARTING)
-        then = after_end(outcome, attempts=attempts, retry=filed.policy.retry, now=now)
+        retry = None if is_last else filed.policy.retry
+        then = after_end(outcome, attempts=attempts, retry=retry, now=now)
         if not may_become(filed.status, outcome) or not self.move(
-            filed, then.status, reason=reason, now=now, start_at=then.start_at, attempts=attempts
+            filed,
+            then.status,
+            reason=reason,
+            now=now,
+            start_at=then.start_at,
+            attempts=attempts,
+            may_wait=then.start_at is not None,
         ):
             return None
-        self.close_run(number, outcome=outcome, exit_code=exit_code, reason=reason, now=now)
-        if then.status in ENDS and is_planned(filed.receipt.key):
-            self._execute(_ENTRY["ended"], {"number": filed.entry, "now": micros(now)})
+        self.close_run(
+            number, outcome=outcome, exit_code=exit_code, reason=reason, facts=facts, now=now
+        )
+        if then.status in ENDS:
+            self._go_on(filed, then.status, now=now, is_counted=True)
         return self.receipt(filed.number)
 
     def close_run(
@@ -280,19 +448,41 @@ class Book:
         reason: str,
         now: datetime,
         exit_code: int | None = None,
+        facts: Mapping[str, object] | None = None,
     ) -> None:
         """End a run; its receipt is moved by whoever ends it."""
-        values = {"number": number, "outcome": outcome, "exit_code": exit_code}
-        self._execute(_RUN["close"], {**values, "reason": plain(reason), "now": micros(now)})
+        values = {
+            "number": number,
+            "outcome": outcome,
+            "exit_code": exit_code,
+            "reason": plain(reason),
+            "facts": compact(facts or {}),
+            "now": micros(now),
+        }
+        self.execute(_RUN["close"], values)
+
+    def run(self, number: int) -> Run | None:
+        """Return one run."""
+        row = self.execute(_RUN["one"], {"number": number}).fetchone()
+        return None if row is None else run_of(row)
+
+    def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs that have not ended, each with its receipt."""
+        found = []
+        for row in self.execute(_RUN["all_open"]).fetchall():
+            filed = self.receipt(row["receipt"])
+            assert filed is not None, "a run has its receipt"
+            found.append((filed, run_of(row)))
+        return found
 
     def open_run_of(self, receipt: int) -> Run | None:
         """Return the run of a receipt that has not ended."""
-        row = self._execute(_RUN["open_of_receipt"], {"receipt": receipt}).fetchone()
+        row = self.execute(_RUN["open_of_receipt"], {"receipt": receipt}).fetchone()
         return None if row is None else run_of(row)
 
     def runs_of(self, receipt: int) -> list[Run]:
         """Return every attempt of a receipt."""
-        return [run_of(row) for row in self._execute(_RUN["of_receipt"], {"receipt": receipt})]
+        return [run_of(row) for row in self.execute(_RUN["of_receipt"], {"receipt": receipt})]
 
     # Events and texts
 
@@ -307,34 +497,25 @@ class Book:
     ) -> None:
         """Write down what happened."""
         values = {"at": micros(now), "kind": kind, "entry": entry, "receipt": receipt}
-        self._execute(_EVENT["insert"], {**values, "facts": compact(facts or {})})
+        self.execute(_EVENT["insert"], {**values, "facts": compact(facts or {})})
+
+    def newest_event(self) -> int:
+        """Return the number of the last event; 0 is none."""
+        return int(self.execute(_EVENT["newest"]).fetchone()[0])
 
     def events_after(self, number: int, limit: int) -> list[Event]:
         """Return what happened after an event."""
         values = {"number": number, "limit": limit}
-        return [
-            Event(
-                row["number"],
-                moment(row["at"]),
-                row["kind"],
-                row["entry"],
-                row["receipt"],
-                json.loads(row["facts"]),
-            )
-            for row in self._execute(_EVENT["after"], values)
-        ]
+        return [event_of(row) for row in self.execute(_EVENT["after"], values)]
 
-    def keep_texts(self, texts: Mapping[str, str], *, now: datetime) -> None:
-        """Keep texts under their digests."""
-        values = [
-            {"digest": digest, "body": text.encode("utf-8", "surrogatepass"), "now": micros(now)}
-            for digest, text in texts.items()
-        ]
-        self._execute_many(_TEXT["keep"], values)
+    def keep_text(self, digest: str, text: str, *, now: datetime) -> None:
+        """Keep a text under its digest."""
+        body = text.encode("utf-8", "surrogatepass")
+        self.execute(_TEXT["keep"], {"digest": digest, "body": body, "now": micros(now)})
 
     def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
-        row = self._execute(_TEXT["one"], {"digest": digest}).fetchone()
+        row = self.execute(_TEXT["one"], {"digest": digest}).fetchone()
         return None if row is None else bytes(row["body"]).decode("utf-8", "surrogatepass")
 
     def prune(self, *, before: datetime, now: datetime) -> Pruned:
@@ -342,13 +523,13 @@ class Book:
         values = {"before": micros(before)}
         runs = self._count_runs()
         receipts = 0
-        for row in self._execute(_PRUNE["foldable"], values).fetchall():
+        for row in self.execute(_PRUNE["foldable"], values).fetchall():
             group = {**dict(row), **values}
-            receipts += self._execute(_PRUNE["drop_folded"], group).rowcount
-            self._execute(_PRUNE["widen"], group)
-        self._execute(_PRUNE["drop_runs"], values)
-        events = self._execute(_PRUNE["drop_events"], values).rowcount
-        texts = self._execute(_PRUNE["drop_texts"], values).rowcount
+            receipts += self.execute(_PRUNE["drop_folded"], group).rowcount
+            self.execute(_PRUNE["widen"], group)
+        self.execute(_PRUNE["drop_runs"], values)
+        events = self.execute(_PRUNE["drop_events"], values).rowcount
+        texts = self.execute(_PRUNE["drop_texts"], values).rowcount
         pruned = Pruned(receipts, runs - self._count_runs(), events, texts)
         facts = {"receipts": receipts, "runs": pruned.runs, "events": events, "texts": texts}
         self.tell("pruned", now=now, facts=facts)
@@ -356,7 +537,14 @@ class Book:
 
     # What several of these share
 
-    def _file(self, entry: Entry, receipts: Sequence[Receipt], now: datetime) -> list[Filed]:
+    def _file(
+        self,
+        entry: Entry,
+        receipts: Sequence[Receipt],
+        now: datetime,
+        *,
+        parent: int | None = None,
+    ) -> list[Filed]:
         """File receipts of an entry; return those whose key had none."""
         if not receipts:
             return []
@@ -367,6 +555,9 @@ class Book:
             "line": entry.origin.line,
             "digest": entry.digest,
             "policy": write_policy(entry.policy),
+            "work": entry.work,
+            "agents": write_agents(entry.agents),
+            "parent": parent,
         }
         filed = []
         for receipt in receipts:
@@ -380,7 +571,7 @@ class Book:
                 "count": receipt.count,
                 "start_at": micros(receipt.start_at),
             }
-            row = self._execute(_RECEIPT["insert"], values).fetchone()
+            row = self.execute(_RECEIPT["insert"], values).fetchone()
             if row is None:
                 continue
             facts = {"key": receipt.key, "status": receipt.status, "reason": receipt.reason}
@@ -395,13 +586,51 @@ class Book:
                     entry.digest,
                     row[1],
                     entry.policy,
+                    source=row[2],
+                    title=entry.title,
+                    work=entry.work,
+                    agents=entry.agents,
+                    parent=parent,
                 )
             )
+        if ticks := sum(each.receipt.key.startswith(_TICK) for each in filed):
+            self.execute(_ENTRY["tick"], {"number": entry.number, "ticks": ticks})
         return filed
+
+    def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
+        """Let an entry count from now if the moment that was to run is over already."""
+        for receipt in receipts:
+            filed = self.receipt_of(entry.number, receipt.key)
+            assert filed is not None, "each key was filed, now or before"
+            # One that is still open will end, and one that was just decided has said when.
+            if receipt.status not in FINAL and filed.status in FINAL:
+                self._go_on(filed, filed.status, now=now, is_counted=False)
+
+    def _go_on(self, filed: Filed, status: Status, *, now: datetime, is_counted: bool) -> None:
+        """Let an entry go on after a receipt of it that is over, whether it ran or not."""
+        row = self.execute(_ENTRY["one"], {"number": filed.entry}).fetchone()
+        entry = None if row["spec"] is None else entry_of(row)
+        waited = entry is not None and counts_from_end(entry)
+        ended_at, coming = moment(row["ended_at"]), row["next_at"]
+        if is_planned(filed.receipt.key) and (waited or status in ENDS):
+            # Not before the watermark, or a clock set back would hide the next moment for ever.
+            ended_at = max(now, moment(int(row["accounted_to"]))) if waited else now
+        streak, failures = row["streak"], row["failures"]
+        is_tick = filed.receipt.key.startswith(_TICK)
+        is_cadence = entry is not None and isinstance(entry.rule, CadenceRule)
+        if is_counted and (is_tick or not is_cadence):
+            streak, failures = _counts(status, streak, failures, is_tick=is_tick)
+        if entry is not None and waited:
+            rule = entry.rule
+            if isinstance(rule, CadenceRule):
+                rule = replace(rule, streak=streak, failures=failures)
+            coming = next_at(replace(entry, rule=rule, ended_at=ended_at))
+        values = {"number": filed.entry, "ended_at": micros(ended_at), "next_at": coming}
+        self.execute(_ENTRY["over"], {**values, "streak": streak, "failures": failures})
 
     def _open_run(self, number: int) -> tuple[Run, Filed] | None:
         """Return a run that has not ended, with its receipt."""
-        row = self._execute(_RUN["one_open"], {"number": number}).fetchone()
+        row = self.execute(_RUN["one_open"], {"number": number}).fetchone()
         if row is None:
             return None
         run = run_of(row)
@@ -410,88 +639,29 @@ class Book:
         return run, filed
 
     def _count_runs(self) -> int:
-        return int(self._execute(_PRUNE["count_runs"]).fetchone()[0])
+        return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
 
 
-def listed(row: sqlite3.Row) -> Listed:
-    """Return the entry that a row holds."""
-    address, title, digest = row["address"], row["title"], row["digest"]
-    origin = Origin(row["file"], row["line"])
-    item: Entry | Unarmed
-    if row["spec"] is None:
-        item = Unarmed(address, origin, title, row["unarmed"])
-    else:
-        written = read_entry(
-            row["spec"], address=address, origin=origin, title=title, digest=digest
-        )
-        item = numbered(written, row)
-    paused_at = moment(row["paused_at"])
-    return Listed(
-        row["number"],
-        row["source"],
-        Mark(address, title, row["rule"], row["body"]),
-        item,
-        moment(int(row["first_seen_at"])),
-        moment(row["gone_at"]),
-        paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"]),
-    )
+def _is_number(word: str) -> bool:
+    """Tell whether a word is a number that a column takes."""
+    return word.isascii() and word.isdigit() and len(word) < 19
 
 
-def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
-    """Return an entry with what its row knows of it."""
-    return replace(
-        entry,
-        number=row["number"],
-        accounted_to=moment(row["accounted_to"]),
-        ended_at=moment(row["ended_at"]),
-    )
+def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
+    """Return how many in a row found no work, and how many failed, after one more has ended."""
+    if status in BAD:
+        return streak, failures + 1
+    if not is_tick:
+        return streak, 0
+    return (streak + 1 if status is Status.NO_WORK else 0), 0
 
 
-def filed_of(row: sqlite3.Row) -> Filed:
-    """Return the receipt that a row holds."""
-    receipt = Receipt(
-        row["key"],
-        Status(row["status"]),
-        row["reason"],
-        moment(int(row["planned_at"])),
-        moment(int(row["start_at"])),
-        moment(row["through_at"]),
-        row["count"],
-    )
-    return Filed(
-        row["number"],
-        row["entry"],
-        receipt,
-        moment(int(row["decided_at"])),
-        Origin(row["file"], row["line"]),
-        row["digest"],
-        row["commit_id"],
-        read_policy(row["policy"]),
-        row["attempts"],
-        moment(row["ended_at"]),
-        moment(row["settled_at"]),
-    )
-
-
-def run_of(row: sqlite3.Row) -> Run:
-    """Return the run that a row holds."""
-    outcome = row["outcome"]
-    return Run(
-        row["number"],
-        row["receipt"],
-        row["attempt"],
-        moment(int(row["started_at"])),
-        None if row["pid"] is None else Process(row["pid"], row["pid_started"]),
-        moment(row["ended_at"]),
-        None if outcome is None else Status(outcome),
-        row["exit_code"],
-        row["reason"],
-    )
-
-
-def _watermark(decision: Decision) -> dict[str, int | None]:
+def _watermark(entry: Entry, decision: Decision) -> dict[str, int | None]:
     """Return what an entry carries after a decision."""
+    after = replace(entry, accounted_to=decision.accounted_to, ended_at=decision.ended_at)
     return {
+        "number": entry.number,
         "accounted_to": micros(decision.accounted_to),
         "ended_at": micros(decision.ended_at),
+        "next_at": next_at(after),
     }

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, assert_never, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never, overload
 
 from horae.rules.entry import (
+    AfterRule,
     CadenceRule,
     CatchUp,
     CronRule,
     Entry,
+    Occasion,
     OnceRule,
     OnDemandRule,
     Overlap,
@@ -100,10 +102,15 @@ def read_policy(text: str) -> Policy:
 
 
 def write_entry(entry: Entry) -> str:
-    """Return what an entry is: its rule, work, policy, zone and deadline, as text."""
+    """Return what an entry is: its rule, work, agents, policy, zone and deadline, as text.
+
+    What a cadence has counted is not part of it: that changes without anybody writing it.
+    """
     data: dict[str, object] = {"rule": _rule_data(entry.rule), "zone": entry.zone}
     if entry.work is not Work.WORKFLOW:
         data["work"] = entry.work
+    if entry.agents:
+        data["agents"] = entry.agents
     if entry.policy != Policy():
         data["policy"] = _policy_data(entry.policy)
     if entry.deadline is not None:
@@ -113,23 +120,65 @@ def write_entry(entry: Entry) -> str:
 
 def read_entry(text: str, *, address: str, origin: Origin, title: str, digest: str) -> Entry:
     """Return the entry that was written down."""
-    data = json.loads(text)
+    spec = _read_spec(text)
     return Entry(
         address,
         origin,
         title,
-        _rule(data["rule"]),
-        work=Work(data.get("work", Work.WORKFLOW)),
-        policy=_policy(data.get("policy", {})),
-        zone=data["zone"],
-        deadline=moment(data.get("deadline")),
+        spec.rule,
+        work=spec.work,
+        agents=spec.agents,
+        policy=spec.policy,
+        zone=spec.zone,
+        deadline=spec.deadline,
         digest=digest,
     )
+
+
+def write_agents(agents: tuple[str, ...]) -> str:
+    """Return the names of agents as text.
+
+    >>> write_agents(("iris", "hermes"))
+    '["iris","hermes"]'
+    """
+    return _ENCODER.encode(agents) if agents else "[]"
+
+
+@lru_cache(maxsize=1024)
+def read_agents(text: str) -> tuple[str, ...]:
+    """Return the names of agents that were written down."""
+    return tuple(json.loads(text))
 
 
 def clock_of(entry: Entry) -> tuple[str, datetime | None]:
     """Return what else decides the moments of an entry, besides its rule as it is written."""
     return entry.zone, entry.policy.until
+
+
+class _Spec(NamedTuple):
+    """What an entry is, apart from where it stands and what it is called."""
+
+    rule: Rule
+    work: Work
+    agents: tuple[str, ...]
+    policy: Policy
+    zone: str
+    deadline: datetime | None
+
+
+# A loop reads the same entries again and again, and most plans use few rules.
+@lru_cache(maxsize=65_536)
+def _read_spec(text: str) -> _Spec:
+    """Return what was written down of an entry."""
+    data = json.loads(text)
+    return _Spec(
+        _rule(data["rule"]),
+        Work(data.get("work", Work.WORKFLOW)),
+        tuple(data.get("agents", ())),
+        _policy(data.get("policy", {})),
+        data["zone"],
+        moment(data.get("deadline")),
+    )
 
 
 def _rule_data(rule: Rule) -> dict[str, object]:
@@ -141,11 +190,12 @@ def _rule_data(rule: Rule) -> dict[str, object]:
             return {"repeater": str(repeater), "anchor": anchor.isoformat()}
         case OnceRule(at, delay):
             return {"once": micros(at), "delay": delay}
-        case CadenceRule():
-            counts = [rule.ticks, rule.streak, rule.failures]
-            return {"cadence": rule.base // _TINY, "first": micros(rule.first_at), "counts": counts}
+        case CadenceRule(base, first_at):
+            return {"cadence": base // _TINY, "first": micros(first_at)}
         case OnDemandRule():
             return {}
+        case AfterRule(occasions, of):
+            return {"after": occasions, "of": of}
         case _:
             assert_never(rule)
 
@@ -159,8 +209,10 @@ def _rule(data: dict[str, Any]) -> Rule:
             return RepeaterRule(datetime.fromisoformat(anchor), parse_repeater(repeater))
         case {"once": at, "delay": delay}:
             return OnceRule(moment(int(at)), delay)
-        case {"cadence": base, "first": first, "counts": counts}:
-            return CadenceRule(timedelta(microseconds=base), moment(int(first)), *counts)
+        case {"cadence": base, "first": first}:
+            return CadenceRule(timedelta(microseconds=base), moment(int(first)))
+        case {"after": occasions, "of": of}:
+            return AfterRule(tuple(map(Occasion, occasions)), of)
         case _:
             return OnDemandRule()
 

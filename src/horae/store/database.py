@@ -88,6 +88,12 @@ def prepare(directory: Path) -> None:
         _write_once(directory, ".gitignore")
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make a folder for files of ours, readable by its owner alone."""
+    with told(str(folder)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def open_writer(directory: Path, *, patience: timedelta) -> sqlite3.Connection:
     """Return the one writing connection, to a database that is whole and of our version."""
     path = directory / DATABASE

@@ -133,6 +133,20 @@ def file_system(mounts: str, path: str) -> str:
     return kind
 
 
+def holder_of(directory: Path) -> DataLockedError | None:
+    """Return who has a data directory, without touching its lock; None if nobody has."""
+    path = directory / NAME
+    _refuse_our_own(path)  # to close the file would drop our own lock
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _holder(descriptor) is None else _held_by(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
 def _refuse_our_own(path: Path) -> None:
     """Raise an error if this very process holds the lock; opening the file would drop it."""
     with suppress(FileNotFoundError):

@@ -2,23 +2,25 @@
 
 Of a file, one thread owns the one connection that writes and another one that only
 reads, so a long write keeps no reader waiting and the event loop never waits for the
-disk. In memory both are the same connection, used where it is called: a simulated
-world has one thread.
+disk. Writes that wait at the same time share one commit. In memory both are the same
+connection, used where it is called: a simulated world has one thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import os
+import re
 from contextlib import ExitStack, closing
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from horae.engine.ports import LedgerWriteError, StaleTermError
+from horae.engine.ports import PATIENCE as MISSING, LedgerWriteError, StaleTermError
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
-from horae.store import arming, database
+from horae.store import arming, database, scanning
 from horae.store.book import Book
+from horae.store.line import Call, Line
 from horae.store.lock import Lock
 from horae.store.sql import theme
 
@@ -28,15 +30,18 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.engine.ports import Event, Filed, Listed, Page, Process, Pruned, Run, Step
-    from horae.rules.armed import Scanned
-    from horae.rules.entry import Entry
+    from horae.engine.ports import Due, Event, Filed, Listed, Page, Process, Pruned, Run, Step
+    from horae.engine.source import Scan
     from horae.rules.misfire import Receipt
+
+    _Serve: TypeAlias = Callable[[Sequence[Call[Any]]], None]
 
 T = TypeVar("T")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
 _GAP: Final = 1_000_000  # more numbers than anyone gives between a backup and its restore
+_LONG: Final = 1000  # a scan of more entries is committed alone
+_NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 _TERM: Final = theme("term")
 _RESTORE: Final = theme("restore")
 
@@ -46,22 +51,9 @@ class _Hand(Protocol):
 
     async def do(self, work: Callable[[], T]) -> T: ...
 
+    async def write(self, call: Call[T], serve: _Serve) -> T: ...
+
     def rest(self) -> None: ...
-
-
-class _Thread:
-    """One thread of its own."""
-
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-
-    async def do(self, work: Callable[[], T]) -> T:
-        """Do it there, and wait for it here."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-    def rest(self) -> None:
-        """End the thread when its work is done."""
-        self._pool.shutdown(wait=True)
 
 
 class _Inline:
@@ -70,6 +62,12 @@ class _Inline:
     async def do(self, work: Callable[[], T]) -> T:
         """Do it at once."""
         return work()
+
+    async def write(self, call: Call[T], serve: _Serve) -> T:
+        """Keep it at once, and alone."""
+        serve([call])
+        call.answer()
+        return await call.future
 
     def rest(self) -> None:
         """Do nothing: there is no thread."""
@@ -102,7 +100,7 @@ class SqliteLedger:
         cls, directory: Path, *, now: datetime, patience: timedelta = PATIENCE
     ) -> SqliteLedger:
         """Return the ledger of a data directory, which is locked as long as it is open."""
-        writing, reading = _Thread("ledger-writer"), _Thread("ledger-reader")
+        writing, reading = Line("ledger-writer"), Line("ledger-reader")
         path = directory / database.DATABASE
 
         def opened() -> SqliteLedger:
@@ -130,6 +128,16 @@ class SqliteLedger:
             raise
 
     @classmethod
+    async def open_reader(cls, directory: Path, *, patience: timedelta = PATIENCE) -> SqliteLedger:
+        """Return the ledger of a data directory without its lock: nothing can be written."""
+        path = directory / database.DATABASE
+        reader = database.open_reader(path, patience=patience)
+        hand = _Inline()
+        ledger = cls(None, writer=reader, reader=reader, hands=(hand, hand))
+        ledger.place = str(path)
+        return ledger
+
+    @classmethod
     async def in_memory(cls) -> SqliteLedger:
         """Return a ledger without a file, which works in the caller's thread."""
         connection = database.open_memory(patience=PATIENCE)
@@ -145,43 +153,86 @@ class SqliteLedger:
         if self._lock is not None:
             self._lock.release()
 
+    async def index(self, source: str) -> dict[str, str]:
+        """Return by what each file of a source was last known, as its last scan said."""
+        return await self.read(lambda book: book.index(source))
+
     async def scan(
         self,
         source: str,
-        scanned: Sequence[Scanned],
+        scan: Scan,
         *,
         now: datetime,
         term: int,
         commit: str | None = None,
-    ) -> list[Entry]:
-        """Take over what a source holds now, and return the entries that may fire."""
-        return await self._write(
-            term, lambda book: arming.scan(book, source, scanned, now=now, commit=commit)
+        patience: timedelta = MISSING,
+    ) -> datetime | None:
+        """Take over what a source holds; return when to look again, if something is missing."""
+        return await self.write(
+            term,
+            lambda book: scanning.scan(
+                book, source, scan, now=now, commit=commit, patience=patience
+            ),
+            is_alone=len(scan.entries) > _LONG,
         )
+
+    async def entry(self, number: int) -> Listed | None:
+        """Return one entry."""
+        return await self.read(lambda book: book.entry(number))
+
+    async def find(self, word: str) -> list[Listed]:
+        """Return the entries that a person may mean, those that are still there first."""
+        return await self.read(lambda book: book.find(word))
 
     async def entries(self, *, source: str | None = None) -> list[Listed]:
         """Return every entry that was ever known, the longest known first."""
-        return await self._read(lambda book: book.entries(source))
+        return await self.read(lambda book: book.entries(source))
+
+    async def followers(self) -> list[Listed]:
+        """Return the armed entries that follow others."""
+        return await self.read(lambda book: book.followers())
+
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
+        """Return the armed entries whose next moment has come, the earliest first."""
+        return await self.read(lambda book: book.due(now=now, limit=limit))
+
+    async def wake_at(self) -> datetime | None:
+        """Return when the next moment of all comes, or the next pause ends; None is never."""
+        return await self.read(lambda book: book.wake_at())
 
     async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed."""
-        return await self._write(term, lambda book: book.decide(steps, now=now))
+        return await self.write(term, lambda book: book.decide(steps, now=now))
 
-    async def add(self, entry: int, receipt: Receipt, *, now: datetime, term: int) -> Filed | None:
-        """File what somebody asked for; the same key gives the same receipt back."""
-        return await self._write(term, lambda book: book.add(entry, receipt, now=now))
+    async def add(
+        self,
+        entry: int,
+        receipts: Sequence[Receipt],
+        *,
+        now: datetime,
+        term: int,
+        parent: int | None = None,
+    ) -> list[Filed]:
+        """File what somebody asked for, all at once; the same key gives the same receipt back."""
+        return await self.write(
+            term, lambda book: book.add(entry, receipts, now=now, parent=parent)
+        )
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
         """Take a waiting receipt and open its run; None means that it does not wait."""
-        return await self._write(term, lambda book: book.start(receipt, now=now))
+        return await self.write(term, lambda book: book.start(receipt, now=now))
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
         """Record which process the run is, before it is let go."""
-        return await self._write(term, lambda book: book.running(run, process, now=now))
+        return await self.write(term, lambda book: book.running(run, process, now=now))
 
-    async def give_back(self, run: int, *, reason: str, now: datetime, term: int) -> bool:
-        """Let the receipt of a run that was never let go wait again."""
-        return await self._write(term, lambda book: book.give_back(run, reason=reason, now=now))
+    async def give_back(
+        self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
+    ) -> bool:
+        """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
+        return await self.write(
+            term, lambda book: book.give_back(run, reason=reason, now=now, died=died)
+        )
 
     async def end(
         self,
@@ -192,31 +243,42 @@ class SqliteLedger:
         now: datetime,
         term: int,
         exit_code: int | None = None,
+        facts: Mapping[str, object] | None = None,
+        is_last: bool = False,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt."""
-        return await self._write(
+        return await self.write(
             term,
-            lambda book: book.end(run, outcome, exit_code=exit_code, reason=reason, now=now),
+            lambda book: arming.end(
+                book,
+                run,
+                outcome,
+                exit_code=exit_code,
+                reason=reason,
+                facts=facts,
+                is_last=is_last,
+                now=now,
+            ),
         )
 
     async def hold(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
-        return await self._write(
+        return await self.write(
             term, lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now)
         )
 
     async def release(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
-        return await self._write(term, lambda book: book.release(receipt, reason=reason, now=now))
+        return await self.write(term, lambda book: book.release(receipt, reason=reason, now=now))
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
         """Record that all that follows from these receipts is done; return of how many."""
         numbers = tuple(receipts)
-        return await self._write(term, lambda book: book.settle(numbers, now=now))
+        return await self.write(term, lambda book: book.settle(numbers, now=now))
 
-    async def unsettled(self, *, limit: int = 1000) -> list[Filed]:
-        """Return the final receipts that are not settled, oldest first."""
-        return await self._read(lambda book: book.unsettled(limit))
+    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
+        """Return the final receipts after a number that are not settled, oldest first."""
+        return await self.read(lambda book: book.unsettled(after=after, limit=limit))
 
     async def pause(
         self,
@@ -228,17 +290,25 @@ class SqliteLedger:
         until: datetime | None = None,
     ) -> bool:
         """Let an entry rest; what waits of it is skipped. False: gone, or resting already."""
-        return await self._write(
+        return await self.write(
             term, lambda book: arming.pause(book, entry, now=now, note=note, until=until)
         )
 
     async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
         """Let a resting entry go on from now; what came meanwhile is one skipped range."""
-        return await self._write(term, lambda book: arming.resume(book, entry, now=now))
+        return await self.write(term, lambda book: arming.resume(book, entry, now=now))
+
+    async def wake(self, *, now: datetime, term: int) -> list[int]:
+        """Resume every entry whose pause has come to its end; return their numbers."""
+        return await self.write(term, lambda book: arming.wake(book, now=now))
+
+    async def set_back(self, *, now: datetime, term: int) -> int:
+        """Let entries go on from now whose watermark a clock that ran ahead has left beyond it."""
+        return await self.write(term, lambda book: arming.set_back(book, now=now))
 
     async def receipt(self, number: int) -> Filed | None:
         """Return one receipt."""
-        return await self._read(lambda book: book.receipt(number))
+        return await self.read(lambda book: book.receipt(number))
 
     async def receipts(
         self,
@@ -251,7 +321,7 @@ class SqliteLedger:
         limit: int = 100,
     ) -> Page:
         """Return receipts, newest first, planned in a window (ranges that touch it too)."""
-        return await self._read(
+        return await self.read(
             lambda book: book.receipts(
                 entry=entry,
                 since=since,
@@ -264,26 +334,53 @@ class SqliteLedger:
 
     async def runs_of(self, receipt: int) -> list[Run]:
         """Return every attempt of a receipt, in order."""
-        return await self._read(lambda book: book.runs_of(receipt))
+        return await self.read(lambda book: book.runs_of(receipt))
+
+    async def run(self, number: int) -> Run | None:
+        """Return one run."""
+        return await self.read(lambda book: book.run(number))
+
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs that have not ended, each with its receipt, oldest first."""
+        return await self.read(lambda book: book.open_runs())
+
+    async def note(
+        self,
+        kind: str,
+        *,
+        now: datetime,
+        term: int,
+        entry: int | None = None,
+        receipt: int | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write down something that happened."""
+        await self.write(
+            term,
+            lambda book: book.tell(kind, now=now, entry=entry, receipt=receipt, facts=facts),
+        )
+
+    async def newest_event(self) -> int:
+        """Return the number of the last event; 0 is none."""
+        return await self.read(lambda book: book.newest_event())
 
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         """Return what happened after an event, in order."""
-        return await self._read(lambda book: book.events_after(number, limit))
-
-    async def keep_texts(self, texts: Mapping[str, str], *, now: datetime, term: int) -> None:
-        """Keep the texts that receipts may have to run, each under its digest."""
-        await self._write(term, lambda book: book.keep_texts(texts, now=now))
+        return await self.read(lambda book: book.events_after(number, limit))
 
     async def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
-        return await self._read(lambda book: book.text(digest))
+        return await self.read(lambda book: book.text(digest))
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
     ) -> Pruned:
         """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
-        return await self._write(
-            term, lambda book: book.prune(before=before, now=now), keep=not dry_run
+        return await self.write(
+            term,
+            lambda book: book.prune(before=before, now=now),
+            keep=not dry_run,
+            is_alone=True,
         )
 
     async def backup(self, target: Path) -> None:
@@ -294,6 +391,22 @@ class SqliteLedger:
         # A thread of its own: a large copy must keep neither readers nor the writer waiting.
         await asyncio.to_thread(_copy, self._path, target)
 
+    async def back_up_nightly(
+        self, directory: Path, *, now: datetime, keep: int = 7
+    ) -> Path | None:
+        """Write today's backup unless there is one, and keep only the newest *keep* of them.
+
+        Return where it is, or None if it was there.
+        """
+        folder = directory / "backups"
+        target = folder / f"ledger-{now.astimezone(UTC):%Y-%m-%d}.db"
+        if target.exists():
+            return None
+        database.prepare_folder(folder)
+        await self.backup(target)
+        await asyncio.to_thread(_drop_oldest, folder, keep)
+        return target
+
     def _close_writer(self) -> None:
         """Close the connection that writes, the last of all."""
         if self._path is None:
@@ -301,7 +414,7 @@ class SqliteLedger:
         else:
             database.close_writer(self._writer, self._path.parent)
 
-    async def _read(self, work: Callable[[Book], T]) -> T:
+    async def read(self, work: Callable[[Book], T]) -> T:
         """Read without waiting for whoever writes."""
 
         def reading() -> T:
@@ -310,21 +423,52 @@ class SqliteLedger:
 
         return await self._reading.do(reading)
 
-    async def _write(self, term: int, work: Callable[[Book], T], *, keep: bool = True) -> T:
-        """Do all of it in one transaction, or none of it."""
-        return await self._writing.do(lambda: self._transact(term, work, keep=keep))
+    async def write(
+        self,
+        term: int,
+        work: Callable[[Book], T],
+        *,
+        keep: bool = True,
+        is_alone: bool = False,
+    ) -> T:
+        """Do all of it or none of it; others that write at the same time share the commit."""
+        call = Call(work, term=term, keep=keep, is_alone=is_alone)
+        return await self._writing.write(call, self._serve)
 
-    def _transact(self, term: int, work: Callable[[Book], T], *, keep: bool) -> T:
-        """Write in this thread; after the disk has failed, look at the file again first."""
+    def _serve(self, calls: Sequence[Call[Any]]) -> None:
+        """Do what several asked for in one transaction; what one of them spoils is undone alone.
+
+        If the disk fails, nothing of all this is kept, and each of them hears of it.
+        """
         try:
             with database.told(self.place):
                 self._trust_again()
-                with database.transaction(self._writer, keep=keep):
-                    self._check_term(term)
-                    return work(Book(self._writer))
+                with database.transaction(self._writer):
+                    for call in calls:
+                        self._attempt(call)
+        except BaseException as error:
+            self._is_suspect |= isinstance(error, LedgerWriteError)
+            for call in calls:
+                call.error = error
+
+    def _attempt(self, call: Call[Any]) -> None:
+        """Do what one call asks for, or nothing of it."""
+        execute = self._writer.execute
+        execute("SAVEPOINT call")
+        is_kept = call.keep
+        try:
+            with database.told(self.place):
+                self._check_term(call.term)
+                call.result = call.work(Book(self._writer))
         except LedgerWriteError:
-            self._is_suspect = True
             raise
+        except Exception as error:
+            if not self._writer.in_transaction:
+                raise  # SQLite has given up all of it, not only this
+            call.error, is_kept = error, False
+        if not is_kept:
+            execute("ROLLBACK TO call")
+        execute("RELEASE call")
 
     def _trust_again(self) -> None:
         """Open the file anew if the disk has failed: what a failed write left is not known."""
@@ -339,6 +483,14 @@ class SqliteLedger:
         current = self._writer.execute(_TERM["current"]).fetchone()[0]
         if term != current:
             raise StaleTermError(self.place, term=term, current=current)
+
+
+def _drop_oldest(folder: Path, keep: int) -> None:
+    """Remove the oldest of our own nightly backups, beyond as many as are kept."""
+    with database.told(str(folder)):
+        ours = sorted(each for each in folder.iterdir() if _NIGHTLY.fullmatch(each.name))
+        for each in ours[: max(0, len(ours) - keep)]:
+            os.remove(each)  # noqa: PTH107 - a file of our own
 
 
 async def restore(directory: Path, backup: Path, *, now: datetime) -> Path:

@@ -10,47 +10,146 @@ SELECT * FROM entry ORDER BY number;
 -- One entry.
 SELECT * FROM entry WHERE number = :number;
 
+-- name: by_address
+-- Entries by their address.
+SELECT * FROM entry WHERE address = :word ORDER BY gone_at IS NOT NULL, number;
+
+-- name: by_title
+-- Entries by their title.
+SELECT * FROM entry WHERE title = :word ORDER BY gone_at IS NOT NULL, number;
+
+-- name: by_place
+-- Entries by where they stand.
+SELECT * FROM entry WHERE file = :file AND line = :line ORDER BY gone_at IS NOT NULL, number;
+
+-- name: followers
+-- What is armed and follows others; said so that the small index of them is used.
+SELECT * FROM entry
+WHERE instr(spec, '"rule":{"after":') > 0 AND gone_at IS NULL AND paused_at IS NULL
+ORDER BY number;
+
+-- name: files
+-- The files in which a source has entries, each found from the one before it.
+WITH RECURSIVE found (file) AS (
+  SELECT min(file) FROM entry WHERE source = :source AND gone_at IS NULL
+  UNION ALL
+  SELECT (SELECT min(file) FROM entry
+    WHERE source = :source AND gone_at IS NULL AND file > found.file)
+  FROM found WHERE found.file IS NOT NULL)
+SELECT file FROM found WHERE file IS NOT NULL;
+
+-- name: present
+-- All that is there of a source.
+SELECT * FROM entry WHERE source = :source AND gone_at IS NULL;
+
+-- name: in_files
+-- What is there in some files of a source.
+SELECT entry.* FROM json_each(:files) CROSS JOIN entry
+ON source = :source AND file = value AND gone_at IS NULL;
+
+-- name: at_addresses
+-- What stands, or stood when it was last seen, at some addresses of a source.
+SELECT entry.* FROM json_each(:addresses) CROSS JOIN entry
+ON source = :source AND address = value;
+
+-- name: missing
+-- What the last scans of a source have missed.
+SELECT * FROM entry WHERE source = :source AND missing_at IS NOT NULL;
+
+-- name: due
+-- What is armed and has come due, the earliest first, and whether a receipt of a moment of its
+-- own is open: what somebody asked for beside the plan keeps nothing from its time.
+SELECT entry.*, EXISTS (
+  SELECT 1 FROM receipt
+  WHERE entry = entry.number AND status IN ('waiting', 'held', 'starting', 'running')
+    AND substr(key, 1, instr(key, ':')) IN ('cron:', 'at:', 'delay:', 'tick:')) AS is_busy
+FROM entry WHERE next_at <= :now ORDER BY next_at, number LIMIT :limit;
+
+-- name: wake_at
+-- When the next moment of all comes, and when the next pause ends.
+SELECT
+  (SELECT min(next_at) FROM entry WHERE next_at IS NOT NULL),
+  (SELECT min(paused_until) FROM entry WHERE paused_until IS NOT NULL AND gone_at IS NULL);
+
+-- name: rested
+-- What has rested as long as it should.
+SELECT number FROM entry WHERE paused_until <= :now AND gone_at IS NULL
+ORDER BY paused_until, number;
+
+-- name: ahead
+-- What is there and goes by a clock that ran ahead of this one.
+SELECT * FROM entry WHERE (accounted_to > :now OR ended_at > :now) AND gone_at IS NULL;
+
 -- name: insert
 -- Give a new entry its number.
 INSERT INTO entry (
   source, address, title, file, line, rule, body, digest, commit_id, spec, unarmed,
-  accounted_to, first_seen_at)
+  accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
 VALUES (
   :source, :address, :title, :file, :line, :rule, :body, :digest, :commit_id, :spec, :unarmed,
-  :now, :now)
+  :accounted_to, :ended_at, :next_at, :ticks, :streak, :failures, :now)
 RETURNING number;
 
 -- name: update
 -- Write down where an entry stands now and what it is; it is there, so it is not gone.
 UPDATE entry SET
   address = :address, title = :title, file = :file, line = :line, rule = :rule, body = :body,
-  digest = :digest, commit_id = :commit_id, spec = :spec, unarmed = :unarmed, gone_at = NULL
+  digest = :digest, commit_id = :commit_id, spec = :spec, unarmed = :unarmed,
+  missing_at = NULL, gone_at = NULL, next_at = iif(paused_at IS NULL, :next_at, NULL)
 WHERE number = :number;
 
 -- name: account
 -- Move the watermark, whatever it was.
-UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at WHERE number = :number;
+UPDATE entry SET
+  accounted_to = :accounted_to, ended_at = :ended_at,
+  next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
+WHERE number = :number;
 
 -- name: account_if_unchanged
 -- Move the watermark forward if the entry is still as it was when the decision was made.
-UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at
+UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at, next_at = :next_at
 WHERE number = :number AND accounted_to = :was_accounted_to AND ended_at IS :was_ended_at
-  AND :accounted_to >= :was_accounted_to AND gone_at IS NULL AND paused_at IS NULL;
+  AND :accounted_to >= :was_accounted_to
+  AND spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL;
 
--- name: ended
--- Remember the end of the last planned run.
-UPDATE entry SET ended_at = :now WHERE number = :number;
+-- name: tick
+-- Count ticks.
+UPDATE entry SET ticks = ticks + :ticks WHERE number = :number;
+
+-- name: over
+-- Remember the end of a run: from when the next moment counts, and how it went.
+UPDATE entry SET
+  ended_at = :ended_at, streak = :streak, failures = :failures,
+  next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
+WHERE number = :number;
+
+-- name: miss
+-- Note since when scans miss an entry.
+UPDATE entry SET missing_at = :now WHERE number = :number;
 
 -- name: gone
 -- Note that an entry is no longer where it was.
-UPDATE entry SET gone_at = :now WHERE number = :number;
+UPDATE entry SET gone_at = :now, missing_at = NULL, next_at = NULL WHERE number = :number;
 
 -- name: pause
 -- Let an entry rest if it is there and does not rest yet.
-UPDATE entry SET paused_at = :now, paused_until = :until, pause_note = :note
+UPDATE entry SET paused_at = :now, paused_until = :until, pause_note = :note, next_at = NULL
 WHERE number = :number AND paused_at IS NULL AND gone_at IS NULL;
 
 -- name: resume
--- End an entry's rest.
-UPDATE entry SET paused_at = NULL, paused_until = NULL, pause_note = NULL
+-- End an entry's rest; how often it failed before counts no more.
+UPDATE entry SET paused_at = NULL, paused_until = NULL, pause_note = NULL, failures = 0
 WHERE number = :number AND paused_at IS NOT NULL;
+
+-- name: index
+-- By what each file of a source was last known.
+SELECT file, known_as FROM known_file WHERE source = :source;
+
+-- name: know_file
+-- Remember by what a file is known.
+INSERT INTO known_file (source, file, known_as) VALUES (:source, :file, :known_as)
+ON CONFLICT (source, file) DO UPDATE SET known_as = excluded.known_as;
+
+-- name: forget_file
+-- Forget by what a file was known.
+DELETE FROM known_file WHERE source = :source AND file = :file;

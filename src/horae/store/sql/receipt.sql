@@ -1,36 +1,44 @@
 -- name: one
 -- One receipt.
-SELECT * FROM receipt WHERE number = :number;
+SELECT * FROM filed WHERE number = :number;
 
 -- name: by_key
 -- The one receipt that a key has.
-SELECT * FROM receipt WHERE entry = :entry AND key = :key;
+SELECT * FROM filed WHERE entry = :entry AND key = :key;
 
 -- name: insert
 -- File a receipt unless its key has one.
 INSERT INTO receipt (
   entry, key, status, reason, planned_at, through_at, count, start_at, decided_at, file, line,
-  digest, policy, commit_id)
+  digest, policy, work, agents, parent, commit_id)
 VALUES (
   :entry, :key, :status, :reason, :planned_at, :through_at, :count, :start_at, :now, :file, :line,
-  :digest, :policy, (SELECT commit_id FROM entry WHERE number = :entry))
+  :digest, :policy, :work, :agents, :parent, (SELECT commit_id FROM entry WHERE number = :entry))
 ON CONFLICT (entry, key) DO NOTHING
-RETURNING number, commit_id;
+RETURNING number, commit_id, (SELECT source FROM entry WHERE number = :entry) AS source;
 
 -- name: move
 -- Change where a receipt stands, if it still stands where it was seen.
 UPDATE receipt SET
   status = :status, reason = :reason, start_at = coalesce(:start_at, start_at),
-  attempts = :attempts, ended_at = :ended_at
+  attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at
 WHERE number = :number AND status = :was;
 
 -- name: pending_of_entry
--- What would still start of an entry.
-SELECT * FROM receipt WHERE entry = :entry AND status IN ('waiting', 'held') ORDER BY number;
+-- What would still start of an entry; said so that the small index of what is open is used.
+SELECT * FROM filed
+WHERE entry = :entry AND status IN ('waiting', 'held', 'starting', 'running')
+  AND status IN ('waiting', 'held')
+ORDER BY +number;
+
+-- name: has_open
+-- Whether an entry has a receipt that is not final.
+SELECT 1 FROM receipt
+WHERE entry = :entry AND status IN ('waiting', 'held', 'starting', 'running') LIMIT 1;
 
 -- name: open
 -- What is not final.
-SELECT * FROM receipt WHERE status IN ('waiting', 'held', 'starting', 'running') ORDER BY number;
+SELECT * FROM filed WHERE status IN ('waiting', 'held', 'starting', 'running') ORDER BY number;
 
 -- name: settle
 -- Note that all that follows from a final receipt is done.
@@ -40,13 +48,14 @@ WHERE number = :number AND settled_at IS NULL
 
 -- name: unsettled
 -- Final receipts from which something may still have to follow.
-SELECT * FROM receipt
+SELECT * FROM filed
 WHERE settled_at IS NULL AND status NOT IN ('waiting', 'held', 'starting', 'running')
+  AND number > :after
 ORDER BY number LIMIT :limit;
 
 -- name: page
 -- Receipts, newest first, by window and status.
-SELECT * FROM receipt
+SELECT * FROM filed
 WHERE (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
   AND (:until IS NULL OR planned_at <= :until)
   AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
@@ -55,7 +64,7 @@ ORDER BY number DESC LIMIT :limit;
 
 -- name: page_of_entry
 -- Receipts of one entry, newest first, by window and status.
-SELECT * FROM receipt
+SELECT * FROM filed
 WHERE entry = :entry
   AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
   AND (:until IS NULL OR planned_at <= :until)
@@ -65,10 +74,18 @@ ORDER BY number DESC LIMIT :limit;
 
 -- name: page_open
 -- Receipts that are not final, newest first; said so that the small index of them is used.
-SELECT * FROM receipt
+SELECT * FROM filed
 WHERE status IN ('waiting', 'held', 'starting', 'running')
   AND status IN (SELECT value FROM json_each(:statuses))
   AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
   AND (:until IS NULL OR planned_at <= :until)
   AND (:cursor IS NULL OR number < :cursor)
 ORDER BY number DESC LIMIT :limit;
+
+-- name: give_up_keys
+-- Let what was decided without a run about moments that come again give its key up. The plus
+-- says that few receipts are planned for later, however many entries there are.
+UPDATE receipt SET key = key || ':void:' || number
+WHERE planned_at > :now AND status IN ('skipped', 'coalesced', 'missed')
+  AND (key LIKE 'cron:%' OR key LIKE 'at:%' OR key LIKE 'tick:%') AND key NOT LIKE '%:void:%'
+  AND +entry IN (SELECT number FROM entry WHERE accounted_to > :now AND gone_at IS NULL);

@@ -18,9 +18,18 @@ UPDATE run SET pid = :pid, pid_started = :pid_started WHERE number = :number;
 
 -- name: close
 -- End a run; without an outcome it was given back.
-UPDATE run SET ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason
+UPDATE run SET
+  ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason, facts = :facts
 WHERE number = :number;
 
 -- name: of_receipt
 -- Every attempt of a receipt.
 SELECT * FROM run WHERE receipt = :receipt ORDER BY attempt;
+
+-- name: one
+-- One run.
+SELECT * FROM run WHERE number = :number;
+
+-- name: all_open
+-- Every run that has not ended.
+SELECT * FROM run WHERE ended_at IS NULL ORDER BY number;

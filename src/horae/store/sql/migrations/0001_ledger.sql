@@ -24,15 +24,36 @@ CREATE TABLE entry (
   unarmed TEXT,                   -- why it is not, if it is not
   accounted_to INTEGER NOT NULL,  -- every planned moment up to here has its receipt
   ended_at INTEGER,               -- the end of its last planned run
+  next_at INTEGER,                -- its next moment that can be decided; none while it cannot fire
+  ticks INTEGER NOT NULL DEFAULT 0,     -- how many ticks there have been
+  streak INTEGER NOT NULL DEFAULT 0,    -- ticks in a row that found no work
+  failures INTEGER NOT NULL DEFAULT 0,  -- bad ends in a row
   first_seen_at INTEGER NOT NULL,
+  missing_at INTEGER,             -- since when scans miss it
   gone_at INTEGER,
   paused_at INTEGER,
   paused_until INTEGER,
   pause_note TEXT,
   UNIQUE (source, address),
   CHECK ((spec IS NULL) <> (unarmed IS NULL)),
-  CHECK (paused_at IS NOT NULL OR (paused_until IS NULL AND pause_note IS NULL))
+  CHECK (paused_at IS NOT NULL OR (paused_until IS NULL AND pause_note IS NULL)),
+  CHECK (next_at IS NULL OR (spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL)),
+  CHECK (missing_at IS NULL OR gone_at IS NULL)
 ) STRICT;
+-- Only what is armed has a next moment, so these are exactly the armed ones that will fire.
+CREATE INDEX entry_next ON entry (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX entry_rests ON entry (paused_until) WHERE paused_until IS NOT NULL;
+CREATE INDEX entry_file ON entry (source, file) WHERE gone_at IS NULL;
+CREATE INDEX entry_follows ON entry (number) WHERE instr(spec, '"rule":{"after":') > 0;
+CREATE INDEX entry_missing ON entry (source) WHERE missing_at IS NOT NULL;
+
+-- By what each file of a source was known when it was last read.
+CREATE TABLE known_file (
+  source TEXT NOT NULL,
+  file TEXT NOT NULL,
+  known_as TEXT NOT NULL,
+  PRIMARY KEY (source, file)
+) STRICT, WITHOUT ROWID;
 
 -- What was decided about one planned moment, or about a range of them.
 CREATE TABLE receipt (
@@ -53,7 +74,11 @@ CREATE TABLE receipt (
   digest TEXT NOT NULL,
   commit_id TEXT,
   policy TEXT NOT NULL,
+  work TEXT NOT NULL,
+  agents TEXT NOT NULL,           -- whom it needs, as a JSON list
+  parent INTEGER,                 -- the receipt inside whose run it was asked for
   attempts INTEGER NOT NULL DEFAULT 0,
+  deaths INTEGER NOT NULL DEFAULT 0,  -- engines that died over it
   ended_at INTEGER,
   settled_at INTEGER,
   UNIQUE (entry, key),
@@ -64,10 +89,15 @@ CREATE TABLE receipt (
 ) STRICT;
 CREATE INDEX receipt_of_entry ON receipt (entry);
 CREATE INDEX receipt_planned ON receipt (planned_at);
-CREATE INDEX receipt_open ON receipt (status)
+CREATE INDEX receipt_open ON receipt (status, entry)
   WHERE status IN ('waiting', 'held', 'starting', 'running');
 CREATE INDEX receipt_unsettled ON receipt (number)
   WHERE settled_at IS NULL AND status NOT IN ('waiting', 'held', 'starting', 'running');
+
+-- A receipt with what its entry is called now. Receipts first: they are what is looked for.
+CREATE VIEW filed AS
+SELECT receipt.*, entry.source, entry.title
+FROM receipt CROSS JOIN entry ON entry.number = receipt.entry;
 
 -- One attempt at what a receipt stands for. It ends without an outcome if it was given back.
 CREATE TABLE run (
@@ -81,6 +111,7 @@ CREATE TABLE run (
   outcome TEXT CHECK (outcome IN ('done', 'no_work', 'failed', 'killed', 'interrupted')),
   exit_code INTEGER,
   reason TEXT NOT NULL DEFAULT '',
+  facts TEXT NOT NULL DEFAULT '{}',   -- what else is known of it, as JSON
   UNIQUE (receipt, attempt),
   CHECK ((pid IS NULL) = (pid_started IS NULL)),
   CHECK (outcome IS NULL OR ended_at IS NOT NULL)
@@ -102,4 +133,15 @@ CREATE TABLE text (
   digest TEXT PRIMARY KEY,
   body BLOB NOT NULL,
   kept_at INTEGER NOT NULL
+) STRICT;
+
+-- What starts agents from outside of plans.
+CREATE TABLE trigger (
+  id TEXT PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  spec TEXT NOT NULL,             -- what it asks for, as JSON
+  is_enabled INTEGER NOT NULL,
+  enabled_times INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
 ) STRICT;

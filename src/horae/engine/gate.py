@@ -1,0 +1,98 @@
+"""The gate at work: which receipts wait, which hold a slot, and why the others do not.
+
+Who may start is decided in the rules; here it is only remembered.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from horae.rules import gate
+from horae.rules.entry import Overlap, Work
+from horae.rules.gate import Ask, Capacity, GateState, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from datetime import datetime
+
+    from horae.engine.ports import Filed
+    from horae.rules.gate import Holding, Obstacle
+
+_CREW = frozenset({Work.TICK})
+
+
+class Gate:
+    """Every receipt that waits or runs."""
+
+    def __init__(self, capacity: Capacity | None = None) -> None:
+        self.capacity = capacity or Capacity()
+        self._state = GateState()
+        self._known: dict[int, Filed] = {}
+        self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
+
+    def offer(self, receipts: Iterable[Filed]) -> None:
+        """Take receipts that wait; one that is known already stays where it is."""
+        for filed in receipts:
+            if filed.number not in self._known:
+                self._known[filed.number] = filed
+                heappush(self._later, (filed.receipt.start_at, filed.number))
+
+    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, str]]]:
+        """Return who may start now, and who never can, with the reason; all of them hold."""
+        due = []
+        while self._later and self._later[0][0] <= now:
+            _, number = heappop(self._later)
+            if number in self._known:
+                due.append(_ask(self._known[number]))
+        turn = gate.admit(gate.offer(self._state, due), self.capacity, now=now)
+        self._state = turn.state
+        refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
+        return [self._known[ask.number] for ask in turn.admitted], refused
+
+    def release(self, number: int) -> None:
+        """Let others have what a receipt held; it may be offered again."""
+        self._known.pop(number, None)
+        self._state = gate.release(self._state, number)
+
+    def keep(self, is_waiting: Callable[[int], bool]) -> None:
+        """Forget those in the line that wait no longer: skipped, or held, meanwhile."""
+        holding = {holder.ask.number for holder in self._state.holders}
+        gone = [n for n in self._known if n not in holding and not is_waiting(n)]
+        for number in gone:
+            del self._known[number]
+        self._state = gate.withdraw(self._state, *gone)
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When the next of those comes due whose start is still to come."""
+        while self._later and self._later[0][1] not in self._known:
+            heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    @property
+    def has_line(self) -> bool:
+        """Whether anybody waits, now or for a later start."""
+        return bool(self._state.queue or self._later)
+
+    @property
+    def holders(self) -> Collection[Holding]:
+        """Who holds a slot."""
+        return self._state.holders
+
+    def obstacles(self, *, now: datetime) -> list[Obstacle]:
+        """Return for each in the line, the first first, why it does not start."""
+        return list(gate.obstacles(self._state, self.capacity, now=now))
+
+
+def _ask(filed: Filed) -> Ask:
+    """Return what a receipt needs to start."""
+    return Ask(
+        filed.number,
+        filed.entry,
+        filed.receipt.start_at,
+        filed.agents,
+        Kind.CREW if filed.work in _CREW else Kind.APPOINTMENT,
+        filed.parent,
+        filed.policy.overlap is Overlap.ALLOW,
+    )

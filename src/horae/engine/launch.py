@@ -1,0 +1,236 @@
+"""The held start: how a receipt becomes a run, and what is known of it at every moment.
+
+    starting is committed → the run is made, and waits → running is committed → go
+
+Before *go* nothing has run, so whatever happens the receipt waits again. After it the run's
+own end decides, and it is written down however long the ledger cannot be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from horae.engine.ports import (
+    Ended,
+    Job,
+    LauncherLostError,
+    LedgerBusyError,
+    LedgerWriteError,
+    RunError,
+    Unreleased,
+)
+from horae.rules.misfire import Status
+from horae.rules.receipt import followed_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from datetime import datetime
+
+    from horae.engine.ports import Clock, Filed, Held, Ledger, Run, Runner
+
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+POISON: Final = 3  # engines that may die over one receipt before it is set aside
+
+
+class Launch:
+    """Every run that is being made or goes on; *left* hears of each that no longer does."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        ledger: Ledger,
+        runner: Runner,
+        left: Callable[[int, Filed | None], None],
+        term: int = 1,
+    ) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._runner = runner
+        self._left = left
+        self._term = term
+        self._stories: dict[int, _Story] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
+        self.failure: Exception | None = None  # what no run may survive: a bug, or a lost term
+
+    @property
+    def runs(self) -> dict[int, Run]:
+        """The runs that are made, by receipt."""
+        return {n: story.run for n, story in self._stories.items() if story.run is not None}
+
+    @property
+    def receipts(self) -> tuple[int, ...]:
+        """The receipts whose runs are being made or go on."""
+        return tuple(self._stories)
+
+    def start(self, filed: Filed) -> None:
+        """Begin to make the run of a receipt that holds its slot."""
+        story = self._stories[filed.number] = _Story(filed)
+        self._tell(story, self._carry(story))
+
+    def refuse(self, filed: Filed, reason: str) -> None:
+        """Write down that a receipt can never start."""
+        story = self._stories[filed.number] = _Story(filed)
+        self._tell(story, self._fail(story, reason))
+
+    def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
+        """End the run of a receipt; False: it has none."""
+        story = self._stories.get(receipt)
+        if story is None or story.cancelled is not None:
+            return False
+        story.cancelled = Ended(outcome, reason)
+        if story.held is not None:
+            story.held.cancel(reason)
+        return True
+
+    async def rest(self) -> None:
+        """Return when no run is being made or goes on."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def look_back(self) -> None:
+        """Find out what became of the runs of an engine before this one."""
+        for filed, run in await self._ledger.open_runs():
+            found: Ended | Unreleased | None = Unreleased()
+            if filed.status is Status.RUNNING:
+                found = await self._runner.look_back(filed, run)
+            await self._take_over(filed, run, found)
+
+    async def reconcile(self) -> None:
+        """Let wait again what was left half started when the ledger could not be written."""
+        for filed, run in await self._ledger.open_runs():
+            if filed.number not in self._stories:
+                reason = "whether its start was written down was not known"
+                await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        self.is_unsure = False
+
+    def _tell(self, story: _Story, part: Coroutine[object, object, Filed | None]) -> None:
+        """Let a story go on beside the loop, and say when it is over, however it ends."""
+
+        async def told() -> None:
+            filed = None
+            try:
+                filed = await part
+            except (LedgerBusyError, LedgerWriteError):
+                self.is_unsure = True  # nothing was let go
+            except Exception as error:
+                self.failure = error
+            finally:
+                if story.held is not None and not story.is_over:
+                    story.held.cancel("its start could not be written down")
+                del self._stories[story.filed.number]
+                self._left(story.filed.number, filed)
+
+        task = asyncio.create_task(told())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, story: _Story) -> Filed | None:
+        """Make the run of a receipt, let it go, and write down how it ended."""
+        filed = story.filed
+        story.run = run = await self._ledger.start(filed.number, **self._stamp())
+        if run is None:  # it was skipped meanwhile, or somebody else has it
+            return None
+        try:
+            story.held = await self._make(filed, run)
+        except LauncherLostError as error:
+            await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
+            return await self._ledger.receipt(filed.number)
+        except RunError as error:
+            return await self._write_end(run, Ended(Status.FAILED, error.reason))
+        if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
+            return None
+        if story.cancelled is None:
+            story.held.go()
+        else:
+            story.held.cancel(story.cancelled.reason)
+        ended = await story.held.ended()
+        story.is_over = True
+        return await self._write_end(run, story.cancelled or ended)
+
+    async def _make(self, filed: Filed, run: Run) -> Held:
+        """Make a run of the text that the receipt stands for."""
+        text = await self._ledger.text(filed.digest) if filed.digest else ""
+        if text is None:
+            raise RunError(f"the text that it should run is not in the ledger: {filed.digest}")
+        follows = followed_by(filed.receipt.key)
+        about = None if follows is None else await self._ledger.receipt(follows)
+        return await self._runner.hold(Job(filed, run, text, about))
+
+    async def _fail(self, story: _Story, reason: str) -> Filed | None:
+        """Open a run only to say that there can be none."""
+        story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
+        return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
+
+    async def _write_end(self, run: Run, ended: Ended) -> Filed | None:
+        """Write down how a run ended, for as long as it takes."""
+        never = asyncio.Event()
+        while True:
+            try:
+                return await self._ledger.end(
+                    run.number,
+                    ended.outcome,
+                    reason=ended.reason,
+                    exit_code=ended.exit_code,
+                    facts=ended.facts,
+                    **self._stamp(),
+                )
+            except (LedgerBusyError, LedgerWriteError):
+                never.clear()
+                await self._clock.wait(never, until=self._clock.now() + AGAIN)
+
+    async def _take_over(self, filed: Filed, run: Run, found: Ended | Unreleased | None) -> None:
+        """Write down what became of one run of an engine before this one."""
+        deaths = filed.deaths + 1
+        if isinstance(found, Unreleased) and deaths < POISON:
+            reason = "the engine ended before it was let go, so nothing of it has run"
+            await self._ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
+            return
+        if isinstance(found, Unreleased):
+            reason = f"it was set aside: {deaths} engines ended while they were starting it"
+            found = Ended(Status.FAILED, reason)
+            await self._end_last(run, found)
+            return
+        if found is not None:
+            await self._write_end(run, found)
+            return
+        ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
+        times = ends.count(Status.INTERRUPTED) + 1
+        interrupted = Ended(Status.INTERRUPTED, "the engine ended while it ran")
+        if times < POISON:
+            await self._write_end(run, interrupted)
+        else:
+            reason = f"it was set aside: {times} engines ended while it ran"
+            await self._end_last(run, Ended(Status.INTERRUPTED, reason))
+
+    async def _end_last(self, run: Run, ended: Ended) -> None:
+        """Write down an end after which nothing is tried again."""
+        await self._ledger.end(
+            run.number, ended.outcome, reason=ended.reason, is_last=True, **self._stamp()
+        )
+
+    def _stamp(self) -> _Stamp:
+        """Return what every writing call carries."""
+        return {"now": self._clock.now(), "term": self._term}
+
+
+class _Stamp(TypedDict):
+    """When something is written, and in which term."""
+
+    now: datetime
+    term: int
+
+
+@dataclass(slots=True)
+class _Story:
+    """How far a receipt has come."""
+
+    filed: Filed
+    run: Run | None = None
+    held: Held | None = None
+    cancelled: Ended | None = None
+    is_over: bool = False

@@ -1,0 +1,110 @@
+"""The line of those who want to write: whoever waits at the same time is served at once.
+
+To let the disk keep something takes far longer than to write it, and it takes no longer
+for many writes than for one. So the thread that writes takes all calls that wait, in
+their order, keeps them together, and then answers them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from horae.store.book import Book
+
+T = TypeVar("T")
+
+MOST: Final = 64  # calls in one commit: the first is not to wait for an endless line
+
+
+class Call(Generic[T]):
+    """What somebody wants written in a term, and what came of it.
+
+    Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
+    its own.
+    """
+
+    __slots__ = ("error", "future", "is_alone", "keep", "loop", "result", "term", "work")
+
+    def __init__(
+        self, work: Callable[[Book], T], *, term: int, keep: bool = True, is_alone: bool = False
+    ) -> None:
+        self.work = work
+        self.term = term
+        self.keep = keep
+        self.is_alone = is_alone
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+
+    def answer(self) -> None:
+        """Let whoever waits know what came of it; one who gave up is not told."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # type: ignore[arg-type]
+
+
+class Line:
+    """Calls that wait for the one thread that writes, in their order."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._waiting: deque[Call[Any]] = deque()
+        self._lock = Lock()
+        self._is_served = False
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Do something else in that thread, after all that waits now."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def write(self, call: Call[T], serve: Callable[[Sequence[Call[Any]]], None]) -> T:
+        """Wait in line; *serve* keeps several calls and says of each what came of it."""
+        with self._lock:
+            self._waiting.append(call)
+            is_first, self._is_served = not self._is_served, True
+        if is_first:
+            self._pool.submit(self._serve_all, serve)
+        return await call.future
+
+    def rest(self) -> None:
+        """End the thread when its work is done."""
+        self._pool.shutdown(wait=True)
+
+    def _serve_all(self, serve: Callable[[Sequence[Call[Any]]], None]) -> None:
+        """Serve until nobody waits."""
+        while calls := self._take():
+            serve(calls)
+            waiting: defaultdict[asyncio.AbstractEventLoop, list[Call[Any]]] = defaultdict(list)
+            for call in calls:
+                waiting[call.loop].append(call)
+            for loop, some in waiting.items():
+                # At once, so that those who go on to write stand in line together again.
+                with suppress(RuntimeError):  # nobody waits in a loop that is closed
+                    loop.call_soon_threadsafe(_answer, some)
+
+    def _take(self) -> list[Call[Any]]:
+        """Return the next calls that can be kept together."""
+        with self._lock:
+            calls: list[Call[Any]] = []
+            while self._waiting and len(calls) < MOST:
+                if calls and (calls[0].is_alone or self._waiting[0].is_alone):
+                    break
+                calls.append(self._waiting.popleft())
+            self._is_served = bool(calls)
+            return calls
+
+
+def _answer(calls: Sequence[Call[Any]]) -> None:
+    for call in calls:
+        call.answer()

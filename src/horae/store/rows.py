@@ -1,0 +1,154 @@
+"""What the rows of a ledger hold, as the engine knows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from horae.engine.ports import Event, Filed, Listed, Pause, Process, Run
+from horae.rules.entry import CadenceRule, Entry, Origin, RepeaterRule, Unarmed, Work
+from horae.rules.identity import Mark
+from horae.rules.misfire import Receipt, Status
+from horae.rules.project import next_moment
+from horae.store.codec import micros, moment, read_agents, read_entry, read_policy
+from horae.timing.repeater import Kind
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def listed(row: sqlite3.Row) -> Listed:
+    """Return the entry that a row holds."""
+    paused_at = moment(row["paused_at"])
+    return Listed(
+        row["number"],
+        row["source"],
+        mark_of(row),
+        item_of(row),
+        moment(int(row["first_seen_at"])),
+        gone_at=moment(row["gone_at"]),
+        missing_at=moment(row["missing_at"]),
+        pause=paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"]),
+        next_at=moment(row["next_at"]),
+        failures=row["failures"],
+    )
+
+
+def mark_of(row: sqlite3.Row) -> Mark:
+    """Return what the entry of a row can be recognised by."""
+    return Mark(row["address"], row["title"], row["rule"], row["body"])
+
+
+def item_of(row: sqlite3.Row) -> Entry | Unarmed:
+    """Return what the row says that is to happen, or why nothing is."""
+    if row["spec"] is None:
+        origin = Origin(row["file"], row["line"])
+        return Unarmed(row["address"], origin, row["title"], row["unarmed"])
+    return entry_of(row)
+
+
+def entry_of(row: sqlite3.Row) -> Entry:
+    """Return the entry of a row that has one."""
+    written = read_entry(
+        row["spec"],
+        address=row["address"],
+        origin=Origin(row["file"], row["line"]),
+        title=row["title"],
+        digest=row["digest"],
+    )
+    return numbered(written, row)
+
+
+def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
+    """Return an entry with what its row knows of it."""
+    rule = entry.rule
+    if isinstance(rule, CadenceRule):
+        counts = {name: row[name] for name in ("ticks", "streak", "failures")}
+        rule = replace(rule, **counts)
+    return replace(
+        entry,
+        rule=rule,
+        number=row["number"],
+        accounted_to=moment(row["accounted_to"]),
+        ended_at=moment(row["ended_at"]),
+    )
+
+
+def next_at(entry: Entry) -> int | None:
+    """Return the next moment that can be decided, as it is written: one that is no estimate."""
+    if entry.accounted_to is None:
+        return None
+    coming = next_moment(entry, entry.accounted_to)
+    return None if coming is None or coming.is_estimate else micros(coming.at)
+
+
+def counts_from_end(entry: Entry) -> bool:
+    """Tell whether the next moment of an entry follows from the end of its last run."""
+    match entry.rule:
+        case CadenceRule():
+            return True
+        case RepeaterRule(_, repeater):
+            return repeater.kind is Kind.RESTART
+    return False
+
+
+def filed_of(row: sqlite3.Row) -> Filed:
+    """Return the receipt that a row holds."""
+    receipt = Receipt(
+        row["key"],
+        Status(row["status"]),
+        row["reason"],
+        moment(int(row["planned_at"])),
+        moment(int(row["start_at"])),
+        moment(row["through_at"]),
+        row["count"],
+    )
+    return Filed(
+        row["number"],
+        row["entry"],
+        receipt,
+        moment(int(row["decided_at"])),
+        Origin(row["file"], row["line"]),
+        row["digest"],
+        row["commit_id"],
+        read_policy(row["policy"]),
+        source=row["source"],
+        title=row["title"],
+        work=Work(row["work"]),
+        agents=read_agents(row["agents"]),
+        parent=row["parent"],
+        attempts=row["attempts"],
+        deaths=row["deaths"],
+        ended_at=moment(row["ended_at"]),
+        settled_at=moment(row["settled_at"]),
+    )
+
+
+def run_of(row: sqlite3.Row) -> Run:
+    """Return the run that a row holds."""
+    outcome = row["outcome"]
+    return Run(
+        row["number"],
+        row["receipt"],
+        row["attempt"],
+        moment(int(row["started_at"])),
+        process=None if row["pid"] is None else Process(row["pid"], row["pid_started"]),
+        ended_at=moment(row["ended_at"]),
+        outcome=None if outcome is None else Status(outcome),
+        exit_code=row["exit_code"],
+        reason=row["reason"],
+        facts=json.loads(row["facts"]),
+    )
+
+
+def event_of(row: sqlite3.Row) -> Event:
+    """Return the event that a row holds."""
+    return Event(
+        row["number"],
+        moment(int(row["at"])),
+        row["kind"],
+        row["entry"],
+        row["receipt"],
+        json.loads(row["facts"]),
+    )

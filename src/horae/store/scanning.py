@@ -1,0 +1,292 @@
+"""How a ledger takes over what a source holds: what is new, changed, moved, missing, gone, back.
+
+Only what matters is read: what is known of the files that were read, what is missing, and
+what stands at the addresses that were found. So a scan costs what has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from horae.rules.entry import CadenceRule, Entry, key_time
+from horae.rules.identity import Known, Mark, match
+from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule
+from horae.store.codec import clock_of, micros, moment, plain, write_entry
+from horae.store.rows import listed, mark_of, next_at, numbered
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from horae.engine.ports import Listed
+    from horae.engine.source import Scan
+    from horae.rules.armed import Scanned
+    from horae.rules.entry import Unarmed
+    from horae.store.book import Book
+
+
+def scan(
+    book: Book,
+    source: str,
+    scan: Scan,
+    *,
+    now: datetime,
+    commit: str | None,
+    patience: timedelta,
+) -> datetime | None:
+    """Take over what a source holds; return when to look again, if something is missing."""
+    ground = _Ground(scan, book.index(source))
+    found = [_Found(_plain_mark(each.mark), each) for each in scan.entries]
+    chosen, rows, unsure = _choose(book, source, found, ground)
+    known = [Known(number, mark_of(row)) for number, row in rows.items()]
+    matched = match(known, [each.mark for each in chosen])
+    doubles = frozenset(matched.doubles)
+    winners: dict[str, str] = {}
+    for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
+        if place in doubles:
+            continue
+        winners[each.mark.address] = each.file
+        if number is None:
+            _arrive(book, source, each, now=now, commit=commit)
+        else:
+            _stay(book, rows[number], each, now=now, commit=commit)
+    behind = [chosen[place] for place in doubles]
+    unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
+    missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
+    looks = [_miss(book, row, now=now, patience=patience) for row in missed]
+    index = {file: name for file, name in ground.index.items() if file not in unsure}
+    book.write_index(source, ground.was, index)
+    return min((look for look in looks if look is not None), default=None)
+
+
+class _Found(NamedTuple):
+    """Something that was scanned, with its mark as the ledger writes it."""
+
+    mark: Mark
+    scanned: Scanned
+
+    @property
+    def item(self) -> Entry | Unarmed:
+        return self.scanned.item
+
+    @property
+    def file(self) -> str:
+        return plain(self.scanned.item.origin.file)
+
+
+class _Ground:
+    """Which files of a scan stand, and which of them are surely as they were."""
+
+    def __init__(self, scan: Scan, was: Mapping[str, str]) -> None:
+        names = [plain(name) for name in scan.standing]
+        self._files = frozenset(names)
+        self._folders = tuple(name for name in names if not name or name.endswith("/"))
+        self.was = was
+        self.index = {plain(file): plain(known_as) for file, known_as in scan.index.items()}
+        self.is_all_read = not names
+
+    def stands(self, file: str) -> bool:
+        """Tell whether a file was not read."""
+        return file in self._files or file.startswith(self._folders)
+
+    def is_as_it_was(self, file: str) -> bool:
+        """Tell whether a file was not read because it has not changed."""
+        known_as = self.was.get(file)
+        return known_as is not None and known_as == self.index.get(file) and self.stands(file)
+
+    def read_files(self, book: Book, source: str) -> list[str] | None:
+        """Return the files with entries that were read, or are gone; None is all of them."""
+        if self.is_all_read:
+            return None
+        if "" in self._folders:
+            return []
+        return [file for file in book.files(source) if not self.stands(file)]
+
+
+def _choose(
+    book: Book, source: str, found: Sequence[_Found], ground: _Ground
+) -> tuple[list[_Found], dict[int, sqlite3.Row], set[str]]:
+    """Return what was found that may be armed, the rows it may be, and files to read again.
+
+    Of several with one address those that are armed come before those that are not, and one
+    in a file that has not changed comes before all. The file of one that has to stand back is
+    read again by the next scan, as it is what is left if the other goes.
+    """
+    rows = {
+        row["number"]: row
+        for some in (
+            book.rows_in(source, ground.read_files(book, source)),
+            book.missing_rows(source),
+        )
+        for row in some
+    }
+    addresses = {each.mark.address for each in found}
+    others = book.rows_at(source, addresses - {row["address"] for row in rows.values()})
+    sure = {row["address"]: row for row in others if _is_sure(row, ground)}
+    armed = {each.mark.address: each.file for each in found if isinstance(each.item, Entry)}
+    chosen, unsure = [], set()
+    for each in found:
+        address = each.mark.address
+        is_armed = isinstance(each.item, Entry)
+        row = sure.get(address)
+        if row is not None and (row["spec"] is not None or not is_armed):
+            unsure.add(each.file)
+        elif not is_armed and address in armed:
+            unsure |= {each.file} - {armed[address]}
+        else:
+            chosen.append(each)
+            unsure |= set() if row is None else {row["file"]}
+    taken = {each.mark.address for each in chosen}
+    rows |= {row["number"]: row for row in others if row["address"] in taken}
+    return chosen, rows, unsure
+
+
+def _is_sure(row: sqlite3.Row, ground: _Ground) -> bool:
+    """Tell whether an entry that was not scanned is certainly there."""
+    return row["gone_at"] is None and ground.is_as_it_was(row["file"])
+
+
+def _is_missed(row: sqlite3.Row, ground: _Ground) -> bool:
+    """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
+    file = row["file"]
+    return row["gone_at"] is None and (not ground.stands(file) or ground.is_as_it_was(file))
+
+
+def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -> datetime | None:
+    """Note that a scan misses an entry; return when it would be gone, or None if it now is."""
+    seen: int | None = row["missing_at"]
+    # One that is missing since a moment to come is missing since a clock ran ahead.
+    since = now if seen is None else min(now, moment(seen))
+    if now - since >= patience:
+        _leave(book, listed(row), now=now)
+        return None
+    if seen != micros(since):
+        book.miss(row["number"], now=since)
+    return since + patience
+
+
+def _arrive(book: Book, source: str, found: _Found, *, now: datetime, commit: str | None) -> None:
+    """Take in a new entry."""
+    mark, item = found.mark, found.item
+    entry, first = None, None
+    if isinstance(item, Entry):
+        entry = replace(item, accounted_to=None, ended_at=None)
+        first = beginning(entry, now=now)
+        entry = replace(entry, accounted_to=first.accounted_to, ended_at=first.ended_at)
+        _keep_text(book, found, now=now)
+    facts = _facts(mark, item, commit)
+    number = book.insert_entry(facts, source=source, now=now, begun=entry)
+    told = {"address": mark.address, "title": mark.title, "rule": mark.rule}
+    book.tell("entry_new", now=now, entry=number, facts=told)
+    if entry is not None and first is not None and first.receipts:
+        entry = replace(entry, number=number, accounted_to=None)
+        book.account(entry, beginning(entry, now=now), now=now)
+
+
+def _stay(
+    book: Book, row: sqlite3.Row, found: _Found, *, now: datetime, commit: str | None
+) -> None:
+    """Take over what has become of an entry that is known."""
+    mark, item = found.mark, found.item
+    facts = _facts(mark, item, row["commit_id"])
+    is_seen = row["gone_at"] is None and row["missing_at"] is None
+    if is_seen and all(row[name] == value for name, value in facts.items()):
+        return
+    if row["digest"] != facts["digest"]:
+        facts["commit_id"] = commit
+    # One that is back may have outlived its text.
+    if row["digest"] != facts["digest"] or row["gone_at"] is not None:
+        _keep_text(book, found, now=now)
+    entry = numbered(item, row) if isinstance(item, Entry) else None
+    book.update_entry(row["number"], facts, entry)
+    was = listed(row)
+    _tell_change(book, was, mark, now=now)
+    if entry is None:
+        if isinstance(was.item, Entry):
+            end_rule(book, was, now=now, reason=f"it is not armed: {facts['unarmed']}")
+    else:
+        _change(book, was, mark, entry, now=now)
+
+
+def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime) -> None:
+    """Close what an entry was and begin what it is, as far as that is another thing."""
+    old = was.item if isinstance(was.item, Entry) else None
+    if was.gone_at is not None:
+        reason = f"it was not there from {key_time(was.gone_at)} to {key_time(now)}"
+        begin_afresh(book, old, entry, now=now, reason=reason)
+    elif old is None:
+        begin_rule(book, entry, now=now)
+    elif _is_other_rule(was.mark, mark, old, entry):
+        begin_afresh(book, old, entry, now=now, reason="its rule was changed")
+    elif _is_idle(book, entry):
+        begin_rule(book, entry, now=now)
+
+
+def _is_idle(book: Book, entry: Entry) -> bool:
+    """Tell whether a cadence has neither a next tick nor a run whose end would give it one."""
+    is_cadence = isinstance(entry.rule, CadenceRule)
+    return is_cadence and next_at(entry) is None and not book.has_open(entry.number)
+
+
+def _is_other_rule(was: Mark, mark: Mark, old: Entry, new: Entry) -> bool:
+    """Tell whether an entry has other moments now; when a cadence begins is not one of them."""
+    if clock_of(old) != clock_of(new):
+        return True
+    if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):
+        return old.rule.base != new.rule.base
+    return was.rule != mark.rule
+
+
+def _leave(book: Book, was: Listed, *, now: datetime) -> None:
+    """Note that an entry is gone; what came up to now is closed, what waits is skipped."""
+    end_rule(book, was, now=now, reason="it is no longer there")
+    book.mark_gone(was.number, now=now)
+    facts = {"address": was.mark.address, "title": was.mark.title}
+    book.tell("entry_gone", now=now, entry=was.number, facts=facts)
+
+
+def _tell_change(book: Book, was: Listed, mark: Mark, *, now: datetime) -> None:
+    """Write down what is different about an entry, if a person would call it so."""
+    names = ("address", "title", "rule")
+    old, new = ((each.address, each.title, each.rule) for each in (was.mark, mark))
+    facts: dict[str, object] = {
+        name: [before, after]
+        for name, before, after in zip(names, old, new, strict=True)
+        if before != after
+    }
+    if was.gone_at is not None:
+        book.tell("entry_back", now=now, entry=was.number, facts=facts)
+    elif facts:
+        book.tell("entry_changed", now=now, entry=was.number, facts=facts)
+
+
+def _keep_text(book: Book, found: _Found, *, now: datetime) -> None:
+    """Keep what an entry runs."""
+    item = found.item
+    if isinstance(item, Entry) and item.digest:
+        book.keep_text(item.digest, found.scanned.text, now=now)
+
+
+def _facts(mark: Mark, item: Entry | Unarmed, commit: str | None) -> dict[str, object]:
+    """Return what is written down about an entry as it stands."""
+    if isinstance(item, Entry):
+        what = {"digest": item.digest, "spec": write_entry(item), "unarmed": None}
+    else:
+        what = {"digest": "", "spec": None, "unarmed": plain(item.reason)}
+    return {
+        "address": mark.address,
+        "title": mark.title,
+        "file": plain(item.origin.file),
+        "line": item.origin.line,
+        "rule": mark.rule,
+        "body": mark.body,
+        "commit_id": commit,
+        **what,
+    }
+
+
+def _plain_mark(mark: Mark) -> Mark:
+    """Return a mark as the ledger writes it down."""
+    return Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)
