@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
-from datetime import datetime, timedelta
-from pathlib import Path
+import threading
 from typing import TYPE_CHECKING
 
-from horae.engine.almanac import Almanac
+import pytest
+from hypothesis import given, strategies as st
+
+from horae.engine.source import is_within
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry, Unarmed
-from horae.store.sqlite import SqliteLedger
-from horae.testing import ManualClock
 from horae.workspace import org
-from horae.workspace.files import Found, PlanFileError
-from horae.workspace.org import OrgSource
+from horae.workspace.files import Found, PlanFileError, read_plan
+from horae.workspace.org import OrgSource, _covered
+from scale import scaled
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Mapping
+    from pathlib import Path
 
-    from horae.engine.ports import Filed
     from horae.engine.source import Scan
     from horae.kernel.plan import Plan
     from horae.rules.armed import Scanned
+    from horae.workspace.files import Content
 
-NOW = datetime.fromisoformat("2026-04-01T08:00Z")
-DAY = timedelta(days=1)
 BROKEN = b"* Digest :workflow:\n\xff\n"
 
 
@@ -35,8 +34,16 @@ def workflow(title: str, when: str = "0 9 * * *") -> str:
     return f"* {title} :workflow:\n:PROPERTIES:\n:SCHEDULE: {when}\n:OVERLAP: allow\n:END:\nDo it: {title}.\n"
 
 
-def scanned(source: OrgSource) -> Scan:
-    return asyncio.run(source.scan())
+def scanned(source: OrgSource, index: Mapping[str, str] | None = None) -> Scan:
+    return asyncio.run(source.scan(index or {}))
+
+
+def looked(source: OrgSource, index: Mapping[str, str] | None = None, *, times: int = 2) -> Scan:
+    """Return the last of several scans, each told what the one before it knew, as a ledger does."""
+    scan = scanned(source, index)
+    for _ in range(times - 1):
+        scan = scanned(source, scan.index)
+    return scan
 
 
 def titles(scan: Scan) -> list[str]:
@@ -54,7 +61,7 @@ def test_every_workflow_beneath_the_root_is_an_entry_that_knows_its_line(tmp_pat
         "digest.org:7 Weekly",
         "garden/water.org:2 Water",
     ]
-    assert (scan.problems, scan.unread) == ((), ())
+    assert (scan.problems, scan.standing) == ((), ())
     assert [each.mark.address for each in scan.entries][2] == "garden/water.org::Water"
 
 
@@ -72,6 +79,22 @@ def test_a_plan_is_read_in_the_zone_it_is_given(tmp_path: Path) -> None:
     assert found.item.zone == "Europe/Berlin"
 
 
+@pytest.mark.parametrize("inline", [False, True])
+def test_files_are_read_in_another_thread_unless_there_is_to_be_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inline: bool
+) -> None:
+    (tmp_path / "plan.org").write_text(workflow("Digest"))
+    threads = []
+
+    def parse(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
+        threads.append(threading.current_thread())
+        return scan_plan(plan, file=file, zone_name=zone_name)
+
+    monkeypatch.setattr(org, "scan_plan", parse)
+    scanned(OrgSource(tmp_path, inline=inline))
+    assert [each is threading.main_thread() for each in threads] == [inline]
+
+
 def test_a_file_that_did_not_change_is_not_parsed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,23 +109,67 @@ def test_a_file_that_did_not_change_is_not_parsed_again(
         return scan_plan(plan, file=file, zone_name=zone_name)
 
     monkeypatch.setattr(org, "scan_plan", parse)
-    assert scanned(source) == first
+    assert scanned(source).entries == first.entries
     os.utime(tmp_path / "a.org", ns=(0, 0))  # as after a checkout: another time, the same text
-    assert scanned(source) == first
+    assert scanned(source).entries == first.entries
     (tmp_path / "b.org").write_text(workflow("Three"))
     scanned(source)
     assert parsed == ["b.org"]
 
 
-def test_a_file_that_stands_still_is_not_even_read_again(
+def test_a_file_that_the_ledger_knows_as_it_stands_is_not_said_again(tmp_path: Path) -> None:
+    (tmp_path / "a.org").write_text(workflow("One"))
+    (tmp_path / "b.org").write_text(workflow("Two"))
+    source = OrgSource(tmp_path)
+    known = looked(source)
+    assert (titles(known), known.standing) == (["a.org:1 One", "b.org:1 Two"], ())
+    (tmp_path / "b.org").write_text(workflow("Three"))
+    scan = scanned(source, known.index)
+    assert (titles(scan), scan.standing) == (["b.org:1 Three"], ("a.org",))
+
+
+def test_what_the_ledger_did_not_take_is_said_until_it_does(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(workflow("Digest"))
+    source = OrgSource(tmp_path)
+    before = looked(source).index
+    (tmp_path / "plan.org").write_text(workflow("Better"))
+    for _ in range(3):  # the ledger could not be written, so it remembers what it did before
+        assert titles(scanned(source, before)) == ["plan.org:1 Better"]
+
+
+def test_after_a_restart_a_file_that_did_not_change_is_not_even_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.org").write_text(workflow("One"))
-    source = OrgSource(tmp_path)
-    first = scanned(source)
-    assert scanned(source) == first
-    monkeypatch.setattr(org, "read_plan", None)
-    assert scanned(source) == first
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.org").write_text(workflow(name))
+    index = looked(OrgSource(tmp_path)).index
+    (tmp_path / "b.org").write_text(workflow("better"))
+    (tmp_path / "c.org").unlink()
+    read: list[str] = []
+
+    def reading(path: str, *, root: str, limit: int) -> Content:
+        read.append(path)
+        return read_plan(path, root=root, limit=limit)
+
+    monkeypatch.setattr(org, "read_plan", reading)
+    scan = scanned(OrgSource(tmp_path), index)
+    assert read == [str(tmp_path / "b.org")]
+    assert (titles(scan), scan.standing) == (["b.org:1 better"], ("a.org",))
+    assert set(scan.index) == {"a.org"}  # the new b only once a second look has confirmed it
+
+
+@pytest.mark.parametrize("change", ["zone", "reader"])
+def test_what_was_read_in_another_zone_or_by_another_reader_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    (tmp_path / "plan.org").write_text(workflow("Digest"))
+    index = looked(OrgSource(tmp_path)).index
+    assert titles(scanned(OrgSource(tmp_path), index)) == []
+    if change == "reader":
+        monkeypatch.setattr(org, "READER", org.READER + 1)
+    zone_name = "Asia/Tokyo" if change == "zone" else "UTC"
+    scan = scanned(OrgSource(tmp_path, zone_name=zone_name), index)
+    assert (titles(scan), scan.standing) == (["plan.org:1 Digest"], ())
 
 
 def test_a_save_that_cannot_be_told_from_outside_is_seen_all_the_same(
@@ -110,53 +177,73 @@ def test_a_save_that_cannot_be_told_from_outside_is_seen_all_the_same(
 ) -> None:
     plan = tmp_path / "plan.org"
     source = OrgSource(tmp_path)
+    index: Mapping[str, str] = {}
     for title, tick in (("One", 1), ("Two", 1), ("Two", 2), ("Six", 2)):
         monkeypatch.setattr(org, "_stamp", lambda _, tick=tick: (tick,))
         plan.write_text(workflow(title))
-        assert titles(scanned(source)) == [f"plan.org:1 {title}"]
+        scan = scanned(source, index)
+        assert titles(scan) == [f"plan.org:1 {title}"]
+        index = scan.index
+
+
+def test_where_the_disk_tells_only_whole_seconds_a_file_is_read_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.org"
+    monkeypatch.setattr(org, "_stamp", lambda _: (1, 1, 0, 1_775_000_000_000_000_000))
+    plan.write_text(workflow("One"))
+    source = OrgSource(tmp_path)
+    assert looked(source, times=3).index == {}
+    plan.write_text(workflow("Two"))
+    assert titles(scanned(source)) == ["plan.org:1 Two"]
 
 
 def test_sections_that_did_not_change_are_taken_over(tmp_path: Path) -> None:
     plan = tmp_path / "plan.org"
     plan.write_text(workflow("One") + workflow("Two"))
     source = OrgSource(tmp_path)
-    scanned(source)
-    one, two = source._pages["plan.org"].plan.headlines
+    index = looked(source).index
+    one, two = source._shelf._pages["plan.org"].kept.headlines
+    scanned(source, index)
     plan.write_text(workflow("One") + workflow("Three"))
-    scanned(source)
-    assert source._pages["plan.org"].plan.headlines[0] is one
-    assert source._pages["plan.org"].plan.headlines[1] is not two
+    scanned(source, index)
+    assert source._shelf._pages["plan.org"].kept.headlines[0] is one
+    assert source._shelf._pages["plan.org"].kept.headlines[1] is not two
 
 
 def test_a_broken_file_keeps_its_last_good_entries_and_stops_no_other(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.org").write_text(workflow(name))
     source = OrgSource(tmp_path)
-    scanned(source)
+    known = looked(source)
     (tmp_path / "a.org").write_bytes(BROKEN)
     (tmp_path / "b.org").write_text(workflow("better"))
     (tmp_path / "c.org").write_text(workflow("new"))
-    scan = scanned(source)
-    assert titles(scan) == ["a.org:1 a", "b.org:1 better", "c.org:1 new"]
+    scan = scanned(source, known.index)
+    assert titles(scan) == ["b.org:1 better", "c.org:1 new"]
     [problem] = scan.problems
     assert isinstance(problem, PlanFileError)
     assert "line 2, column 1 (byte 20): 0xff is not UTF-8" in str(problem)
-    assert scan.unread == ("a.org",)
+    assert scan.standing == ("a.org",)
+    assert "a.org" not in scan.index
     (tmp_path / "a.org").write_text(workflow("mended"))
-    assert titles(scanned(source))[0] == "a.org:1 mended"
+    assert titles(scanned(source, scan.index))[0] == "a.org:1 mended"
 
 
 def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "locked").mkdir()
-    (tmp_path / "locked" / "plan.org").write_text(workflow("Inside"))
+    (tmp_path / "locked" / "deep").mkdir(parents=True)
+    (tmp_path / "locked" / "deep" / "plan.org").write_text(workflow("Inside"))
+    (tmp_path / "gone.org").write_text(workflow("Outside"))
     source = OrgSource(tmp_path)
-    first = scanned(source)
+    known = looked(source)
     refused = PlanFileError(f"{tmp_path}/locked/", "cannot be listed: permission denied")
     monkeypatch.setattr(org, "find_plans", lambda *_, **__: Found((), (refused,)))
-    scan = scanned(source)
-    assert (scan.entries, scan.problems, scan.unread) == (first.entries, (refused,), ("locked/",))
+    scan = scanned(source, known.index)
+    assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
+    assert scan.index == {}
+    assert source._shelf._pages.keys() == {"locked/deep/plan.org"}
 
 
 def test_a_root_that_is_gone_takes_no_entry_with_it(tmp_path: Path) -> None:
@@ -164,76 +251,50 @@ def test_a_root_that_is_gone_takes_no_entry_with_it(tmp_path: Path) -> None:
     root.mkdir()
     (root / "plan.org").write_text(workflow("Digest"))
     source = OrgSource(root)
-    first = scanned(source)
+    known = looked(source)
     root.rename(tmp_path / "away")
-    scan = scanned(source)
-    assert (scan.entries, scan.unread) == (first.entries, ("",))
+    scan = scanned(source, known.index)
+    assert (scan.entries, scan.standing, scan.index) == ((), ("",), {})
     assert len(scan.problems) == 1
+    (tmp_path / "away").rename(root)
+    assert titles(scanned(source, scan.index)) == ["plan.org:1 Digest"]
 
 
-def test_a_plan_that_was_deleted_is_gone(tmp_path: Path) -> None:
+def test_a_plan_that_was_deleted_is_neither_said_nor_standing(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(workflow("Digest"))
     source = OrgSource(tmp_path)
-    scanned(source)
+    known = looked(source)
     (tmp_path / "plan.org").unlink()
-    assert scanned(source).entries == ()
+    scan = scanned(source, known.index)
+    assert (scan.entries, scan.standing, scan.problems, scan.index) == ((), (), (), {})
 
 
-def test_a_broken_file_stays_armed_while_others_go_on_also_after_a_restart(tmp_path: Path) -> None:
-    async def told() -> None:
-        (tmp_path / "digest.org").write_text(workflow("Digest"))
-        (tmp_path / "water.org").write_text(workflow("Water"))
-        clock, ledger = ManualClock(NOW), await SqliteLedger.in_memory()
-        for _ in range(3):  # days, each with an engine of its own
-            offered: list[Filed] = []
-            source = OrgSource(tmp_path)
-            almanac = Almanac(clock=clock, ledger=ledger, offer=offered.extend)
-            await almanac.rescan(source)
-            (tmp_path / "digest.org").write_bytes(BROKEN)
-            scan = await almanac.rescan(source)
-            assert scan.unread == ("digest.org",)
-            await clock.advance(DAY)
-            await almanac.turn()
-            assert [str(each.origin) for each in offered] == ["digest.org:1", "water.org:1"]
-        assert [each.gone_at for each in await ledger.entries()] == [None, None]
-        await ledger.close()
-
-    asyncio.run(told())
+def test_a_plan_that_goes_while_it_is_looked_for_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Found((f"{tmp_path}/went.org",), ())
+    monkeypatch.setattr(org, "find_plans", lambda *_, **__: found)
+    scan = scanned(OrgSource(tmp_path))
+    assert (scan.entries, scan.standing, scan.problems) == ((), (), ())
 
 
-def test_an_entry_that_left_a_file_before_it_broke_is_where_it_can_be_read(tmp_path: Path) -> None:
-    async def told() -> None:
-        clock, ledger = ManualClock(NOW), await SqliteLedger.in_memory()
-        almanac = Almanac(clock=clock, ledger=ledger, offer=lambda _: None)
-        named = workflow("Digest").replace(":END:", ":ID: digest\n:END:")
-        (tmp_path / "old.org").write_text(named)
-        await almanac.rescan(OrgSource(tmp_path))
-        (tmp_path / "old.org").write_bytes(BROKEN)
-        (tmp_path / "new.org").write_text(f"{named}And say so.\n")
-        await almanac.rescan(OrgSource(tmp_path))
-        [known] = await ledger.entries()
-        assert str(known.item.origin) == "new.org:1"
-        await ledger.close()
-
-    asyncio.run(told())
+NAMES = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join)
 
 
-def test_a_source_never_sleeps_spawns_or_sets_a_timer() -> None:
-    tree = ast.parse(Path(org.__file__).read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    imported = {
-        name.partition(".")[0]
-        for node in imports
-        for name in (getattr(node, "module", None), *(each.name for each in node.names))
-        if name is not None
-    }
-    assert not imported & {
-        "asyncio",
-        "multiprocessing",
-        "sched",
-        "signal",
-        "subprocess",
-        "threading",
-        "time",
-    }
-    assert not any(isinstance(node, ast.Await) for node in ast.walk(tree))
+@given(st.lists(NAMES, unique=True), st.sets(NAMES | NAMES.map("{}/".format) | st.just("")))
+def test_what_a_name_covers_is_what_is_within_it(files: list[str], names: set[str]) -> None:
+    within = [file for file in files if any(is_within(file, name) for name in names)]
+    assert _covered(files, names) == within
+
+
+def test_a_large_tree_that_stands_is_looked_through_without_a_parse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = scaled(20_000)
+    for number in range(count):
+        (tmp_path / f"{number:05}.org").write_text(workflow(f"W{number}"))
+    index = looked(OrgSource(tmp_path, inline=True)).index
+    monkeypatch.setattr(org, "read_plan", None)
+    source = OrgSource(tmp_path, inline=True)
+    assert len(scanned(source, index).standing) == count
+    assert source._shelf._pages == {}

@@ -1,16 +1,20 @@
 """The org plans beneath a plan root, as a source of entries.
 
 A file is parsed again only if its bytes have changed, and then only the sections that
-have. One that cannot be read keeps its last good entries and stops no other.
+have. What the ledger already knows of a file that stands as it stood is not said again,
+and after a restart not even read. One that cannot be read keeps its last good entries and
+stops no other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.source import Scan, is_within
+from horae.engine.source import Scan
+from horae.errors import HoraeError
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.workspace.files import (
@@ -18,6 +22,7 @@ from horae.workspace.files import (
     MOST,
     Found,
     PlanFileError,
+    PlanMissingError,
     find_plans,
     printable,
     read_plan,
@@ -25,57 +30,148 @@ from horae.workspace.files import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
     from horae.engine.ports import Filed
     from horae.kernel.plan import Plan
     from horae.rules.armed import Scanned
-    from horae.workspace.files import StrPath
+    from horae.workspace.files import Content, StrPath
+
+# To be raised when the same plan would give other entries: what was read before is read again.
+READER: Final = 1
+
+_SECOND: Final = 10**9  # in the unit of stamps
+
+Kept = TypeVar("Kept")
+Stamp: TypeAlias = "tuple[int, ...]"
 
 
 class OrgSource:
-    """The workflows of all org plans beneath a root; files go by their path from there."""
+    """The workflows of all org plans beneath a root; files go by their path from there.
+
+    With *inline* all is done in the caller's thread: a simulated world has only one.
+    """
 
     name = "org"
 
     def __init__(
-        self, root: StrPath, *, zone_name: str = "UTC", limit: int = LIMIT, most: int = MOST
+        self,
+        root: StrPath,
+        *,
+        zone_name: str = "UTC",
+        limit: int = LIMIT,
+        most: int = MOST,
+        inline: bool = False,
     ) -> None:
-        self._root = os.fspath(root).rstrip("/") or "/"
-        self._top = f"{self._root.rstrip('/')}/"
         self._zone_name = zone_name
-        self._limit = limit
-        self._most = most
-        self._pages: dict[str, _Page] = {}
+        self._inline = inline
+        self._shelf = Shelf(
+            root,
+            reader=f"org-{READER} {zone_name}",
+            understand=self._understand,
+            limit=limit,
+            most=most,
+        )
 
-    async def scan(self) -> Scan:
-        """Return the workflows of every plan, in the order of the files' names."""
-        found = self._find()
-        problems = list(found.problems)
-        pages: dict[str, _Page] = {}
-        for path in found.plans:
-            file = path.removeprefix(self._top)
-            try:
-                pages[file] = self._look(path, file)
-            except PlanFileError as error:
-                problems.append(error)
-        unread = tuple(self._inner_name(problem.path) for problem in problems)
-        self._pages = {**self._last_good(unread), **pages}
-        entries = (each for file in sorted(self._pages) for each in self._pages[file].entries)
-        return Scan(tuple(entries), tuple(problems), unread)
+    async def scan(self, index: Mapping[str, str]) -> Scan:
+        """Return the workflows of every plan that the ledger does not know as it stands."""
+        if self._inline:
+            return self._shelf.look(index)
+        return await asyncio.to_thread(self._shelf.look, index)
 
     async def settle(self, receipt: Filed) -> None:
         """Do nothing: a plan is not changed by what became of it."""
 
+    def _understand(
+        self, content: Content, file: str, was: Plan | None
+    ) -> tuple[Plan, tuple[Scanned, ...]]:
+        """Return the plan that a file holds, and the workflows in it."""
+        plan = read(content.text, was=was)
+        return plan, tuple(scan_plan(plan, file=file, zone_name=self._zone_name))
+
+
+class Shelf(Generic[Kept]):
+    """The files beneath a root that hold entries, each read only if it has changed.
+
+    *reader* says by whom and in which zone a file was understood; what another one made of
+    it is not taken over. *understand* gives what is worth keeping for the next time the file
+    changes, and its entries; what it raises is a problem of that file alone.
+    """
+
+    def __init__(
+        self,
+        root: StrPath,
+        *,
+        reader: str,
+        understand: Callable[[Content, str, Kept | None], tuple[Kept, tuple[Scanned, ...]]],
+        suffixes: tuple[str, ...] = (".org",),
+        is_flat: bool = False,
+        prefix: str = "",
+        limit: int = LIMIT,
+        most: int = MOST,
+    ) -> None:
+        self._root = os.fspath(root).rstrip("/") or "/"
+        self._top = f"{self._root.rstrip('/')}/"
+        self._reader = reader
+        self._understand = understand
+        self._suffixes = suffixes
+        self._is_flat = is_flat
+        self._prefix = prefix
+        self._limit = limit
+        self._most = most
+        self._pages: dict[str, _Page[Kept]] = {}
+
+    def look(self, index: Mapping[str, str]) -> Scan:
+        """Return what stands in the files, save those that *index* knows as they are."""
+        found = self._find()
+        problems: list[HoraeError] = list(found.problems)
+        blocked = {self._inner_name(problem.path) for problem in found.problems}
+        standing: dict[str, str] = {}
+        pages: dict[str, _Page[Kept]] = {}
+        for path in found.plans:
+            file = f"{self._prefix}{path.removeprefix(self._top)}"
+            try:
+                stamp = _stamp(path)
+                if index.get(file) == self._known_as(stamp):
+                    standing[file] = index[file]
+                else:
+                    pages[file] = self._read(path, file, stamp)
+            except PlanMissingError:
+                continue  # it went while we looked
+            except HoraeError as error:
+                problems.append(error)
+                blocked.add(file)
+        trusted = {file: page.stamp for file, page in pages.items() if page.is_trusted}
+        # Of what could not be read nothing is known by which it could be told again.
+        known = standing | {file: self._known_as(stamp) for file, stamp in trusted.items()}
+        self._turn_to(pages, keep={*standing, *_covered(self._pages, blocked)})
+        return Scan(
+            tuple(each for page in pages.values() for each in page.entries),
+            (*standing, *sorted(blocked)),
+            tuple(problems),
+            known,
+        )
+
+    def _turn_to(self, pages: dict[str, _Page[Kept]], *, keep: Collection[str]) -> None:
+        """Remember what was read now, and of what was read before only what is still there."""
+        # At once and at the end: a scan that is given up while its thread goes on disturbs
+        # none that comes after it.
+        self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
+
     def _find(self) -> Found:
-        """Return the plans beneath the root; one that cannot be listed has a problem only."""
+        """Return the files beneath the root; one that cannot be listed has a problem only."""
         try:
-            return find_plans(self._root, most=self._most)
+            found = find_plans(self._root, suffixes=self._suffixes, most=self._most)
         except PlanFileError as error:
             return Found((), (error,))
+        if not self._is_flat:
+            return found
+        plans = (path for path in found.plans if "/" not in path.removeprefix(self._top))
+        return found._replace(plans=tuple(plans))
 
-    def _look(self, path: str, file: str) -> _Page:
+    def _read(self, path: str, file: str, stamp: Stamp) -> _Page[Kept]:
         """Return what stands in a file, read and parsed only as far as needed."""
         was = self._pages.get(file)
-        stamp = _stamp(path)
         is_unmoved = was is not None and was.stamp == stamp
         if was is not None and is_unmoved and was.is_trusted:
             return was
@@ -83,39 +179,56 @@ class OrgSource:
         digest = content.digest
         if was is not None and was.digest == digest:
             # File systems tell time in steps: two saves within one look the same from
-            # outside. So a stamp is believed only once a second look found the same bytes.
-            return was._replace(stamp=stamp, is_trusted=is_unmoved)
-        plan = read(content.text, was=None if was is None else was.plan)
-        entries = tuple(scan_plan(plan, file=file, zone_name=self._zone_name))
-        return _Page(stamp, digest, plan, entries)
+            # outside. So a stamp is believed only once a second look found the same bytes,
+            # and one in whole seconds never: there, the step is longer than we wait.
+            is_trusted = is_unmoved and stamp[-1] % _SECOND != 0
+            return was._replace(stamp=stamp, is_trusted=is_trusted)
+        kept, entries = self._understand(content, file, None if was is None else was.kept)
+        return _Page(stamp, digest, kept, entries)
 
-    def _last_good(self, unread: tuple[str, ...]) -> dict[str, _Page]:
-        """Return what is known of the files that could not be read."""
-        return {
-            file: page
-            for file, page in self._pages.items()
-            if any(is_within(file, name) for name in unread)
-        }
+    def _known_as(self, stamp: Stamp) -> str:
+        """Return the text by which a file that stands so is known."""
+        return " ".join((self._reader, *map(str, stamp)))
 
     def _inner_name(self, path: str) -> str:
         """Return the name that a path has from the root; the root itself has none."""
-        if path == printable(self._root):
+        if path in {printable(self._root), printable(self._top)}:
             return ""
-        return path.removeprefix(printable(self._top))
+        return f"{self._prefix}{path.removeprefix(printable(self._top))}"
 
 
-class _Page(NamedTuple):
+class _Page(NamedTuple, Generic[Kept]):
     """What stood in a file when it was last read."""
 
-    stamp: tuple[int, ...]
+    stamp: Stamp
     digest: str
-    plan: Plan
+    kept: Kept
     entries: tuple[Scanned, ...]
     is_trusted: bool = False
 
 
-def _stamp(path: str) -> tuple[int, ...]:
+def _stamp(path: str) -> Stamp:
     """Return what changes when a file is written or replaced."""
     with told(path):
         status = Path(path).lstat()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _covered(files: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return the files that are named, or beneath a directory that is; "" is beneath all.
+
+    >>> _covered(["a.org", "in/b.org", "in/deep/c.org"], {"a.org", "in/deep/"})
+    ['a.org', 'in/deep/c.org']
+    """
+    if not names:
+        return []
+    return [file for file in files if file in names or any(each in names for each in _above(file))]
+
+
+def _above(file: str) -> Iterator[str]:
+    """Yield the directories that a file is in, the outermost first."""
+    yield ""
+    at = file.find("/")
+    while at >= 0:
+        yield file[: at + 1]
+        at = file.find("/", at + 1)

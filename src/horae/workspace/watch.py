@@ -1,0 +1,317 @@
+"""Which files change beneath some roots, told once they have come to rest.
+
+A thread for each root is told by the system, one directory at a time: only those in which
+plans can be, never through a link, never our own data. Where the system cannot tell, it
+looks by itself from time to time. Either way a root that is not there is waited for, and
+each time the watch over one begins the root itself is told of as changed, so that what
+happened before it began is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from horae.workspace.files import in_words, is_git, printable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+
+    from watchfiles._rust_notify import RustNotify
+
+    from horae.workspace.files import StrPath
+
+POLL: Final = timedelta(seconds=2)  # between two looks where the system cannot tell
+LONGEST: Final = 10  # times the quiet: so long a steady writer keeps a change from being told
+_AGAIN: Final = 300.0  # seconds until all is looked at once more, whatever was told
+_LOOK: Final = 1.0  # seconds until a root that vanished, or came, is noticed
+_SHARE: Final = 10  # looking takes at most one part in so many of a core
+
+Identity: TypeAlias = "tuple[int, int]"
+
+
+async def changes(
+    roots: Iterable[StrPath],
+    *,
+    quiet: timedelta,
+    stop: asyncio.Event,
+    poll: timedelta | None = None,
+    ignored: Iterable[StrPath] = (),
+    note: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[frozenset[str]]:
+    """Yield the paths that changed, each time after a *quiet* without further changes.
+
+    The first is yielded once the watch over a root stands, whether or not anything changed.
+    With *poll* it looks that often instead of being told. *ignored* are directories that are
+    never looked into, such as a data directory. *note* is told in words what is not as it
+    should be. It ends when *stop* is set.
+    """
+    loop = asyncio.get_running_loop()
+    news = _News(loop, note)
+    ended = threading.Event()
+    passed = frozenset(map(_absolute, ignored))
+    for root in map(_absolute, roots):
+        watch = _Watch(root, passed, news, ended, quiet=quiet, poll=poll)
+        threading.Thread(target=watch.keep, name="watch", daemon=True).start()
+    try:
+        while await news.settled(quiet, stop):
+            yield news.take()
+    finally:
+        ended.set()
+
+
+class _News:
+    """What the threads have seen and nobody was told of yet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, note: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._note = note
+        self._names: set[str] = set()
+        self._came = asyncio.Event()
+        self._error: BaseException | None = None
+
+    def bring(self, names: Collection[str]) -> None:
+        """Add names, from any thread."""
+        self._in_loop(lambda: self._add(names))
+
+    def say(self, words: str) -> None:
+        """Pass on a note, from any thread."""
+        self._in_loop(lambda: self._note(words))
+
+    def fail(self, error: BaseException) -> None:
+        """Let whoever waits for news know that there will be none."""
+        self._in_loop(lambda: self._break(error))
+
+    async def settled(self, quiet: timedelta, stop: asyncio.Event) -> bool:
+        """Return True when there is news and all is quiet; False when it is time to stop."""
+        await _either(self._came, stop)
+        until = self._loop.time() + LONGEST * quiet.total_seconds()
+        while self._came.is_set() and not stop.is_set():
+            self._came.clear()
+            rest = min(quiet.total_seconds(), until - self._loop.time())
+            if rest > 0:
+                await _either(self._came, stop, within=rest)
+        if self._error is not None:
+            raise self._error
+        return not stop.is_set()
+
+    def take(self) -> frozenset[str]:
+        """Return the names that came, each once."""
+        names, self._names = frozenset(self._names), set()
+        return names
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        """Do something where the events belong."""
+        # The loop may be closed while a thread still looks around.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def _add(self, names: Collection[str]) -> None:
+        self._names.update(names)
+        self._came.set()
+
+    def _break(self, error: BaseException) -> None:
+        self._error = error
+        self._came.set()
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event, *, within: float | None = None) -> None:
+    """Return when one of two events is set, or the time is over."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    try:
+        await asyncio.wait(waits, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+class _Watch:
+    """The watch over one root, in a thread of its own."""
+
+    def __init__(
+        self,
+        root: str,
+        ignored: frozenset[str],
+        news: _News,
+        ended: threading.Event,
+        *,
+        quiet: timedelta,
+        poll: timedelta | None,
+    ) -> None:
+        self._root = root
+        self._ignored = ignored
+        self._news = news
+        self._ended = ended
+        # So often the system is asked what it saw: a small part of the quiet.
+        self._step = min(50, max(5, int(quiet.total_seconds() * 250)))
+        self._poll = poll
+
+    def keep(self) -> None:
+        """Watch until the end, through every absence of the root."""
+        try:
+            while not self._ended.is_set():
+                identity = _identity(self._root)
+                if identity is None:
+                    self._ended.wait(_LOOK)
+                elif self._poll is None:
+                    self._be_told(identity)
+                else:
+                    self._look_around(identity, self._poll.total_seconds())
+        except BaseException as error:  # whoever waits must hear of it
+            self._news.fail(error)
+
+    def _be_told(self, identity: Identity) -> None:
+        """Pass on what the system tells, until the root or its directories are others."""
+        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+
+        directories = frozenset(path for path, _ in _tree(self._root, self._ignored))
+        if not directories:  # the root is not for us; it may be soon
+            self._ended.wait(_LOOK)
+            return
+        try:
+            with RustNotify(
+                watch_paths=sorted(directories),
+                debug=False,
+                force_polling=False,
+                poll_delay_ms=0,
+                recursive=False,  # it would follow links, and watch our own data
+                ignore_permission_denied=True,
+            ) as told:
+                self._news.bring([self._root])
+                self._listen(told, directories, identity)
+        except FileNotFoundError:
+            return  # a directory went while we looked: once more
+        except (OSError, WatchfilesRustInternalError) as error:
+            why = in_words(error) if isinstance(error, OSError) else str(error)
+            often = f"looking every {POLL.total_seconds():g} s instead"
+            self._news.say(f"{printable(self._root)}: changes are not told ({why}); {often}")
+            self._poll = POLL
+
+    def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
+        """Pass on changes until a directory comes or goes, the root is another, or it is long."""
+        timeout = int(_LOOK * 1000)
+        # Systems forget to tell: of too much at once, or of what others do on a shared disk.
+        until = time.monotonic() + _AGAIN
+        while not self._ended.is_set() and time.monotonic() < until:
+            seen = told.watch(2 * self._step, self._step, timeout, self._ended)
+            names = set() if isinstance(seen, str) else {path for _, path in seen}
+            ours = [name for name in names if self._is_ours(name)]
+            if ours:
+                self._news.bring(ours)
+            if _identity(self._root) != identity:
+                self._news.bring([self._root])
+                return
+            if any(name in directories or _is_directory(name) for name in ours):
+                return
+
+    def _look_around(self, identity: Identity, poll: float) -> None:
+        """Compare what is there with what was, until the root is another."""
+        was = self._snapshot()
+        self._news.bring([self._root])
+        pause = poll
+        while not self._ended.wait(pause):
+            began = time.monotonic()
+            now = self._snapshot()
+            if _identity(self._root) != identity:
+                self._news.bring([self._root])
+                return
+            changed = {path for path, _ in was.items() ^ now.items()}
+            if changed:
+                self._news.bring(changed)
+            was = now
+            pause = max(poll, _SHARE * (time.monotonic() - began))
+
+    def _snapshot(self) -> dict[str, tuple[int, ...]]:
+        """Return every file beneath the root, and what changes when it is written."""
+        entries = (each for _, found in _tree(self._root, self._ignored) for each in found)
+        stamps = {}
+        for entry in entries:
+            if self._is_ours(entry.path):
+                with suppress(OSError):  # it went while we looked
+                    status = entry.stat(follow_symlinks=False)
+                    is_directory = stat.S_ISDIR(status.st_mode)
+                    stamps[entry.path] = () if is_directory else _stamp(status)
+        return stamps
+
+    def _is_ours(self, path: str) -> bool:
+        """Tell whether a change of a path in a watched directory is worth telling."""
+        if path in self._ignored or _is_passed(os.path.basename(path)):  # noqa: PTH119
+            return path == self._root
+        # What stands in the directory of a root that is a file is not beneath it.
+        return path == self._root or path.startswith(f"{self._root.rstrip('/')}/")
+
+
+def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """Yield the directories in which plans can be, without following a link, and their entries.
+
+    Of a root that is a file it is the one directory that the file is in: a file that is
+    saved anew is another file.
+    """
+    stack = [root if os.path.isdir(root) else os.path.dirname(root)]  # noqa: PTH112, PTH120
+    top = stack[0]
+    while stack:
+        directory = stack.pop()
+        try:
+            with os.scandir(directory) as listing:
+                entries = list(listing)
+        except OSError:
+            continue  # gone, or not for us; whoever reads plans says so
+        if directory != root and top == root and any(is_git(each.name) for each in entries):
+            continue
+        yield directory, entries
+        if top == root:
+            stack += (each.path for each in entries if _is_entered(each, ignored))
+
+
+def _is_entered(entry: os.DirEntry[str], ignored: Collection[str]) -> bool:
+    """Tell whether plans can be in a directory."""
+    if _is_passed(entry.name) or entry.path in ignored:
+        return False
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _is_passed(name: str) -> bool:
+    """Tell whether a name is passed by: git's files, our data, edits under way, editors' locks.
+
+    >>> [_is_passed(name) for name in (".git", ".horae", ".horae-edit-00.tmp", ".#plan.org")]
+    [True, True, True, True]
+    >>> [_is_passed(name) for name in ("plan.org", ".agentd")]
+    [False, False]
+    """
+    return is_git(name) or (name.startswith(".") and name != ".agentd")
+
+
+def _absolute(path: StrPath) -> str:
+    """Return a path from the top, without following links."""
+    return os.path.abspath(path)  # noqa: PTH100 - pathlib keeps `..`
+
+
+def _identity(path: str) -> Identity | None:
+    """Return which file a path leads to, if it leads to one."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as text, as everywhere here
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_directory(path: str) -> bool:
+    """Tell whether a path is a directory itself, not a link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when a file is written or replaced."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,0 +1,157 @@
+"""A task is Markdown with its fields on top, and what is wrong with it is said with its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from horae.kernel.task import LARGEST_ID, parse
+
+SEED = """\
+---
+id: 42
+title: Weekly standup report
+status: todo
+priority: medium
+cron_schedule: "0 9 * * MON"
+scheduled_for: "2026-03-31T09:00:00Z"
+cron_last_run: "2026-03-24T09:00:00Z"
+---
+
+Generate and distribute the weekly standup report.
+"""
+
+
+def test_a_task_has_the_fields_that_stand_on_its_top() -> None:
+    task, odd = parse(SEED)
+    assert task is not None
+    assert (task.id, task.title, task.status, task.priority) == (
+        42,
+        "Weekly standup report",
+        "todo",
+        "medium",
+    )
+    assert task.cron_schedule == "0 9 * * MON"
+    assert task.scheduled_for == "2026-03-31T09:00:00Z"
+    assert task.cron_last_run == "2026-03-24T09:00:00Z"
+    assert task.body == "\nGenerate and distribute the weekly standup report.\n"
+    assert odd == ()
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    task, odd = parse("---\nid: 7\ntitle: Sow\n---\n")
+    assert task is not None
+    assert (task.status, task.priority, task.tags, task.body) == ("backlog", "", (), "")
+    assert (task.scheduled_for, task.cron_schedule, task.cron_last_run, task.timezone) == (
+        None,
+    ) * 4
+    assert odd == ()
+
+
+@pytest.mark.parametrize("value", ["", " ~", " null", " ''"])
+def test_a_field_without_a_value_is_not_there(value: str) -> None:
+    task, odd = parse(f"---\nid: 7\ntitle: Sow\ncron_schedule:{value}\n---\n")
+    assert task is not None
+    assert (task.cron_schedule, odd) == (None, ())
+
+
+def test_a_value_is_the_text_that_was_written() -> None:
+    task, _ = parse(
+        "---\nid: 042\ntitle: 2026-01-01\nscheduled_for: 2026-03-25T09:00:00-04:00\n---\n"
+    )
+    assert task is not None
+    assert (task.id, task.title) == (42, "2026-01-01")
+    assert task.scheduled_for == "2026-03-25T09:00:00-04:00"
+
+
+def test_other_fields_are_kept_with_their_places() -> None:
+    text = "---\nid: 7\ntitle: Sow\nestimate: 3h\n---\nBody\n"
+    task, _ = parse(text)
+    assert task is not None
+    place = task.fields.places["estimate"]
+    start = task.frontmatter.start
+    assert text[start + place.start : start + place.end] == "3h"
+    assert place.line == 4
+
+
+@pytest.mark.parametrize(
+    ("extra", "is_archived"),
+    [
+        ("status: archived", True),
+        ("tags: [archived]", True),
+        ("tags: archived", True),
+        ("tags: [a]", False),
+    ],
+)
+def test_a_task_is_archived_by_its_status_or_by_a_tag(extra: str, *, is_archived: bool) -> None:
+    task, _ = parse(f"---\nid: 7\ntitle: Sow\n{extra}\n---\n")
+    assert task is not None
+    assert task.is_archived == is_archived
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("# A note\n", (1, 1), "a task begins with a line of three dashes"),
+        ("", (1, 1), "a task begins with a line of three dashes"),
+        ("\n---\nid: 7\n", (2, 1), "the fields are never closed"),
+        ("---\n---\n", (2, 1), "there are no fields"),
+        ("---\n- 7\n---\n", (2, 1), "there are no fields"),
+        ("---\ntitle: Sow\n---\n", (2, 1), "a task needs a number"),
+        ("---\ntitle: Sow\n id: 7\n---\n", (3, 4), "where no key can be"),
+        ("---\ntitle: Sow\nid: seven\n---\n", (3, 1), "a task needs a number"),
+        (f"---\ntitle: Sow\nid: {LARGEST_ID + 1}\n---\n", (3, 1), "a task needs a number"),
+        ("---\nid: 7\n---\n", (2, 1), "a task needs a title"),
+        ("---\nid: 7\ntitle: [a]\n---\n", (3, 1), "title is a text, not a list"),
+        (
+            "---\nid: 7\ntitle: Sow\ncron_schedule: */5 * * * *\n---\n",
+            (4, 16),
+            "cannot begin with *",
+        ),
+        ("---\nid: 7\nid: 8\ntitle: Sow\n---\n", (3, 1), "already at line 2"),
+    ],
+)
+def test_what_is_no_task_says_why_and_where(
+    text: str, place: tuple[int, int], message: str
+) -> None:
+    task, [odd] = parse(text, name="007-sow.md")
+    assert task is None
+    assert message in odd.message
+    assert (odd.file, odd.line, odd.column) == ("007-sow.md", *place)
+    assert odd.fix
+
+
+def test_an_odd_field_is_told_and_the_rest_still_reads() -> None:
+    task, [odd] = parse("---\nid: 7\ntitle: Sow\npriority: {a: b}\nstatus: done\n---\n")
+    assert task is not None
+    assert (task.status, task.priority) == ("done", "")
+    assert str(odd) == "-:4:1: error task: priority is a text, not a list"
+
+
+WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=12)
+
+
+@given(
+    number=st.integers(0, LARGEST_ID),
+    title=WORDS,
+    body=st.text(st.characters(codec="utf-8", exclude_characters="\r")),
+    before=st.sampled_from(["", "\ufeff", "\n", "\ufeff \n\n"]),
+    newline=st.sampled_from(["\n", "\r\n"]),
+)
+def test_whatever_the_line_ends_and_the_body_the_fields_are_read(
+    number: int, title: str, body: str, before: str, newline: str
+) -> None:
+    lines = (f"{before}---", f"id: {number}", f"title: '{title}'", "---", body)
+    task, odd = parse(newline.join(lines))
+    assert odd == ()
+    assert task is not None
+    assert (task.id, task.title, task.body) == (number, title, body)
+
+
+@given(st.text(st.sampled_from("-\n id:7tle'[]{}\r\t#")))
+def test_any_text_is_a_task_or_says_what_is_wrong(text: str) -> None:
+    task, odd = parse(text)
+    assert task is not None or odd
+    for each in odd:
+        assert 1 <= each.line <= text.count("\n") + 1
+        assert each.column >= 1

@@ -1,0 +1,157 @@
+"""One manifest, many workers: each heading is an agent with a cadence of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.rules.entry import CadenceRule, Entry, Unarmed, Work
+from horae.rules.identity import Known, match
+from horae.workspace.crew import STAGGER, CrewSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from horae.engine.source import Scan
+
+START = datetime.fromisoformat("2026-04-01T08:00Z")
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+MANIFEST = """\
+#+TITLE: The crew
+
+* wren
+:PROPERTIES:
+:DEF: /data/agents/writer.org
+:LIFECYCLE: /data/lifecycles/writer.org
+:INTERVAL: 10m
+:END:
+The writer: drafts new sections on its lifecycle.
+** What it must not do
+Publish.
+
+* moss
+:PROPERTIES:
+:DEF: /data/agents/editor.org
+:INTERVAL: 20m
+:END:
+"""
+
+
+def scanned(path: Path, text: str | None = None, *, stagger: timedelta = STAGGER) -> Scan:
+    manifest = path / "crew.org"
+    if text is not None:
+        manifest.write_text(text)
+    return asyncio.run(CrewSource(manifest, started_at=START, stagger=stagger).scan({}))
+
+
+def member(name: str, *lines: str) -> str:
+    drawer = "".join(f"{line}\n" for line in lines)
+    return f"* {name}\n:PROPERTIES:\n{drawer}:END:\n"
+
+
+def rules(scan: Scan) -> list[CadenceRule]:
+    items = [each.item for each in scan.entries]
+    found = [item.rule for item in items if isinstance(item, Entry)]
+    return [rule for rule in found if isinstance(rule, CadenceRule)]
+
+
+def test_each_heading_is_an_agent_that_ticks_on_its_interval(tmp_path: Path) -> None:
+    scan = scanned(tmp_path, MANIFEST)
+    wren, moss = (each.item for each in scan.entries)
+    assert isinstance(wren, Entry)
+    assert isinstance(moss, Entry)
+    assert (wren.address, wren.agents, wren.work) == ("agent:wren", ("wren",), Work.TICK)
+    assert (str(wren.origin), str(moss.origin)) == (
+        f"{tmp_path}/crew.org:3",
+        f"{tmp_path}/crew.org:13",
+    )
+    assert [rule.base for rule in rules(scan)] == [10 * MINUTE, 20 * MINUTE]
+    assert (scan.problems, scan.standing) == ((), ())
+
+
+def test_the_first_ticks_come_after_a_grace_one_stagger_apart(tmp_path: Path) -> None:
+    firsts = [rule.first_at - START for rule in rules(scanned(tmp_path, MANIFEST))]
+    assert firsts == [60 * SECOND, 90 * SECOND]
+    staggered = rules(scanned(tmp_path, stagger=5 * SECOND))
+    assert [rule.first_at - START for rule in staggered] == [60 * SECOND, 65 * SECOND]
+
+
+def test_what_a_member_runs_is_its_section_with_all_that_is_below(tmp_path: Path) -> None:
+    first, _ = scanned(tmp_path, MANIFEST).entries
+    assert first.text.startswith("* wren\n")
+    assert first.text.endswith("Publish.\n\n")
+    edited, other = scanned(tmp_path, MANIFEST.replace("Publish", "Sing")).entries
+    assert isinstance(first.item, Entry)
+    assert isinstance(edited.item, Entry)
+    assert edited.item.digest != first.item.digest
+    assert other == scanned(tmp_path, MANIFEST).entries[1]
+
+
+@pytest.mark.parametrize(
+    ("interval", "base"),
+    [("10m", 10 * MINUTE), ("2h", 2 * HOUR), ("90s", 90 * SECOND), ("45000", 45 * SECOND)],
+)
+def test_an_interval_is_in_hours_minutes_seconds_or_bare_milliseconds(
+    tmp_path: Path, interval: str, base: timedelta
+) -> None:
+    [rule] = rules(scanned(tmp_path, member("wren", ":DEF: w.org", f":INTERVAL: {interval}")))
+    assert rule.base == base
+
+
+def test_without_an_interval_it_is_an_hour(tmp_path: Path) -> None:
+    [rule] = rules(scanned(tmp_path, member("wren", ":DEF: w.org")))
+    assert rule.base == HOUR
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (member("wren", ":INTERVAL: 10m"), "it has no :DEF:; name the file that says who it is"),
+        ("* wren\n", "it has no :DEF:; name the file that says who it is"),
+        (member("wren", ":DEF: w.org", ":INTERVAL: 3d"), "write 72h"),
+        (member("wren", ":DEF: w.org", ":INTERVAL: 0"), "is no time at all"),
+        (member("jenny wren", ":DEF: w.org"), "a name is one word"),
+    ],
+)
+def test_a_member_that_cannot_tick_says_why_and_delays_nobody(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    scan = scanned(tmp_path, text + member("moss", ":DEF: m.org"))
+    first = scan.entries[0].item
+    assert isinstance(first, Unarmed)
+    assert reason in first.reason
+    assert [rule.first_at - START for rule in rules(scan)] == [MINUTE]
+
+
+def test_a_heading_of_several_words_without_a_def_is_only_a_heading(tmp_path: Path) -> None:
+    scan = scanned(tmp_path, "* How the crew works\nWell.\n" + member("moss", ":DEF: m.org"))
+    assert [each.item.title for each in scan.entries] == ["moss"]
+
+
+def test_a_restart_or_an_edit_leaves_every_member_the_one_it_was(tmp_path: Path) -> None:
+    marks = [each.mark for each in scanned(tmp_path, MANIFEST).entries]
+    known = [Known(number, mark) for number, mark in enumerate(marks, start=1)]
+    manifest = tmp_path / "crew.org"
+    later = CrewSource(manifest, started_at=START + HOUR)
+    again = [each.mark for each in asyncio.run(later.scan({})).entries]
+    assert again == marks  # though their first ticks are others
+    manifest.write_text(
+        "* robin\n:PROPERTIES:\n:DEF: r.org\n:END:\n" + MANIFEST.replace("10m", "1h")
+    )
+    edited = [each.mark for each in asyncio.run(later.scan({})).entries]
+    assert match(known, edited).numbers == (None, 1, 2)
+
+
+@pytest.mark.parametrize("content", [None, b"* wren\n\xff\n"])
+def test_while_the_manifest_cannot_be_read_what_is_known_stands(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "crew.org").write_bytes(content)
+    scan = scanned(tmp_path)
+    assert (scan.entries, scan.standing) == ((), ("",))
+    assert str(scan.problems[0]).startswith(f"{tmp_path}/crew.org: ")
