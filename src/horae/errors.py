@@ -6,6 +6,7 @@
         PlanMissingError    a file that is not there
         EditConflictError   a file that changed under an edit           (workspace.edit)
       SpliceError           an edit that does not fit its text          (workspace.edit)
+        TaskFileError       a task file                                 (workspace.board)
       YamlError             YAML that the guard refuses                 (kernel.yaml)
       LedgerError           a ledger that cannot do what it was asked   (engine.ports)
         LedgerBusyError     another process keeps it from being written
@@ -13,6 +14,20 @@
         LedgerDamagedError  corrupt, cut short, empty or gone
         LedgerNewerError    written by a newer version
         StaleTermError      written by an engine whose term is over
+      RunError              a run that cannot be made                   (engine.ports)
+      LauncherLostError     a run that was not made, and may be asked for again
+      OldRunsError          runs of an engine before this one           (runner.processes)
+      EntryNotFoundError    a name that no entry goes by                (engine.desk)
+      AmbiguousEntryError   a name that several go by
+      EntryStateError       an entry that is gone, not armed or at rest
+      RequestError          a request that makes no sense
+      AskedMomentError      a time of `why` that cannot be read         (engine.why)
+      NoLedgerError         a data directory without a ledger           (cli.desk)
+      BackupError           a backup that cannot be made there          (cli.keeping)
+      NoBackupError         no backup that could be restored
+      EmptyRootError        a directory that is not there               (cli.up)
+      TriggerError          a trigger that cannot be used               (store.triggers)
+      AgentError            an agent definition that cannot be used     (rules.agent)
       DataLockedError       a data directory that another engine uses   (store.lock)
       NetworkDiskError      a data directory on a network file system   (store.lock)
       ScheduleError         a time rule that cannot be read
@@ -23,6 +38,9 @@
         ZoneError           a time zone                                 (timing.zone)
         Rfc3339Error        a moment in RFC 3339                        (timing.rfc3339)
         PolicyError         a property such as :CATCHUP:                (rules.armed)
+        CommandError        :COMMAND:, :POST: or :ENV:                  (rules.command)
+        AfterError          :AFTER:                                     (rules.after)
+        MemberError         a member of a crew                          (workspace.crew)
 
 Each lives beside its thing, keeps its facts as fields and builds its own message:
 what is wrong, where, and what would be right. `code` is the stable word for

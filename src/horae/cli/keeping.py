@@ -1,0 +1,610 @@
+"""`backup`, `restore`, `prune` and `doctor`: how the ledger is kept well."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.desk import (
+    NoLedgerError,
+    Place,
+    copy,
+    holder_of,
+    place_options,
+    read,
+    refuse_loss,
+    tell_errors,
+    write,
+)
+from horae.cli.moments import parse_moment
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.engine.ports import LedgerDamagedError, LedgerError
+from horae.errors import Exit, HoraeError
+from horae.rules.words import moment_text
+from horae.store import database
+from horae.timing.duration import DurationError, format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BACKUPS: Final = "backups"  # in the data directory
+_MIB: Final = 1024 * 1024
+_YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
+
+
+class BackupError(HoraeError):
+    """A backup that cannot be made where it was asked for."""
+
+    code = "backup"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, path: str, reason: str, *, remedy: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}; {remedy}")
+
+
+class NoBackupError(HoraeError):
+    """No backup that could be restored."""
+
+    code = "no_backup"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, directory: str, damaged: list[str]) -> None:
+        self.directory = directory
+        self.damaged = damaged
+        why = f"none of {len(damaged)} is whole" if damaged else "there is none"
+        super().__init__(f"{directory}: no backup to restore, {why}; name one: horae restore FILE")
+
+
+@click.command()
+@click.argument("file", metavar="[FILE|DIR]", required=False)
+@place_options
+@form_options
+@tell_errors
+def backup(file: str | None, *, root: str, data: str | None, form: str | None) -> int:
+    """Write a verified copy of the ledger, also while an engine runs.
+
+    Without FILE it goes into the data directory, under backups/, named by the time.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    target = _target(place, file, now=SystemClock().now())
+    copy(place, target)
+    size = target.stat().st_size
+    _say(output, {"backup": str(target), "bytes": size}, f"{target}: {_size(size)}, verified")
+    return Exit.OK
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@place_options
+@form_options
+@tell_errors
+def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Let a backup be the ledger; nothing that is past fires.
+
+    The ledger from before is kept beside it. While an engine runs it is refused.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    if not Path(file).exists():
+        raise NoBackupError(file, [])
+    _restore(output, place, Path(file))
+    return Exit.OK
+
+
+@click.command()
+@click.option(
+    "--before",
+    default="1y",
+    show_default=True,
+    metavar="T",
+    help="How old: 90d, 1y, or a moment.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say how much it would be.")
+@place_options
+@form_options
+@tell_errors
+def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
+    """Fold old receipts into ranges, and drop the runs, events and texts that hang on them.
+
+    What is not settled stays, and so does every moment's account.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    moment = _age(before, place, now=SystemClock().now())
+    pruned = write(place, lambda desk: desk.prune(before=moment, dry_run=dry_run))
+    counts = {
+        "receipts": pruned.receipts,
+        "runs": pruned.runs,
+        "events": pruned.events,
+        "texts": pruned.texts,
+    }
+    zone_name = place.zone.key
+    said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}
+    amounts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    verb = "would fold or drop" if dry_run else "folded or dropped"
+    _say(output, said, f"{verb} what is from before {moment_text(moment, zone_name)}: {amounts}")
+    return Exit.OK
+
+
+@click.command()
+@click.option(
+    "--restore", "restores", is_flag=True, help="Let the newest whole backup be the ledger."
+)
+@place_options
+@form_options
+@tell_errors
+def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> int:
+    """Look at everything that Horae stands on, and say what to do where it is not well.
+
+    With --restore, a ledger that is damaged or gone is replaced by the newest backup under
+    backups/ in the data directory that is whole.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    if restores:
+        _restore_newest(output, place)
+        return Exit.OK
+    found = list(examine(place))
+    match output.form:
+        case Form.TABLE:
+            _print_checks(found)
+        case Form.JSON:
+            print_json([each.data() for each in found])
+        case Form.JSONL:
+            for each in found:
+                print_line(each.data())
+    has_failed = any(each.grade is Grade.FAIL for each in found)
+    return Exit.FINDINGS if has_failed else Exit.OK
+
+
+def _say(output: Output, data: dict[str, object], text: str) -> None:
+    """Print one answer, for people or for programs."""
+    match output.form:
+        case Form.TABLE:
+            echo(text)
+        case Form.JSON:
+            print_json(data)
+        case Form.JSONL:
+            print_line(data)
+
+
+def _target(place: Place, file: str | None, *, now: datetime) -> Path:
+    """Return where a backup goes: never over something that is there."""
+    refuse_loss(place)
+    if file is None:
+        home = place.directory / BACKUPS
+        database.prepare_folder(home)
+    else:
+        home = Path(file)
+    target = _unused(home, f"ledger-{now:%Y%m%dT%H%M%SZ}") if home.is_dir() else home
+    if target.exists() or target.is_symlink():
+        raise BackupError(
+            str(target), "it is there already", remedy="name another file, or leave the name out"
+        )
+    if not target.parent.is_dir():
+        raise BackupError(
+            str(target), "its directory does not exist", remedy=f"make {target.parent} first"
+        )
+    return target
+
+
+def _unused(home: Path, stem: str) -> Path:
+    """Return a name for a database that nothing in a directory has."""
+    suffixes = chain([""], (f"-{number}" for number in count(2)))
+    names = (home / f"{stem}{suffix}.db" for suffix in suffixes)
+    return next(each for each in names if not each.exists())
+
+
+def _restore(output: Output, place: Place, file: Path) -> None:
+    """Let a backup be the ledger, and say where the one from before is."""
+    import asyncio
+
+    from horae.store.sqlite import restore as restored
+
+    had_one = place.path.exists()
+    old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
+    aside = str(old) if had_one else None
+    before = f"the ledger from before is {aside}" if aside else "there was none before"
+    text = f"{file} is the ledger of {place.directory} now, and nothing past fires; {before}"
+    _say(output, {"restored": str(file), "aside": aside}, text)
+
+
+def _restore_newest(output: Output, place: Place) -> None:
+    """Restore the newest backup that is whole, unless the ledger is."""
+    if _check_ledger(place).grade is Grade.OK and place.path.exists():
+        raise BackupError(
+            str(place.path),
+            "the ledger is whole, so nothing was restored",
+            remedy="to go back all the same: horae restore FILE",
+        )
+    home = place.directory / BACKUPS
+    damaged: list[str] = []
+    for file in _backups(home):
+        problem = _damage(file)
+        if problem is None:
+            _restore(output, place, file)
+            return
+        damaged.append(str(file))
+        output.say(problem)
+    raise NoBackupError(str(home), damaged)
+
+
+def _backups(home: Path) -> list[Path]:
+    """Return the backups in a directory, the newest first."""
+    found = [each for each in home.glob("*.db") if each.is_file()] if home.is_dir() else []
+    return sorted(found, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True)
+
+
+def _damage(path: Path) -> HoraeError | None:
+    """Return what is wrong with a ledger, if something is."""
+    try:
+        database.verify(path)
+    except HoraeError as error:
+        return error
+    return None
+
+
+def _age(text: str, place: Place, *, now: datetime) -> datetime:
+    """Return the moment that lies so far back, or that is named."""
+    years = _YEARS.fullmatch(text.strip())
+    if years is not None:
+        year = max(1, now.year - int(years[1]))
+        # 29 February has no such day in most years.
+        day = 28 if (now.month, now.day) == (2, 29) else now.day
+        return now.replace(year=year, day=day)
+    try:
+        return now - parse_duration(text)
+    except DurationError:
+        return parse_moment(text, place.zone)
+
+
+class Grade(StrEnum):
+    """How well something is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: how it is, and what to do about it."""
+
+    name: str
+    grade: Grade
+    found: str
+    remedy: str = ""
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "check": self.name,
+            "grade": self.grade.value,
+            "found": self.found,
+            "remedy": self.remedy or None,
+        }
+
+
+def examine(place: Place) -> Iterator[Check]:
+    """Yield how everything is that a ledger and an engine stand on."""
+    yield check_python(sys.version_info[:3], sys.platform)
+    yield _check_sqlite()
+    yield _check_clock()
+    yield _check_zones()
+    yield from _check_data(place)
+    yield from _check_watches()
+
+
+def _check_data(place: Place) -> Iterator[Check]:
+    """Yield how the data directory is, and all that is in it."""
+    directory = place.directory
+    if not directory.is_dir():
+        found = f"{directory} does not exist yet"
+        yield Check("data directory", Grade.OK, found, "horae up makes it")
+        return
+    looks: dict[str, Callable[[Place], Check]] = {
+        "data directory": _check_file_system,
+        "permissions": _check_permissions,
+        "disk": _check_disk,
+        "engine": _check_lock,
+        "ledger": _check_ledger,
+        "ledger clock": _check_ledger_clock,
+        "backups": _check_backups,
+    }
+    for name, look in looks.items():
+        try:
+            yield look(place)
+        except OSError as error:
+            remedy = f"run horae as the owner of {directory}, or use --data"
+            yield Check(name, Grade.FAIL, f"cannot be looked at ({error.strerror})", remedy)
+
+
+def check_python(version: tuple[int, ...], platform: str) -> Check:
+    """Return whether this Python and system can do everything.
+
+    >>> check_python((3, 12, 1), "linux").found
+    'Python 3.12.1 on linux'
+    """
+    found = f"Python {'.'.join(map(str, version))} on {platform}"
+    if version < (3, 11):
+        return Check("python", Grade.FAIL, found, "use Python 3.11 or newer")
+    if platform == "darwin":
+        remedy = "a run that hides its children from us may outlive its end; Linux has no such gap"
+        return Check("python", Grade.WARN, found, remedy)
+    if platform != "linux":
+        return Check("python", Grade.WARN, found, "only the reading commands; use WSL for the rest")
+    return Check("python", Grade.OK, found)
+
+
+def _check_sqlite() -> Check:
+    import sqlite3
+
+    return check_sqlite(sqlite3.sqlite_version_info)
+
+
+def check_sqlite(version: tuple[int, ...]) -> Check:
+    """Return whether this SQLite is new enough, and free of the fault in its log.
+
+    >>> [check_sqlite(each).grade.value for each in ((3, 34, 1), (3, 40, 1), (3, 51, 3))]
+    ['fail', 'warn', 'ok']
+    """
+    found = f"SQLite {'.'.join(map(str, version))}"
+    if version < (3, 35):
+        return Check("sqlite", Grade.FAIL, found, "use a Python with SQLite 3.35 or newer")
+    if has_log_fault(version):
+        return Check(
+            "sqlite",
+            Grade.WARN,
+            f"{found} can damage a database that two programs write at once",
+            "horae writes alone; let no other program write ledger.db, or use SQLite 3.51.3",
+        )
+    return Check("sqlite", Grade.OK, found)
+
+
+def has_log_fault(version: tuple[int, ...]) -> bool:
+    """Tell whether a SQLite has the fault of a write-ahead log that is reset by two at once.
+
+    It came with 3.7.0 and was mended in 3.51.3, 3.50.7 and 3.44.6; 3.52.0 was withdrawn.
+    """
+    if version < (3, 7, 0) or (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51):
+        return False
+    return version < (3, 51, 3) or version[:3] == (3, 52, 0)
+
+
+class Reading(NamedTuple):
+    """What two clocks show at one moment."""
+
+    wall: datetime
+    passed: float  # seconds since whenever; nobody can set it
+
+
+def _check_clock() -> Check:
+    import time
+
+    clock = SystemClock()
+    first = Reading(clock.now(), time.monotonic())
+    time.sleep(0.02)
+    return check_clock(first, Reading(clock.now(), time.monotonic()))
+
+
+def check_clock(first: Reading, second: Reading) -> Check:
+    """Return whether the clock shows a likely year and goes as fast as time passes."""
+    now = second.wall
+    found = f"{moment_text(now, 'UTC')}"
+    if not 2025 <= now.year < 2100:
+        return Check("clock", Grade.FAIL, f"{found}, an unlikely year", "set the machine's clock")
+    passed = timedelta(seconds=second.passed - first.passed)
+    drift = (second.wall - first.wall) - passed
+    if abs(drift) > timedelta(milliseconds=500):
+        by = format_duration(drift)
+        remedy = "the clock is being set; let a time service keep it"
+        return Check("clock", Grade.WARN, f"{found}, it moved by {by} in an instant", remedy)
+    return Check("clock", Grade.OK, found)
+
+
+def _check_zones() -> Check:
+    import zoneinfo
+
+    version, where = _zone_data()
+    try:
+        zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return Check("zones", Grade.FAIL, "there is no zone data", "pip install tzdata")
+    if version is None:
+        return Check("zones", Grade.OK, f"zone data in {where}")
+    return Check("zones", Grade.OK, f"zone data {version} in {where}")
+
+
+def _zone_data() -> tuple[str | None, str]:
+    """Return the version of the zone data that is used, and where it is."""
+    import zoneinfo
+
+    for directory in map(Path, zoneinfo.TZPATH):
+        if not (directory / "Europe" / "Berlin").is_file():
+            continue
+        for name, pattern in (("tzdata.zi", r"# version (\S+)"), ("+VERSION", r"(\S+)")):
+            try:
+                with (directory / name).open(encoding="utf-8", errors="replace") as file:
+                    said = re.match(pattern, file.readline())
+            except OSError:
+                continue
+            if said:
+                return said[1], str(directory)
+        return None, str(directory)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tzdata"), "the package tzdata"
+    except PackageNotFoundError:
+        return None, "no place"
+
+
+def _check_file_system(place: Place) -> Check:
+    from horae.store.lock import NetworkDiskError, refuse_network_disk
+
+    directory = place.directory
+    try:
+        refuse_network_disk(directory)
+    except NetworkDiskError as error:
+        remedy = "put it on a local disk (--data, HORAE_DATA)"
+        return Check(
+            "data directory",
+            Grade.FAIL,
+            f"{directory} is on {error.kind}, over the network",
+            remedy,
+        )
+    return Check("data directory", Grade.OK, f"{directory} is on a local disk")
+
+
+def _check_permissions(place: Place) -> Check:
+    owner = place.directory.stat().st_uid
+    if owner != os.getuid():
+        found = f"{place.directory} belongs to another user ({owner})"
+        return Check("permissions", Grade.FAIL, found, "run horae as that user, or use --data")
+    wanted = [(place.directory, 0o700)]
+    wanted += [(each, 0o600) for each in place.directory.glob("ledger*")]
+    remedies = [f"chmod {mode:o} {path}" for path, mode in wanted if _is_open(path, mode)]
+    if remedies:
+        return Check("permissions", Grade.WARN, "others can read the ledger", "; ".join(remedies))
+    return Check("permissions", Grade.OK, "its owner alone can read the ledger")
+
+
+def _is_open(path: Path, mode: int) -> bool:
+    """Tell whether a file may be used by more people than it should be."""
+    try:
+        return bool(path.stat().st_mode & 0o777 & ~mode)
+    except FileNotFoundError:  # SQLite takes its log away when it is done
+        return False
+
+
+def _check_disk(place: Place) -> Check:
+    from shutil import disk_usage
+
+    return check_disk(disk_usage(place.directory).free)
+
+
+def check_disk(free: int) -> Check:
+    """Return whether there is room for receipts.
+
+    >>> check_disk(3 * 2**20).grade.value, check_disk(5 * 2**30).found
+    ('fail', '5.0 GiB free')
+    """
+    found = f"{_size(free)} free"
+    if free < 16 * _MIB:
+        return Check("disk", Grade.FAIL, found, "make room: without it nothing starts")
+    if free < 512 * _MIB:
+        return Check("disk", Grade.WARN, found, "make room soon, or fold the past: horae prune")
+    return Check("disk", Grade.OK, found)
+
+
+def _check_lock(place: Place) -> Check:
+    holder = holder_of(place.directory)
+    if holder is None:
+        return Check("engine", Grade.OK, "no engine runs here")
+    since = f" since {holder.since}" if holder.since else ""
+    return Check("engine", Grade.OK, f"process {holder.pid} ({holder.command}){since}")
+
+
+def _check_ledger(place: Place) -> Check:
+    try:
+        refuse_loss(place)
+        database.verify(place.path)
+    except NoLedgerError:
+        return Check("ledger", Grade.OK, "there is none yet", "horae up makes one")
+    except LedgerDamagedError as error:
+        return Check("ledger", Grade.FAIL, error.reason, "horae doctor --restore")
+    except LedgerError as error:
+        return Check("ledger", Grade.FAIL, error.reason, error.remedy)
+    size = _size(place.path.stat().st_size)
+    return Check("ledger", Grade.OK, f"{place.path} is whole, {size}")
+
+
+def _check_ledger_clock(place: Place) -> Check:
+    """Compare the clock with the newest receipt: a clock that was set back is seen there."""
+    now = SystemClock().now()
+    try:
+        newest = read(place, lambda desk: desk.history(limit=1)).lines
+    except HoraeError:
+        return Check("ledger clock", Grade.OK, "nothing to compare with")
+    if newest and newest[0].filed.decided_at > now + timedelta(minutes=1):
+        ahead = format_duration(newest[0].filed.decided_at - now)
+        return Check(
+            "ledger clock",
+            Grade.WARN,
+            f"the newest receipt is {ahead} ahead of the clock",
+            "set the machine's clock; nothing that has its receipt runs again",
+        )
+    return Check("ledger clock", Grade.OK, "the ledger is not ahead of the clock")
+
+
+def _check_backups(place: Place) -> Check:
+    home = place.directory / BACKUPS
+    found = _backups(home)
+    if not found:
+        return Check("backups", Grade.WARN, f"there is none in {home}", "horae backup makes one")
+    whole = next((each for each in found if _damage(each) is None), None)
+    if whole is None:
+        remedy = "horae backup makes a new one"
+        return Check("backups", Grade.FAIL, f"none of {len(found)} is whole", remedy)
+    return Check("backups", Grade.OK, f"{len(found)}, the newest that is whole is {whole.name}")
+
+
+def _check_watches() -> Iterator[Check]:
+    home = Path("/proc/sys/fs/inotify")
+    for name, least in (("max_user_watches", 8192), ("max_user_instances", 32)):
+        try:
+            limit = int((home / name).read_text())
+        except (OSError, ValueError):
+            continue
+        remedy = "" if limit >= least else f"sysctl fs.inotify.{name}={least * 8}"
+        grade = Grade.OK if limit >= least else Grade.WARN
+        yield Check("watches", grade, f"fs.inotify.{name} is {limit:,}", remedy)
+
+
+def _print_checks(found: list[Check]) -> None:
+    """Print a row per check, and how many are not well."""
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    styles = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red"}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "check", "found", "what to do"):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        table.add_row(
+            safe(each.grade, style=styles[each.grade]),
+            safe(each.name),
+            safe(each.found),
+            safe(each.remedy),
+        )
+    console().print(table)
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in words.
+
+    >>> [_size(each) for each in (12, 4096, 3 * 2**20)]
+    ['12 bytes', '4.0 KiB', '3.0 MiB']
+    """
+    if count < 1024:
+        return f"{count} bytes"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024 or unit == "GiB":
+            break
+    return f"{amount:.1f} {unit}"

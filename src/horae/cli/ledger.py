@@ -1,0 +1,458 @@
+"""`status`, `history`, `why`, `pause`, `resume` and `backfill`: what the ledger knows."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.desk import (
+    Place,
+    engine_of,
+    new_id,
+    parse_until,
+    place_options,
+    read,
+    tell_errors,
+    write,
+)
+from horae.cli.moments import parse_moment
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.engine.desk import no_progress
+from horae.engine.ports import LedgerError
+from horae.engine.why import late, length_text, parse_ask, policy_words, run_words
+from horae.errors import Exit
+from horae.rules.misfire import GRACE, Status
+from horae.rules.words import moment_text
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from horae.engine.desk import Backfill, Desk, EntryLine, History, Line, Rest, Standing, Why
+    from horae.engine.why import Answer
+
+_entry = click.argument("entry", metavar="ENTRY")
+_at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
+
+
+@click.command()
+@click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@_at
+@place_options
+@form_options
+@tell_errors
+def status(*, limit: int, at: str | None, root: str, data: str | None, form: str | None) -> int:
+    """Show how things stand: what runs, waits and comes, and what needs a look."""
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    engine = engine_of(place)
+    stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
+    _print(output, stands, _print_status)
+    return Exit.OK
+
+
+@click.command()
+@click.argument("entry", metavar="[ENTRY]", required=False)
+@click.option("--since", metavar="T", help="Only what was planned at T or later.")
+@click.option("--until", metavar="T", help="Only what was planned at T or earlier.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([each.value for each in Status]),
+    help="Only receipts that stand there; given again, in any of them.",
+)
+@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
+@_at
+@place_options
+@form_options
+@tell_errors
+def history(
+    entry: str | None,
+    *,
+    since: str | None,
+    until: str | None,
+    statuses: tuple[str, ...],
+    limit: int,
+    cursor: int | None,
+    at: str | None,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Show what was decided, newest first, of one ENTRY or of all."""
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    found = read(
+        place,
+        lambda desk: desk.history(
+            entry,
+            since=place.moment(since),
+            until=place.moment(until),
+            statuses=[Status(each) for each in statuses],
+            limit=limit,
+            cursor=cursor,
+        ),
+        at=place.moment(at),
+    )
+    match output.form:
+        case Form.TABLE:
+            _print_history(found)
+        case Form.JSON:
+            print_json([line.data() for line in found.lines])
+        case Form.JSONL:
+            for line in found.lines:
+                print_line(line.data())
+    return Exit.OK
+
+
+@click.command()
+@click.argument("what", metavar="ENTRY[@TIME]")
+@click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@_at
+@place_options
+@form_options
+@tell_errors
+def why(
+    what: str, *, limit: int, at: str | None, root: str, data: str | None, form: str | None
+) -> int:
+    """Say why an entry ran, or did not, at a planned time.
+
+    TIME is on the wall of the entry's zone (digest@2026-04-01T09:00; a date alone is that
+    whole day) or in RFC 3339. Without it, the last moment and the next are explained.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    asked = parse_ask(what)
+    said = read(place, lambda desk: desk.why(asked, limit=limit), at=place.moment(at))
+    _print(output, said, _print_why)
+    return Exit.OK
+
+
+@click.command()
+@_entry
+@click.option("--note", default="", metavar="TEXT", help="Why; it is shown with the entry.")
+@click.option("--until", metavar="T", help="When it goes on by itself: 2h, or a moment.")
+@place_options
+@form_options
+@tell_errors
+def pause(
+    entry: str, *, note: str, until: str | None, root: str, data: str | None, form: str | None
+) -> int:
+    """Let an entry rest: nothing of it starts until it is resumed."""
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+
+    async def asked(desk: Desk) -> Rest:
+        about = await desk.entry(entry)
+        now, where = SystemClock().now(), zone(about.zone)
+        end = None if until is None else parse_until(until, now=now, where=where)
+        return await desk.pause(entry, note=note, until=end)
+
+    _print(output, write(place, asked), _print_paused)
+    return Exit.OK
+
+
+@click.command()
+@_entry
+@place_options
+@form_options
+@tell_errors
+def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Let a resting entry go on from now; what came meanwhile is skipped."""
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    _print(output, write(place, lambda desk: desk.resume(entry)), _print_resumed)
+    return Exit.OK
+
+
+@click.command()
+@_entry
+@click.option("--from", "start", metavar="T", required=True, help="The first moment, or before it.")
+@click.option("--to", "end", metavar="T", help="Where it ends, T itself not in it; else now.")
+@click.option("--id", "name", metavar="NAME", help="The same name again files nothing twice.")
+@click.option("--dry-run", is_flag=True, help="Only list the moments.")
+@place_options
+@form_options
+@tell_errors
+def backfill(
+    entry: str,
+    *,
+    start: str,
+    end: str | None,
+    name: str | None,
+    dry_run: bool,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Run an entry once for every planned moment of a past window, oldest first.
+
+    Moments are on the wall of the entry's zone, or in RFC 3339. A window of more than
+    10,000 moments is refused.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    named = name or new_id()
+    filed = 0
+
+    async def asked(desk: Desk) -> Backfill:
+        where = zone((await desk.entry(entry)).zone)
+        with _progress(output) as show:
+
+            def progress(done: int, total: int) -> None:
+                nonlocal filed
+                filed = done
+                show(done, total)
+
+            return await desk.backfill(
+                entry,
+                start=parse_moment(start, where),
+                end=None if end is None else parse_moment(end, where),
+                name=named,
+                dry_run=dry_run,
+                progress=progress,
+            )
+
+    try:
+        done = read(place, asked) if dry_run else write(place, asked)
+    except (KeyboardInterrupt, LedgerError):
+        if filed:
+            went_on = f"{filed:,} are filed; --id {named} goes on where this ended"
+            echo(f"horae: {went_on}", err=True)
+        raise
+    _print(output, done, _print_backfill)
+    return Exit.OK
+
+
+def _print(output: Output, said: Any, as_table: Callable[[Any], None]) -> None:
+    """Print one answer."""
+    match output.form:
+        case Form.TABLE:
+            as_table(said)
+        case Form.JSON:
+            print_json(said.data())
+        case Form.JSONL:
+            print_line(said.data())
+
+
+def _print_status(stands: Standing) -> None:
+    """Print how things stand, a part for each kind of thing that there is."""
+    engine = stands.engine
+    who = f"process {engine.pid}" if engine.pid else "a process"
+    since = f", since {engine.since}" if engine.since else ""
+    runs = f"an engine runs ({who}{since})" if engine.is_running else "no engine runs"
+    echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
+    counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
+    armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
+    echo(", ".join([armed, *counts]))
+    _print_part("problems", [(each,) for each in stands.problems])
+    _print_part("running", map(_receipt_row, stands.running))
+    _print_part("waiting", map(_receipt_row, stands.waiting))
+    _print_part("next", map(_next_row, stands.coming))
+    _print_part("late in the last day", map(_late_row, stands.late))
+    _print_part("missed in the last day", map(_receipt_row, stands.missed))
+    _print_part("ended badly in the last day", map(_receipt_row, stands.failed))
+    _print_part("paused", map(_paused_row, stands.paused))
+    _print_part("not armed", map(_unarmed_row, stands.unarmed))
+
+
+def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
+    """Print a title and the rows under it, unless there are none."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*map(safe, row))
+    if table.row_count:
+        screen = console()
+        screen.print()
+        screen.print(safe(title, style="bold"))
+        screen.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _receipt_row(line: Line) -> tuple[str, ...]:
+    receipt = line.filed.receipt
+    what = f"{line.title}  {line.filed.origin}"
+    return _planned(line), what, f"{receipt.status}{_times(line)}", receipt.reason
+
+
+def _late_row(line: Line) -> tuple[str, ...]:
+    receipt = line.filed.receipt
+    what = f"{line.title}  {line.filed.origin}"
+    late_by = f"{length_text(line.late)} late"
+    return _planned(line), what, f"{receipt.status}{_times(line)}", late_by
+
+
+def _next_row(line: EntryLine) -> tuple[str, ...]:
+    assert line.next_at is not None, "only what has a next moment comes"
+    return moment_text(line.next_at, line.zone), f"{line.title}  {line.origin}"
+
+
+def _paused_row(line: EntryLine) -> tuple[str, ...]:
+    return f"{line.title}  {line.origin}", _rest(line)
+
+
+def _unarmed_row(line: EntryLine) -> tuple[str, ...]:
+    return f"{line.title}  {line.origin}", line.reason
+
+
+def _times(line: Line) -> str:
+    """Return how often it was so, unless it was once."""
+    return f" ({line.times} times)" if line.times > 1 else ""
+
+
+def _planned(line: Line) -> str:
+    """Return when a receipt was planned, or how many moments it stands for."""
+    receipt = line.filed.receipt
+    text = moment_text(receipt.planned_at, line.zone)
+    if receipt.through_at is None:
+        return text
+    through = moment_text(receipt.through_at, line.zone)
+    return f"{text} to {through}, {receipt.count} moments"
+
+
+def _rest(line: EntryLine) -> str:
+    """Return since when an entry rests, until when, and why."""
+    if line.pause is None:
+        return ""
+    until = line.pause.until
+    to = f" until {moment_text(until, line.zone)}" if until else ""
+    note = f" ({line.pause.note})" if line.pause.note else ""
+    return f"rests since {moment_text(line.pause.at, line.zone)}{to}{note}"
+
+
+def _print_history(found: History) -> None:
+    """Print a row per receipt."""
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    if not found.lines:
+        echo("no receipt")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("receipt", "planned", "entry", "status", "late", "reason"):
+        table.add_column(name, overflow="fold")
+    for line in found.lines:
+        receipt = line.filed.receipt
+        table.add_row(
+            safe(str(line.filed.number), style="dim"),
+            safe(_planned(line)),
+            safe(line.title),
+            safe(receipt.status),
+            safe(length_text(line.late) if line.late > GRACE else ""),
+            safe(receipt.reason),
+        )
+    console().print(table)
+    if found.cursor is not None:
+        echo(f"there is more: --cursor {found.cursor}")
+
+
+def _print_why(said: Why) -> None:
+    """Print what there is to say about an entry's moments."""
+    entry = said.entry
+    echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
+    if entry.rule:
+        echo(f"{entry.rule} ({entry.zone})")
+    if entry.gone_at is not None:
+        echo(f"gone since {moment_text(entry.gone_at, entry.zone)}")
+    if entry.pause is not None:
+        echo(_rest(entry))
+    if entry.reason:
+        echo(f"not armed: {entry.reason}")
+    for answer in said.answers:
+        echo("")
+        _print_answer(answer, entry.zone)
+    if not said.answers:
+        echo("\nnothing of it was ever decided, and no moment is to come")
+    if said.window is not None and not any(each.is_moment for each in said.answers):
+        for word, moment in (("before", said.before), ("after", said.after)):
+            nearest = moment_text(moment, entry.zone) if moment else "none"
+            echo(f"  the nearest {word}: {nearest}")
+    if said.is_cut:
+        echo("\nthere is more in this time; -n shows more of it")
+
+
+def _print_answer(answer: Answer, zone_name: str) -> None:
+    """Print what there is to say about one moment."""
+    at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
+    echo(f"{at}{answer.said}")
+    filed = answer.filed
+    if filed is None:
+        return
+    receipt = filed.receipt
+    if receipt.through_at is not None:
+        echo(f"  stands for all {receipt.count} up to {moment_text(receipt.through_at, zone_name)}")
+    by = late(filed)
+    how_late = f", {length_text(by)} after its moment" if by > GRACE else ""
+    echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
+    commit = f", commit {filed.commit[:12]}" if filed.commit else ""
+    echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
+    echo(f"  {policy_words(filed.policy, zone_name=zone_name)}")
+    for run in answer.runs:
+        echo(f"  {run_words(run, zone_name)}")
+
+
+def _print_paused(rest: Rest) -> None:
+    """Print what a pause came to."""
+    already = "" if rest.changed else " already"
+    what = _rest(rest.entry).replace("rests", f"rests{already}", 1)
+    echo(f"{rest.entry.title} (entry {rest.entry.number}) {what}")
+
+
+def _print_resumed(rest: Rest) -> None:
+    """Print what a resume came to, and what comes next."""
+    entry = rest.entry
+    what = "goes on" if rest.changed else "does not rest; nothing was changed"
+    next_at = f"; next {moment_text(entry.next_at, entry.zone)}" if entry.next_at else ""
+    echo(f"{entry.title} (entry {entry.number}) {what}{next_at}")
+
+
+def _print_backfill(done: Backfill) -> None:
+    """Print what a backfill came to, or would."""
+    entry = done.entry
+    first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
+    name = f"{entry.title} (entry {entry.number})"
+    if not done.moments:
+        why = "; its moments follow from its own ends" if done.follows_ends else ""
+        echo(f"{name} has no moment from {first} to {last}{why}")
+        return
+    if done.dry_run:
+        for moment in done.moments:
+            echo(moment_text(moment, entry.zone))
+    runs = f"{len(done.moments):,} run{'s' * (len(done.moments) != 1)}"
+    said = f"would be {runs}" if done.dry_run else f"{runs} wait; backfill {done.name}"
+    echo(f"{name} from {first} to {last}: {said}")
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how far a filing is that takes more than one step."""
+    if output.form is not Form.TABLE or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task("filing")
+
+    def show(done: int, total: int) -> None:
+        if done < total:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()

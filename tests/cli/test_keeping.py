@@ -1,0 +1,308 @@
+"""`horae backup`, `restore`, `prune` and `doctor`: how the ledger is kept well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.cli.keeping import (
+    Grade,
+    Reading,
+    check_clock,
+    check_disk,
+    check_python,
+    check_sqlite,
+    has_log_fault,
+)
+from horae.engine.ports import Step
+from horae.engine.source import Scan
+from horae.kernel.org.document import read
+from horae.rules.armed import scan_plan
+from horae.rules.misfire import decide
+from horae.store.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from calling import Call, Ending
+
+PLAN = """\
+* Poll :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:CATCHUP: none
+:END:
+"""
+SEEN = datetime.fromisoformat("2020-04-01T08:00Z")
+DAYS = 30
+
+
+async def lived(ledger: SqliteLedger) -> None:
+    """Let a ledger see a plan, and a month in which every moment was missed and settled."""
+    found = scan_plan(read(PLAN), file="plan.org", zone_name="UTC")
+    await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
+    for day in range(DAYS):
+        now = SEEN + timedelta(days=day, hours=2)
+        steps = [Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)]
+        filed = await ledger.decide(steps, now=now, term=1)
+        await ledger.settle([each.number for each in filed], now=now, term=1)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with a month in it, in the directory where commands are called."""
+
+    async def making() -> None:
+        ledger = await SqliteLedger.open(tmp_path / ".horae", now=SEEN)
+        await lived(ledger)
+        await ledger.close()
+
+    asyncio.run(making())
+    return tmp_path / ".horae"
+
+
+def checks(ending: Ending) -> dict[str, tuple[str, str]]:
+    """Return grade and remedy of each check."""
+    return {row["check"]: (row["grade"], row["remedy"] or "") for row in ending.data}
+
+
+# Backup and restore
+
+
+def test_a_backup_is_put_with_the_others_and_can_be_restored(call: Call, data: Path) -> None:
+    ending = call("backup")
+    target = data.parent / ending.data["backup"]
+    assert ending.code == 0
+    assert target.parent == data / "backups"
+    assert target.stat().st_size == ending.data["bytes"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    before = call("history", "-n", "100").data
+    call("pause", "Poll")
+    restored = call("restore", str(target))
+    assert restored.code == 0
+    aside = data.parent / restored.data["aside"]
+    assert aside.is_file()
+    assert call("status").data["paused"] == []
+    assert [row["key"] for row in call("history", "-n", "100").data][-len(before) :] == [
+        row["key"] for row in before
+    ]
+
+
+def test_a_backup_goes_where_it_is_told_to(call: Call, data: Path, tmp_path: Path) -> None:
+    assert call("backup", "copy.db").data["backup"] == "copy.db"
+    (tmp_path / "shelf").mkdir()
+    assert call("backup", "shelf").data["backup"].startswith("shelf/ledger-")
+    assert call("backup", "copy2.db", "--table").out.endswith(", verified\n")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_backup_never_replaces_what_is_there(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
+    for name in ("letter.txt", ".horae/ledger.db"):
+        ending = call("backup", name)
+        assert ending.code == 6
+        assert ending.err == (
+            f"horae: {name}: it is there already; name another file, or leave the name out\n"
+        )
+    assert (tmp_path / "letter.txt").read_text() == "Dear"
+    ending = call("backup", "nowhere/copy.db")
+    assert (ending.code, "its directory does not exist" in ending.err) == (6, True)
+
+
+def test_without_a_ledger_there_is_nothing_to_back_up_or_prune(call: Call, tmp_path: Path) -> None:
+    for name in ("backup", "prune"):
+        ending = call(name)
+        assert (ending.code, "no ledger in .horae" in ending.err) == (4, True)
+    assert not (tmp_path / ".horae").exists()
+
+
+def test_what_is_no_backup_is_not_restored(call: Call, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "letter.db").write_text("Dear")
+    was = (data / "ledger.db").read_bytes()
+    assert call("restore", "letter.db").code == 5
+    missing = call("restore", "nowhere.db")
+    assert (missing.code, "nowhere.db: no backup to restore" in missing.err) == (4, True)
+    assert (data / "ledger.db").read_bytes() == was
+
+
+def test_a_restore_into_nothing_says_that_there_was_none(
+    call: Call, data: Path, tmp_path: Path
+) -> None:
+    call("backup", "copy.db")
+    ending = call("restore", "copy.db", "--data", "fresh", "--table")
+    assert ending.code == 0
+    assert ending.out == (
+        "copy.db is the ledger of fresh now, and nothing past fires; there was none before\n"
+    )
+    assert len(call("history", "--data", "fresh").data) > 0
+
+
+# Prune
+
+
+@pytest.mark.usefixtures("data")
+def test_pruning_folds_what_is_old_and_trying_it_does_not(call: Call) -> None:
+    tried = call("prune", "--before", "1y", "--dry-run").data
+    assert (tried["receipts"], tried["dry_run"]) == (DAYS - 1, True)
+    assert len(call("history", "-n", "100").data) == DAYS
+    assert call("prune", "--before", "90d").data["receipts"] == DAYS - 1
+    [row] = call("history").data
+    assert (row["count"], row["through_at"]) == (DAYS, "2020-04-30T09:00:00Z")
+
+
+@pytest.mark.usefixtures("data")
+def test_what_is_younger_stays(call: Call) -> None:
+    ending = call("prune", "--before", "2020-04-01", "--table")
+    assert ending.code == 0
+    assert ending.out.startswith(
+        "folded or dropped what is from before 2020-04-01 Wed 00:00 Europe/Berlin: 0 receipts"
+    )
+    assert call("prune", "--before", "2999-01-01").code == 2
+    assert call("prune", "--before", "long ago").code == 2
+
+
+# Doctor
+
+
+def test_a_doctor_looks_at_everything_and_finds_it_well(call: Call, data: Path) -> None:
+    call("backup")
+    ending = call("doctor")
+    assert ending.code == 0
+    found = checks(ending)
+    assert {
+        "python", "sqlite", "clock", "zones", "data directory", "permissions", "disk", "engine",
+        "ledger", "ledger clock", "backups",
+    } <= found.keys()  # fmt: skip
+    assert {grade for grade, _ in found.values()} <= {"ok", "warn"}
+    table = call("doctor", "--table")
+    assert "what to do" in table.out
+    lines = call("doctor", "--jsonl").out.splitlines()
+    assert json.loads(lines[0])["check"] == "python"
+
+
+def test_a_doctor_needs_no_ledger(call: Call, tmp_path: Path) -> None:
+    ending = call("doctor")
+    assert ending.code == 0
+    assert checks(ending)["data directory"] == ("ok", "horae up makes it")
+    assert not (tmp_path / ".horae").exists()
+
+
+def test_a_doctor_sees_what_others_can_read(call: Call, data: Path) -> None:
+    data.chmod(0o755)
+    (data / "ledger.db").chmod(0o644)
+    grade, remedy = checks(call("doctor"))["permissions"]
+    assert (grade, remedy) == ("warn", "chmod 700 .horae; chmod 600 .horae/ledger.db")
+
+
+def test_a_doctor_sees_a_clock_that_was_set_back(call: Call, data: Path) -> None:
+    async def ahead() -> None:
+        future = datetime(2999, 1, 1, 12, tzinfo=UTC)
+        ledger = await SqliteLedger.open(data, now=future)
+        steps = [
+            Step(due.entry, decide(due.entry, now=future)) for due in await ledger.due(now=future)
+        ]
+        await ledger.decide(steps, now=future, term=1)
+        await ledger.close()
+
+    asyncio.run(ahead())
+    assert checks(call("doctor"))["ledger clock"][0] == "warn"
+
+
+@pytest.mark.parametrize("how", ["empty", "gone", "cut", "nonsense"])
+def test_a_doctor_restores_the_newest_backup_that_is_whole(
+    call: Call, data: Path, how: str
+) -> None:
+    older = call("backup").data["backup"]
+    (data / "backups" / "newer.db").write_text("not a ledger")
+    path = data / "ledger.db"
+    match how:
+        case "empty":
+            path.write_bytes(b"")
+        case "gone":
+            path.unlink()
+        case "cut":
+            path.write_bytes(path.read_bytes()[:5000])
+        case "nonsense":
+            path.write_bytes(b"nonsense" * 1000)
+    sick = call("doctor")
+    assert (sick.code, checks(sick)["ledger"]) == (1, ("fail", "horae doctor --restore"))
+    healed = call("doctor", "--restore")
+    assert healed.code == 0
+    assert healed.data["restored"] == older
+    assert "newer.db" in healed.err
+    assert checks(call("doctor"))["ledger"][0] == "ok"
+    assert call("status").code == 0
+
+
+def test_a_doctor_restores_nothing_over_a_ledger_that_is_whole(call: Call, data: Path) -> None:
+    call("backup")
+    was = (data / "ledger.db").read_bytes()
+    ending = call("doctor", "--restore")
+    assert (ending.code, "the ledger is whole, so nothing was restored" in ending.err) == (6, True)
+    assert (data / "ledger.db").read_bytes() == was
+
+
+def test_a_doctor_without_a_whole_backup_says_so(call: Call, data: Path) -> None:
+    (data / "ledger.db").write_bytes(b"")
+    ending = call("doctor", "--restore")
+    assert (ending.code, "no backup to restore, there is none" in ending.err) == (4, True)
+    (data / "backups").mkdir()
+    (data / "backups" / "a.db").write_text("not a ledger")
+    assert "none of 1 is whole" in call("doctor", "--restore").err
+    assert checks(call("doctor"))["backups"] == ("fail", "horae backup makes a new one")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_faulty"),
+    [
+        ((3, 6, 23), False),
+        ((3, 7, 0), True),
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 0), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 52, 0), True),
+        ((3, 52, 1), False),
+        ((3, 53, 0), False),
+    ],
+)
+def test_the_fault_of_the_log_is_known_by_version(
+    version: tuple[int, ...], is_faulty: bool
+) -> None:
+    assert has_log_fault(version) is is_faulty
+    if version >= (3, 35):
+        assert check_sqlite(version).grade is (Grade.WARN if is_faulty else Grade.OK)
+
+
+def test_an_unlikely_year_and_a_jump_of_the_clock_are_seen() -> None:
+    noon = datetime(2026, 4, 1, 12, tzinfo=UTC)
+    second = timedelta(seconds=1)
+    assert check_clock(Reading(noon, 5.0), Reading(noon + second, 6.0)).grade is Grade.OK
+    jump = check_clock(Reading(noon, 5.0), Reading(noon - 3600 * second, 5.1))
+    assert jump.grade is Grade.WARN
+    assert "it moved by -1h" in jump.found
+    year = datetime(1970, 1, 1, tzinfo=UTC)
+    assert check_clock(Reading(year, 5.0), Reading(year, 5.0)).grade is Grade.FAIL
+
+
+def test_little_room_and_other_systems_are_seen() -> None:
+    assert [check_disk(size * 2**20).grade for size in (15, 511, 512)] == [
+        Grade.FAIL,
+        Grade.WARN,
+        Grade.OK,
+    ]
+    assert check_python((3, 10, 4), "linux").grade is Grade.FAIL
+    assert [check_python((3, 12), name).grade for name in ("linux", "darwin", "win32")] == [
+        Grade.OK,
+        Grade.WARN,
+        Grade.WARN,
+    ]
