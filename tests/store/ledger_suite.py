@@ -1074,10 +1074,10 @@ class CadenceSuite:
         ] == [
             ("tick:1", 1, 0),
             ("tick:2", 2, 0),
-            ("tick:3", 2, 1),
-            ("tick:4", 2, 2),
-            ("tick:5", 3, 0),
-            ("tick:6", 3, 1),
+            ("tick:3", 0, 1),
+            ("tick:4", 0, 2),
+            ("tick:5", 1, 0),
+            ("tick:6", 0, 1),
             ("tick:7", 0, 0),
         ]
         assert (await ledger.entries())[0].failures == 0

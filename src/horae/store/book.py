@@ -650,7 +650,7 @@ def _is_number(word: str) -> bool:
 def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
     """Return how many in a row found no work, and how many failed, after one more has ended."""
     if status in BAD:
-        return streak, failures + 1
+        return (0 if is_tick else streak), failures + 1
     if not is_tick:
         return streak, 0
     return (streak + 1 if status is Status.NO_WORK else 0), 0
