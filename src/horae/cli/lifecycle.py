@@ -1,0 +1,177 @@
+"""`lifecycle`: the ticks to come of an agent's day, if they end as is assumed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.sources import Sources
+from horae.errors import Exit
+from horae.kernel.plan import Severity
+from horae.rules.lifecycle import (
+    Kind,
+    Outcome,
+    Position,
+    check_gates,
+    parse_lifecycle,
+    parse_position,
+    predict,
+)
+from horae.timing.duration import DurationError, format_duration, parse_cadence
+
+if TYPE_CHECKING:
+    from horae.rules.lifecycle import Lifecycle, Tick
+
+_DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
+_LONGEST: Final = timedelta(days=31)
+
+
+@click.command()
+@click.argument("file", metavar="FILE|-")
+@click.argument("hits", metavar="[HITS]", required=False, type=click.IntRange(0, 999_999))
+@click.option(
+    "--next",
+    "count",
+    default=12,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many ticks to show.",
+)
+@click.option(
+    "--outcomes",
+    metavar="LIST",
+    default="done",
+    show_default=True,
+    help="How the ticks end, divided by commas: done, no_work, failed, killed. The last goes on.",
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="STATE [HITS]",
+    help="Where the agent stands; without it, at the start.",
+)
+@click.option(
+    "--every",
+    metavar="LENGTH",
+    default="1h",
+    show_default=True,
+    help="The member's interval, or its breather.",
+)
+@form_options
+def lifecycle(
+    file: str,
+    *,
+    hits: int | None,
+    count: int,
+    outcomes: str,
+    start: str | None,
+    every: str,
+    form: str | None,
+) -> int:
+    """Predict the next ticks of a lifecycle: where the agent will be, and how long it waits.
+
+    FILE declares a state with each heading. Each run is taken to end at once. What is odd
+    in the file is said on stderr; exit code 1 if there are errors.
+    """
+    output = Output.of(form)
+    assumed, pace = _outcomes(outcomes), _pace(every)
+    sources = Sources([file], output)
+    if not sources.is_single:
+        raise click.UsageError(f"{file!r} is a directory; name the file of the lifecycle.")
+    source = next(iter(sources), None)
+    if source is None:
+        return sources.exit_code
+    day, found = parse_lifecycle(source.plan.text(), source.name)
+    if day is not None:
+        position = _position(day, start, hits)
+        found = (*found, *check_gates(day, every=pace))
+        ticks = predict(day, position, assumed, now=_DAWN, every=pace, count=count)
+        _print(ticks, output)
+    for each in found:
+        echo(f"horae: {each}" + (f"; {each.fix}" if each.fix else ""), err=True)
+    has_errors = any(each.severity is Severity.ERROR for each in found)
+    return Exit.FINDINGS if has_errors else Exit.OK
+
+
+def _outcomes(text: str) -> list[Outcome]:
+    """Return the outcomes that --outcomes lists."""
+    words = [word.strip().replace("-", "_").lower() for word in text.split(",")]
+    unknown = next((word for word in words if word not in set(Outcome)), None)
+    if unknown is not None:
+        expected = ", ".join(Outcome)
+        raise click.UsageError(f"{unknown!r} is no outcome; write one or more of {expected}.")
+    return [Outcome(word) for word in words]
+
+
+def _pace(text: str) -> timedelta:
+    """Return the length that --every names."""
+    try:
+        pace = parse_cadence(text)
+    except DurationError as error:
+        raise click.UsageError(f"--every: {error}.") from None
+    if pace > _LONGEST:
+        raise click.UsageError(f"--every: {text} is longer than {format_duration(_LONGEST)}.")
+    return pace
+
+
+def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
+    """Return where the agent stands: `STATE`, `STATE HITS`, or the start."""
+    if start is None:
+        if hits is not None:
+            raise click.UsageError("HITS goes with --from STATE.")
+        return Position(day.start)
+    position = parse_position(start)
+    if position is None or position.state not in day.states:
+        names = ", ".join(list(day.states)[:20])
+        raise click.UsageError(f"--from: {start!r} is no state; the file has {names}.")
+    return position if hits is None else Position(position.state, hits)
+
+
+def _print(ticks: list[Tick], output: Output) -> None:
+    """Print the ticks as they were asked for."""
+    match output.form:
+        case Form.TABLE:
+            _print_table(ticks)
+        case Form.JSON:
+            print_json([_data(number, tick) for number, tick in enumerate(ticks, 1)])
+        case Form.JSONL:
+            for number, tick in enumerate(ticks, 1):
+                print_line(_data(number, tick))
+
+
+def _data(number: int, tick: Tick) -> dict[str, object]:
+    """Return a tick as plain data; lengths are in seconds."""
+    return {
+        "tick": number,
+        "after": (tick.at - _DAWN).total_seconds(),
+        "state": tick.position.state,
+        "hits": tick.position.hits,
+        "kind": tick.kind.value,
+        "outcome": None if tick.outcome is None else tick.outcome.value,
+        "gated": None if tick.wait is None else tick.wait.total_seconds(),
+        "then": str(tick.then),
+        "streak": tick.rhythm.streak,
+        "failures": tick.rhythm.failures,
+        "delay": tick.delay.total_seconds(),
+    }
+
+
+def _print_table(ticks: list[Tick]) -> None:
+    """Print one line per tick, in columns."""
+    rows = [("tick", "after", "state", "ends", "then", "next in")]
+    for number, tick in enumerate(ticks, 1):
+        if tick.wait is not None:
+            ends = f"gated for {format_duration(tick.wait)}"
+        else:
+            rests = " (rests)" if tick.kind is Kind.REM else ""
+            ends = f"{tick.outcome}{rests}"
+        after = format_duration(tick.at - _DAWN)
+        here, then = str(tick.position), str(tick.then)
+        rows.append((str(number), after, here, ends, then, format_duration(tick.delay)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        echo("  ".join(cells).rstrip())

@@ -1,0 +1,185 @@
+"""What a rest leaves behind: a page for `rem/`, made of facts alone, without a model.
+
+Same facts, same page: what was done, what is stuck, what is due next, what to carry. The
+carry is handed to the agent when it wakes again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from horae.kernel.org.document import read
+from horae.rules.misfire import Status
+from horae.rules.outcome import shown
+from horae.rules.receipt import BAD, ENDS
+from horae.rules.words import moment_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from horae.rules.handed import Handed, Item
+
+FOLDER: Final = "rem"
+MOST_LISTED: Final = 30  # lines of one heading
+MOST_CARRIED: Final = 5  # of each kind
+
+_CARRY: Final = "Carry"
+_NOTHING: Final = "- nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What went into the repository."""
+
+    at: datetime
+    author: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that ended."""
+
+    at: datetime
+    title: str
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A moment to come."""
+
+    at: datetime
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a rest looks at; commits and runs are those since the last rest."""
+
+    commits: Sequence[Commit] = ()
+    runs: Sequence[Ran] = ()
+    board: Mapping[str, int] = field(default_factory=dict)  # how many tasks in each status
+    coming: Sequence[Coming] = ()
+    handed: Handed | None = None  # what the agent would be handed now
+
+
+def rest_file(now: datetime) -> str:
+    """Return the path of a rest's page.
+
+    >>> rest_file(datetime(2026, 6, 6, 6, 5, tzinfo=UTC))
+    'rem/2026-06-06-0605.org'
+    """
+    return f"{FOLDER}/{now.astimezone(UTC):%Y-%m-%d-%H%M}.org"
+
+
+def is_quiet(facts: Facts) -> bool:
+    """Tell whether nothing happened since the last rest.
+
+    Such a rest writes no page and counts as one that found no work, so that an idle agent's
+    streak goes on through its rests.
+    """
+    return not facts.commits and all(run.status is Status.NO_WORK for run in facts.runs)
+
+
+def rest_text(facts: Facts, *, agent: str, now: datetime, zone_name: str = "UTC") -> str:
+    """Return the page of a rest."""
+    head = f"#+TITLE: Rest of {shown(agent)}, {moment_text(now, zone_name)}\n"
+    pages = {
+        "Done": _done(facts, zone_name),
+        "Stuck": _stuck(facts),
+        "Due next": _due(facts, zone_name),
+        _CARRY: _carry(facts, zone_name),
+    }
+    return head + "".join(f"\n* {title}\n{_listed(lines)}" for title, lines in pages.items())
+
+
+def carry_of(text: str) -> str:
+    """Return what the page of a rest says to carry; nothing if it does not say."""
+    for headline in read(text).headlines:
+        if headline.level == 1 and headline.title == _CARRY:
+            said = headline.text.partition("\n")[2].strip()
+            return "" if said == _NOTHING else said
+    return ""
+
+
+def _done(facts: Facts, zone_name: str) -> Iterator[str]:
+    """Yield what was done: commits, how the runs ended, how the board stands."""
+    for commit in sorted(facts.commits, key=lambda each: each.at):
+        when = moment_text(commit.at, zone_name)
+        yield f"{when}, {shown(commit.author)}: {shown(commit.subject)}"
+    ends = Counter(run.status for run in facts.runs)
+    counts = [f"{ends[status]} {status}" for status in Status if ends[status]]
+    if counts:
+        yield f"runs: {', '.join(counts)}"
+    if facts.board:
+        yield "board: " + ", ".join(f"{facts.board[name]} {shown(name)}" for name in facts.board)
+
+
+def _stuck(facts: Facts) -> Iterator[str]:
+    """Yield what ended badly and has not ended well since, and what waits for something."""
+    for title, (count, reason) in _bad_ends(facts.runs).items():
+        times = "once" if count == 1 else f"{count} times in a row"
+        yield f"{title}: ended badly {times}{f', last: {reason}' if reason else ''}"
+    for item in _items(facts):
+        if item.waits_for:
+            yield f"{shown(item.title)}: waits for {shown(', '.join(item.waits_for))}"
+
+
+def _bad_ends(runs: Sequence[Ran]) -> dict[str, tuple[int, str]]:
+    """Return for each title how often it last ended badly in a row, and why the last time."""
+    found: dict[str, tuple[int, str]] = {}
+    for run in sorted(runs, key=lambda each: each.at):
+        title = shown(run.title)
+        if run.status in BAD:
+            found[title] = (found.get(title, (0, ""))[0] + 1, shown(run.reason))
+        elif run.status in ENDS:
+            found.pop(title, None)
+    return found
+
+
+def _due(facts: Facts, zone_name: str) -> Iterator[str]:
+    """Yield what is overdue and due, and the moments to come, the soonest first."""
+    if facts.handed is not None:
+        for word, found in (("overdue", facts.handed.overdue), ("due", facts.handed.due)):
+            for item in found:
+                since = f" since {moment_text(item.at, zone_name)}" if item.at else ""
+                yield f"{shown(item.title)} ({shown(item.where)}): {word}{since}"
+    for coming in sorted(facts.coming, key=lambda each: each.at):
+        yield f"{moment_text(coming.at, zone_name)}: {shown(coming.title)}"
+
+
+def _carry(facts: Facts, zone_name: str) -> Iterator[str]:
+    """Yield what to take up first: one's claims, what fails, what is overdue, what is new."""
+    handed = facts.handed
+    if handed is not None:
+        for item in handed.claims[:MOST_CARRIED]:
+            yield f"finish {shown(item.title)} ({shown(item.where)}), which you claimed"
+    for title, (_, reason) in list(_bad_ends(facts.runs).items())[:MOST_CARRIED]:
+        yield f"look at {title}{f': {reason}' if reason else ''}"
+    if handed is None:
+        return
+    for item in handed.overdue[:MOST_CARRIED]:
+        since = f", overdue since {moment_text(item.at, zone_name)}" if item.at else ""
+        yield f"begin with {shown(item.title)} ({shown(item.where)}){since}"
+    for item in handed.unblocked[:MOST_CARRIED]:
+        yield f"take up {shown(item.title)} ({shown(item.where)}): nothing holds it any more"
+
+
+def _items(facts: Facts) -> Iterator[Item]:
+    """Yield what the agent would be told of and may have to wait for."""
+    if facts.handed is not None:
+        yield from (*facts.handed.claims, *facts.handed.overdue, *facts.handed.due)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    """Return lines as a list of a page, so that none can be read as a heading or a date."""
+    found = list(lines)
+    kept = [f"- {line}\n" for line in found[:MOST_LISTED]]
+    if len(found) > MOST_LISTED:
+        kept.append(f"- and {len(found) - MOST_LISTED} more\n")
+    return "".join(kept) or f"{_NOTHING}\n"
