@@ -6,6 +6,7 @@
         PlanMissingError    a file that is not there
         EditConflictError   a file that changed under an edit           (workspace.edit)
       SpliceError           an edit that does not fit its text          (workspace.edit)
+        HeadlineMissingError, HeadlineAmbiguousError, HeadlineVoidError (workspace.done)
         TaskFileError       a task file                                 (workspace.board)
       YamlError             YAML that the guard refuses                 (kernel.yaml)
       LedgerError           a ledger that cannot do what it was asked   (engine.ports)
@@ -28,6 +29,14 @@
       EmptyRootError        a directory that is not there               (cli.up)
       TriggerError          a trigger that cannot be used               (store.triggers)
       AgentError            an agent definition that cannot be used     (rules.agent)
+      GitError              a call of git that failed                   (workspace.git)
+        GitTimeoutError     it took too long and was ended
+        GitRefusedError     a repository that is not trusted
+        GitBusyError        another process is at work in it
+      ClaimError            a claim that could not be made              (workspace.claims)
+        ClaimLostError      somebody else has the task
+        ClaimRefusedError   the plan as written does not allow it
+        ClaimBusyError      it did not get through; try again
       DataLockedError       a data directory that another engine uses   (store.lock)
       NetworkDiskError      a data directory on a network file system   (store.lock)
       ScheduleError         a time rule that cannot be read

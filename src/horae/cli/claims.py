@@ -1,0 +1,166 @@
+"""`claim`, `release` and `done`: an agent takes a task, gives it back, or finishes it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.sources import plan_root
+from horae.config import load
+from horae.errors import Exit
+from horae.timing.duration import parse_duration
+from horae.workspace import claims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.workspace.claims import Claim
+    from horae.workspace.done import Completed
+
+_file = click.argument("file", metavar="FILE")
+_name = click.argument("name", metavar="ID")
+_agent = click.option("--agent", required=True, metavar="NAME", help="The agent that it is for.")
+_local = click.option(
+    "--local", is_flag=True, help="Also ask an origin that is a path on this machine."
+)
+
+
+@click.command()
+@_file
+@_name
+@_agent
+@click.option("--ttl", metavar="TIME", help="How long the claim holds, such as 2h; else for good.")
+@_local
+@form_options
+def claim(
+    file: str, name: str, *, agent: str, ttl: str | None, local: bool, form: str | None
+) -> int:
+    """Take a task for an agent: state DOING, and the agent's name in :AGENT:.
+
+    ID is the :ID: of a headline or its exact title. Under git the claim is committed, and
+    pushed if there is an origin. Exit code 6 when somebody else has the task.
+    """
+    length = None if ttl is None else parse_duration(ttl)
+    limit = load(plan_root((file,))).plan_max_bytes
+    made = asyncio.run(
+        claims.claim(
+            file,
+            name,
+            agent=agent,
+            now=SystemClock().now(),
+            ttl=length,
+            allow_local=local,
+            limit=limit,
+        )
+    )
+    verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
+    return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
+
+
+@click.command()
+@_file
+@_name
+@_agent
+@_local
+@form_options
+def release(file: str, name: str, *, agent: str, local: bool, form: str | None) -> int:
+    """Give a task back, so that others can take it.
+
+    ID is the :ID: of a headline or its exact title. Exit code 6 when it is somebody else's.
+    """
+    limit = load(plan_root((file,))).plan_max_bytes
+    made = asyncio.run(
+        claims.release(
+            file, name, agent=agent, now=SystemClock().now(), allow_local=local, limit=limit
+        )
+    )
+    verb = "is free again" if made.is_changed else "was not claimed"
+    return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
+
+
+@click.command()
+@_file
+@_name
+@click.option("--at", metavar="NOW", help="When it was done; else now.")
+@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@form_options
+def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | None) -> int:
+    """Note that a headline is done, as Org does.
+
+    ID is the :ID: of a headline or its exact title. One that repeats moves to its next
+    date and is open again; any other gets its done state, and CLOSED with the moment.
+    """
+    from horae.cli.moments import moment_and_zone
+    from horae.workspace.done import complete
+
+    root = plan_root((file,))
+    now, zone = moment_and_zone(at, tz=tz, root=root)
+    ended = complete(file, name, now=now, zone=zone.key, limit=load(root).plan_max_bytes)
+    return _print(Output.of(form), lambda: _done_lines(ended), _done_data(ended))
+
+
+def _print(output: Output, lines: Callable[[], list[str]], data: dict[str, object]) -> int:
+    """Print one answer, for people or for a program."""
+    match output.form:
+        case Form.TABLE:
+            for line in lines():
+                echo(line)
+        case Form.JSON:
+            print_json(data)
+        case Form.JSONL:
+            print_line(data)
+    return Exit.OK
+
+
+def _said(made: Claim, verb: str) -> list[str]:
+    """Return what happened, in lines."""
+    until = (
+        "" if made.until is None else f" until {made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    lines = [f"{made.file}: {made.title}: {verb}{until}"]
+    if made.commit is not None:
+        where = "committed and pushed" if made.is_pushed else "committed"
+        lines.append(f"{where} as {made.commit[:12]}")
+    return [*lines, made.note] if made.note else lines
+
+
+def _claim_data(made: Claim) -> dict[str, object]:
+    return {
+        "file": made.file,
+        "id": made.name,
+        "title": made.title,
+        "state": made.state,
+        "agent": made.agent,
+        "until": None if made.until is None else f"{made.until:%Y-%m-%dT%H:%M:%SZ}",
+        "changed": made.is_changed,
+        "commit": made.commit,
+        "pushed": made.is_pushed,
+        "note": made.note or None,
+    }
+
+
+def _done_lines(ended: Completed) -> list[str]:
+    """Return what happened, in lines."""
+    where = f"{ended.file}:{ended.line}: {ended.title}"
+    if not ended.is_changed:
+        return [f"{where}: was {ended.after} already"]
+    if not ended.moved:
+        return [f"{where}: {ended.after}"]
+    return [f"{where}: done, and comes round again", *(f"{a} -> {b}" for a, b in ended.moved)]
+
+
+def _done_data(ended: Completed) -> dict[str, object]:
+    return {
+        "file": ended.file,
+        "line": ended.line,
+        "title": ended.title,
+        "before": ended.before,
+        "after": ended.after,
+        "moved": [{"from": old, "to": new} for old, new in ended.moved],
+        "changed": ended.is_changed,
+    }

@@ -1,0 +1,360 @@
+"""The one function that calls git, with everything off that a repository could switch on.
+
+Whoever can push to a plan, or write into its `.git`, may try to make our next call of git run
+something. So nothing is inherited from the machine's git settings, hooks and helpers are named
+away, only two protocols are open, and a call has an end: its own process group, a time, and so
+much output. What cannot be named away is refused before the call, in `trust`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import tempfile
+from contextlib import closing, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TIMEOUT: Final = timedelta(seconds=60)
+OUTPUT: Final = 32 * 2**20  # bytes of stdout; the names in a tree of 100,000 files fit
+_COMPLAINT: Final = 64 * 2**10  # bytes of stderr
+_GRACE: Final = 2.0  # git removes its lock files when it is asked to end
+_CHUNK: Final = 64 * 2**10
+
+# A repository cannot change these: what stands on the command line comes last.
+_OPTIONS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.symlinks=false",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.attributesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.gitProxy=",
+    "core.askPass=",
+    "core.quotePath=false",
+    "credential.helper=",
+    "diff.external=",
+    "log.showSignature=false",
+    "commit.gpgSign=false",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "push.recurseSubmodules=no",
+    "merge.autoStash=false",
+    "merge.verifySignatures=false",
+    "rerere.enabled=false",
+    "fetch.fsckObjects=true",
+    "transfer.fsckObjects=true",
+    "fetch.recurseSubmodules=false",
+    "fetch.writeCommitGraph=false",
+    "submodule.recurse=false",
+    "safe.bareRepository=explicit",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "http.followRedirects=false",
+    "remote.origin.uploadpack=git-upload-pack",
+    "remote.origin.receivepack=git-receive-pack",
+    "protocol.allow=never",
+    "protocol.https.allow=always",
+    "protocol.ssh.allow=always",
+    "protocol.ext.allow=never",
+)
+_ENVIRONMENT: Final = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_EDITOR": "false",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10 -oStrictHostKeyChecking=yes",
+    "LC_ALL": "C",
+}
+
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
+_QUERY: Final = re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password)[\w-]*=)[^&\s'\"]+")
+
+
+class GitError(HoraeError):
+    """A call of git that did not do what it was asked; what it said is in the message."""
+
+    code = "git"
+
+    def __init__(self, place: str, reason: str) -> None:
+        self.place = place
+        self.reason = masked(reason)
+        super().__init__(f"{place}: {self.reason}")
+
+
+class GitTimeoutError(GitError):
+    """A call of git that was ended because it took too long."""
+
+    code = "git_timeout"
+    exit_code = Exit.TIMED_OUT
+
+
+class GitRefusedError(GitError):
+    """A repository that could make git run something, or that git itself does not trust."""
+
+    code = "git_refused"
+    exit_code = Exit.VERIFICATION
+
+
+class GitBusyError(GitError):
+    """A repository that another process has been working in for too long."""
+
+    code = "git_busy"
+    exit_code = Exit.CONFLICT
+
+
+class Author(NamedTuple):
+    """Who a commit is by."""
+
+    name: str
+    email: str
+
+    @classmethod
+    def named(cls, name: str) -> Author:
+        """Return the author that an agent is in a commit."""
+        return cls(name, f"{name}@horae.localhost")
+
+
+HORAE: Final = Author.named("horae")
+
+
+class Said(NamedTuple):
+    """What a call of git came to; stderr is masked, and only stdout can be parsed."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """What stdout says, as one line."""
+        return self.out.decode("utf-8", "replace").strip()
+
+    @property
+    def why(self) -> str:
+        """The line of stderr that says what went wrong; of several, the one git means."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        meant = [line for line in lines if line.startswith(("fatal:", "error:"))]
+        line = (meant or lines or ["git gave no reason"])[0]
+        return line.partition(": ")[2] if meant else line
+
+
+def masked(text: str) -> str:
+    """Return *text* with the credentials of every address in it blotted out.
+
+    >>> masked("unable to access 'https://me:s3cret@git.example/x.git?token=s3cret&a=1'")
+    "unable to access 'https://***@git.example/x.git?token=***&a=1'"
+    """
+    return _QUERY.sub(r"\1***", _CREDENTIALS.sub("***@", text))
+
+
+async def call(
+    directory: str,
+    *args: str,
+    local: bool = False,
+    author: Author | None = None,
+    helper: str | None = None,
+    stdin: bytes | None = None,
+    timeout: timedelta = TIMEOUT,
+    most: int | None = None,
+) -> Said:
+    """Call git in *directory* and return what it said; the call ends, whatever git does.
+
+    With *local* the one open protocol is that of paths on this machine. *most* is the size in
+    bytes of the largest file that git may write (Linux).
+    """
+    options = [*_OPTIONS, f"protocol.file.allow={'always' if local else 'never'}"]
+    if helper:
+        options.append(f"credential.helper={helper}")
+    command = ["git", *(word for option in options for word in ("-c", option)), *args]
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin or b"")
+        given.seek(0)
+        return await _run(
+            command,
+            directory=directory,
+            environment=_environment(directory, local=local, author=author),
+            stdin=given.fileno(),
+            timeout=timeout,
+            most=most,
+        )
+
+
+def _environment(directory: str, *, local: bool, author: Author | None) -> Mapping[str, str]:
+    """Return what git may know of ours."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    by = author or HORAE
+    return {
+        **inherited,
+        **_ENVIRONMENT,
+        "GIT_ALLOW_PROTOCOL": "file" if local else "https:ssh",
+        # A repository above the one that is meant is none of our business.
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(directory)),  # noqa: PTH120
+        "GIT_AUTHOR_NAME": by.name,
+        "GIT_AUTHOR_EMAIL": by.email,
+        "GIT_COMMITTER_NAME": HORAE.name,
+        "GIT_COMMITTER_EMAIL": HORAE.email,
+    }
+
+
+async def _run(
+    command: Sequence[str],
+    *,
+    directory: str,
+    environment: Mapping[str, str],
+    stdin: int,
+    timeout: timedelta,
+    most: int | None,
+) -> Said:
+    """Run a program to its end or to the end of its time."""
+    with closing(_Drain(OUTPUT)) as out, closing(_Drain(_COMPLAINT)) as err:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=directory,
+                env=environment,
+                stdin=stdin,
+                stdout=out.inlet,
+                stderr=err.inlet,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            is_there = os.path.isdir(directory)  # noqa: PTH112 - text, as git has it
+            reason = "git is not installed" if is_there else "is no directory"
+            raise GitError(directory, reason) from error
+        for drain in (out, err):
+            drain.begin()
+        _bound(process.pid, most)
+        await _ended(process, timeout, directory, _verb(command))
+    if out.is_cut:
+        raise GitRefusedError(directory, f"git {_verb(command)} said more than {OUTPUT:,} bytes")
+    return Said(process.returncode or 0, out.kept, masked(err.kept.decode("utf-8", "replace")))
+
+
+async def _ended(
+    process: asyncio.subprocess.Process, timeout: timedelta, place: str, verb: str
+) -> None:
+    """Return when a process has ended, or end it and say so."""
+    seconds = timeout.total_seconds()
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except TimeoutError:
+        await _end(process)
+        reason = f"git {verb} took longer than {seconds:g} s and was ended"
+        raise GitTimeoutError(place, reason) from None
+    except BaseException:
+        _kill(process.pid, signal.SIGKILL)
+        raise
+
+
+def _verb(command: Sequence[str]) -> str:
+    """Return which of git's commands a call was."""
+    words = iter(command[1:])
+    for word in words:
+        if word == "-c":
+            next(words)
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process and its whole group: first by asking, then without."""
+    _kill(process.pid, signal.SIGTERM)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GRACE)
+    _kill(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GRACE)
+
+
+def _kill(group: int, number: signal.Signals) -> None:
+    """Send a signal to a group, if there is still one."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _bound(pid: int, most: int | None) -> None:
+    """Keep a process, and what it starts, from writing a larger file, where that is possible."""
+    if most is not None and sys.platform == "linux":
+        import resource
+
+        with suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+class _Drain:
+    """A pipe that is read while a program writes, and keeps the first *limit* bytes of it.
+
+    It is ours and not the event loop's, which would wait for whoever else holds the other end.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._outlet, self.inlet = os.pipe()
+        os.set_blocking(self._outlet, False)
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.is_cut = False
+        self._is_open = True
+
+    @property
+    def kept(self) -> bytes:
+        """What came, up to the limit."""
+        return b"".join(self._pieces)
+
+    def begin(self) -> None:
+        """Read whatever comes, now that the program has the other end."""
+        os.close(self.inlet)
+        self.inlet = -1
+        asyncio.get_running_loop().add_reader(self._outlet, self._read)
+
+    def close(self) -> None:
+        """Read what is already there, and wait for nobody."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self.inlet >= 0:
+            os.close(self.inlet)
+        else:
+            asyncio.get_running_loop().remove_reader(self._outlet)
+            # A pipe holds no more than a mebibyte: whoever still writes is not waited for.
+            for _ in range(2**20 // _CHUNK):
+                if not self._read():
+                    break
+        os.close(self._outlet)
+
+    def _read(self) -> bool:
+        """Take one piece; False once there is none."""
+        try:
+            data = os.read(self._outlet, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._outlet)
+            return False
+        room = self._limit - self._size
+        self.is_cut |= len(data) > room
+        if room > 0:
+            self._pieces.append(data[:room])
+            self._size += len(data[:room])
+        return True

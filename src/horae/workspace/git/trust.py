@@ -1,0 +1,294 @@
+"""What a repository may say, and what may come out of one: settings, attributes, trees.
+
+Some settings make git run a program, and cannot be switched off by name because their names
+hold names (`filter.*`, `url.*`, `include*`). So the settings of a repository are read first, in
+a way that runs nothing and follows nothing, and only known harmless ones are let through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.workspace.files import StrPath, is_git, printable
+from horae.workspace.git.calls import GitRefusedError, call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_CONFIG_LIMIT: Final = 2**20
+
+# Section.variable, or section.*.variable where a name stands between. None of these can name a
+# program, save core.hooksPath, which every call of ours sets itself.
+_HARMLESS: Final = """
+    advice.* branch.*.description branch.*.gh-merge-base branch.*.github-pr-owner-number
+    branch.*.merge branch.*.pushremote branch.*.rebase branch.*.remote branch.*.vscode-merge-base
+    branch.autosetupmerge branch.autosetuprebase color.* column.* commit.gpgsign core.abbrev
+    core.autocrlf core.bare core.bigfilethreshold core.checkstat core.commitgraph
+    core.compression core.deltabasecachelimit core.eol core.filemode core.fscache core.hookspath
+    core.ignorecase core.logallrefupdates core.longpaths core.multipackindex core.packedgitlimit
+    core.packedgitwindowsize core.precomposeunicode core.preloadindex core.protecthfs
+    core.protectntfs core.quotepath core.repositoryformatversion core.safecrlf
+    core.sharedrepository core.sparsecheckout core.sparsecheckoutcone core.splitindex
+    core.symlinks core.trustctime core.untrackedcache core.whitespace diff.algorithm
+    diff.colormoved diff.mnemonicprefix diff.renamelimit diff.renames extensions.noop
+    extensions.objectformat extensions.refstorage extensions.worktreeconfig feature.manyfiles
+    fetch.prune fetch.prunetags format.pretty gc.auto gc.autodetach gc.autopacklimit
+    gc.pruneexpire gc.reflogexpire gc.worktreepruneexpire gui.geometry gui.wmstate
+    i18n.commitencoding index.skiphash index.threads index.version init.defaultbranch log.date
+    log.decorate
+    maintenance.auto maintenance.strategy merge.conflictstyle merge.ff merge.log
+    merge.renamelimit merge.renames merge.stat pack.threads pack.windowmemory pull.ff pull.rebase
+    push.autosetupremote push.default push.followtags rebase.autosquash rebase.autostash
+    receive.denycurrentbranch receive.denydeletes receive.denynonfastforwards
+    remote.*.fetch remote.*.gh-resolved remote.*.prune remote.*.prunetags remote.*.push
+    remote.*.pushurl remote.*.skipdefaultupdate remote.*.tagopt remote.*.url remote.pushdefault
+    rerere.autoupdate rerere.enabled status.* tag.sort user.email user.name user.signingkey
+    user.useconfigonly
+"""
+_ALLOWED: Final = frozenset(_HARMLESS.split())
+_BOOLEAN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", ""})
+_HEADER: Final = re.compile(r'[ \t]*\[[ \t]*([\w.-]+)(?:[ \t]+"((?:[^"\\]|\\.)*)")?[ \t]*\]')
+_VARIABLE: Final = re.compile(r"[ \t]*([A-Za-z][\w-]*)")
+
+_ATTRIBUTES: Final = frozenset(
+    {"text", "eol", "crlf", "binary", "whitespace", "export-ignore", "export-subst", "delta"}
+)
+_DRIVERS: Final = frozenset({"text", "binary", "union"})
+
+# What people keep beside their files under a name that begins with .git.
+_EXPECTED: Final = frozenset(
+    {
+        ".git-blame-ignore-revs",
+        ".gitattributes",
+        ".gitea",
+        ".github",
+        ".gitignore",
+        ".gitkeep",
+        ".gitlab",
+        ".gitlab-ci.yml",
+        ".gitmessage",
+    }
+)
+
+
+class Layout(NamedTuple):
+    """Where a repository keeps what is its own."""
+
+    directory: str  # of this tree: HEAD, index
+    common: str  # of all its trees: settings, branches, objects
+
+
+def layout(root: StrPath) -> Layout | None:
+    """Return where the repository of the tree at *root* is; None if there is none."""
+    directory = os.path.join(root, ".git")  # noqa: PTH118 - text, as git has it
+    if not os.path.isdir(directory):  # noqa: PTH112
+        pointed = _first_line(directory)
+        if pointed is None or not pointed.startswith("gitdir: "):
+            return None
+        directory = os.path.join(root, pointed.removeprefix("gitdir: "))  # noqa: PTH118
+    if not os.path.isfile(os.path.join(directory, "HEAD")):  # noqa: PTH113, PTH118
+        return None
+    shared = _first_line(os.path.join(directory, "commondir"))  # noqa: PTH118
+    common = directory if shared is None else os.path.join(directory, shared)  # noqa: PTH118
+    return Layout(os.path.normpath(directory), os.path.normpath(common))
+
+
+def _first_line(path: str) -> str | None:
+    """Return the first line of a small file, if it is one."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return file.readline(4096).rstrip("\r\n")
+    except OSError:
+        return None
+
+
+class Guard:
+    """Reads the settings of a repository whenever they have changed, and judges them."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._seen: object = None
+        self._settings: Mapping[str, tuple[str, ...]] = {}
+
+    async def settings(self) -> Mapping[str, tuple[str, ...]]:
+        """Return all settings by their keys, or refuse the repository and say which one is odd."""
+        here = layout(self._root)
+        if here is None:
+            raise GitRefusedError(self._root, "is no git repository; git init makes it one")
+        configs = [f"{here.common}/config", f"{here.directory}/config.worktree"]
+        attributes = {f"{each}/info/attributes" for each in here}
+        seen = (here, *(_mark(path) for path in (*configs, *sorted(attributes))))
+        if seen != self._seen:
+            pairs = [pair for path in configs for pair in await _judged_config(path)]
+            for path in attributes:
+                _judge_attributes(path)
+            self._settings = _by_key(pairs)
+            self._seen = seen
+        return self._settings
+
+
+def _mark(path: str) -> tuple[int, ...] | None:
+    """Return what changes whenever a file does."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _by_key(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the values of each key, the first one first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in pairs:
+        found[key] = (*found.get(key, ()), value)
+    return found
+
+
+async def _judged_config(path: str) -> list[tuple[str, str]]:
+    """Return the settings in one file, if none of them is odd."""
+    if not os.path.lexists(path):
+        return []
+    if os.path.getsize(path) > _CONFIG_LIMIT:  # noqa: PTH202
+        raise GitRefusedError(path, "is larger than a mebibyte")
+    # Outside of any repository; with --file no other settings are read, and none included.
+    said = await call("/", "config", "--file", os.path.abspath(path), "--null", "--list")  # noqa: PTH100
+    if said.code:
+        raise GitRefusedError(path, f"cannot be read: {said.why}")
+    pairs = [_pair(item) for item in said.out.split(b"\0") if item]
+    for key, value in pairs:
+        if not is_allowed(key, value):
+            raise GitRefusedError(_place(path, key), _odd(key))
+    return pairs
+
+
+def _pair(item: bytes) -> tuple[str, str]:
+    key, _, value = item.decode("utf-8", "surrogateescape").partition("\n")
+    return key, value
+
+
+def _odd(key: str) -> str:
+    shown = printable(key)
+    return (
+        f"{shown} is not a setting that is known to run nothing; remove it with"
+        f" `git config --unset-all {shown}`, or keep it in your own ~/.gitconfig"
+    )
+
+
+def is_allowed(key: str, value: str = "") -> bool:
+    """Tell whether a setting is known to run nothing.
+
+    >>> [is_allowed(key) for key in ("user.name", "remote.origin.url", "branch.a.b.merge")]
+    [True, True, True]
+    >>> [is_allowed(key) for key in ("filter.x.smudge", "core.sshcommand", "include.path")]
+    [False, False, False]
+    """
+    section, _, rest = key.partition(".")
+    name, _, variable = rest.rpartition(".")
+    if key == "core.fsmonitor":  # else it names a program
+        return value.lower() in _BOOLEAN
+    if key == "core.bare":
+        return value.lower() in {"false", "no", "off", "0"}
+    shape = f"{section}.*.{variable}" if name else f"{section}.{variable}"
+    return shape in _ALLOWED or f"{section}.*" in _ALLOWED
+
+
+def _place(path: str, key: str) -> str:
+    """Return the file and, where it can be told, the line that a setting stands in."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            lines = file.read(_CONFIG_LIMIT).split("\n")
+    except OSError:
+        return path
+    number = line_of(lines, key)
+    return path if number is None else f"{path}:{number}"
+
+
+def line_of(lines: Iterable[str], key: str) -> int | None:
+    r"""Return the line that sets *key*, counted from 1.
+
+    >>> line_of(["[core]", "\tbare = false", '[filter "x"] smudge = rm', ""], "filter.x.smudge")
+    3
+    """
+    prefix = ""
+    for number, line in enumerate(lines, start=1):
+        rest = line
+        if header := _HEADER.match(line):
+            name = re.sub(r"\\(.)", r"\1", header[2]) if header[2] is not None else None
+            section = header[1].lower()
+            prefix = f"{section}." if name is None else f"{section}.{name}."
+            rest = line[header.end() :]
+        variable = _VARIABLE.match(rest)
+        if variable and f"{prefix}{variable[1].lower()}" == key:
+            return number
+    return None
+
+
+def _judge_attributes(path: str) -> None:
+    """Refuse attributes that name a filter, or a driver that is not git's own."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            lines = file.read(_CONFIG_LIMIT).split("\n")
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines, start=1):
+        for word in [] if line.lstrip().startswith("#") else line.split()[1:]:
+            name, _, value = word.lstrip("-!").partition("=")
+            is_ours = name in {"merge", "diff"} and value in _DRIVERS | {""}
+            if not (name in _ATTRIBUTES or is_ours or name.startswith("linguist-")):
+                reason = f"{printable(word)} is not an attribute that is known to run nothing"
+                raise GitRefusedError(f"{path}:{number}", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may come in from another repository."""
+
+    file: int = 64 * 2**20  # bytes of one file
+    total: int = 512 * 2**20  # bytes of all files that are new or changed, and of one fetch
+    count: int = 50_000  # files that are new or changed
+    reserved: tuple[str, ...] = (".horae",)  # what nobody else may write, from the root
+
+
+class Change(NamedTuple):
+    """A file that is new or changed in a tree."""
+
+    mode: str
+    path: bytes
+    size: int
+
+
+def objection(changes: Iterable[Change], limits: Limits) -> str | None:
+    """Return why these files must not come into a tree; None if they may."""
+    total = 0
+    for count, change in enumerate(changes, start=1):
+        total += change.size
+        if reason := _odd_file(change, limits):
+            return f"{printable(os.fsdecode(change.path))}: {reason}"
+        if count > limits.count:
+            return f"more than {limits.count:,} files would change at once"
+        if total > limits.total:
+            return f"more than {limits.total:,} bytes would change at once"
+    return None
+
+
+def _odd_file(change: Change, limits: Limits) -> str | None:
+    """Return why one file must not come into a tree."""
+    kinds = {"160000": "a submodule", "120000": "a symbolic link"}
+    if change.mode in kinds:
+        return f"is {kinds[change.mode]}, which is not taken from others"
+    if any(octet < 0x20 or octet == 0x7F for octet in change.path):
+        return "has a control character in its name"
+    if len(change.path) > 4096:
+        return "has a name of more than 4,096 bytes"
+    parts = os.fsdecode(change.path).split("/")
+    for part in parts:
+        if is_git(part) or (part.lower().startswith(".git") and part not in _EXPECTED):
+            return "belongs to git itself"
+    if any("/".join(parts[: n + 1]).casefold() in limits.reserved for n in range(len(parts))):
+        return "is where the engine keeps its own files"
+    if change.size > limits.file:
+        return f"has {change.size:,} bytes; {limits.file:,} are the most that is taken"
+    return None

@@ -1,0 +1,88 @@
+"""`claim`, `release` and `done` as a person or an agent types them."""
+
+from pathlib import Path
+
+import pytest
+
+from calling import Call
+
+STATES = "#+TODO: TODO DOING | DONE\n"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.org"
+    file.write_text(f"{STATES}* TODO Sow\n* TODO Water\nSCHEDULED: <2026-06-01 Mon +1d>\n")
+    return file
+
+
+def test_a_task_is_claimed_and_given_back(call: Call, plan: Path) -> None:
+    ending = call("claim", "plan.org", "Sow", "--agent", "wren", "--ttl", "2h", "--json")
+    assert ending.code == 0
+    assert ending.data["until"].endswith("Z")
+    assert {**ending.data, "until": None} == {
+        "file": "plan.org", "id": "Sow", "title": "Sow", "state": "DOING", "agent": "wren",
+        "until": None, "changed": True, "commit": None, "pushed": False, "note": None,
+    }  # fmt: skip
+    assert "* DOING Sow\n" in plan.read_text()
+    ending = call("release", "plan.org", "Sow", "--agent", "wren", "--table")
+    assert (ending.code, ending.out) == (0, "plan.org: Sow: is free again\n")
+    assert "AGENT" not in plan.read_text()
+
+
+def test_people_read_sentences(call: Call, plan: Path) -> None:
+    assert call("claim", "plan.org", "Sow", "--agent", "wren", "--table").out == (
+        "plan.org: Sow: claimed by wren\n"
+    )
+    assert call("claim", "plan.org", "Sow", "--agent", "wren", "--table").out == (
+        "plan.org: Sow: was claimed by wren already\n"
+    )
+    assert call("release", "plan.org", "Water", "--agent", "wren", "--table").out == (
+        "plan.org: Water: was not claimed\n"
+    )
+
+
+def test_a_lost_claim_is_exit_code_six_and_names_the_winner(call: Call, plan: Path) -> None:
+    call("claim", "plan.org", "Sow", "--agent", "wren")
+    ending = call("claim", "plan.org", "Sow", "--agent", "moss")
+    assert (ending.code, ending.err) == (
+        6,
+        "horae: plan.org: Sow: is claimed by wren; take another task\n",
+    )
+
+
+def test_a_file_without_the_state_is_a_matter_of_usage(call: Call, plan: Path) -> None:
+    plan.write_text("* TODO Sow\n")
+    ending = call("claim", "plan.org", "Sow", "--agent", "wren")
+    assert ending.code == 2
+    assert "#+TODO: TODO DOING | DONE" in ending.err
+
+
+def test_a_headline_is_done(call: Call, plan: Path) -> None:
+    ending = call("done", "plan.org", "Sow", "--at", "2026-06-09 12:00", "--table")
+    assert (ending.code, ending.out) == (0, "plan.org:2: Sow: DONE\n")
+    assert "* DONE Sow\nCLOSED: [2026-06-09 Tue 12:00]\n" in plan.read_text()
+    again = call("done", "plan.org", "Sow", "--table")
+    assert (again.code, again.out) == (0, "plan.org:2: Sow: was DONE already\n")
+
+
+def test_a_headline_that_repeats_comes_round_again(call: Call, plan: Path) -> None:
+    ending = call("done", "plan.org", "Water", "--at", "2026-06-09T12:00:00Z", "--jsonl")
+    assert ending.data == {
+        "file": "plan.org", "line": 3, "title": "Water", "before": "TODO", "after": "TODO",
+        "moved": [{"from": "<2026-06-01 Mon +1d>", "to": "<2026-06-02 Tue +1d>"}],
+        "changed": True,
+    }  # fmt: skip
+    ending = call("done", "plan.org", "Water", "--at", "2026-06-09T12:00:00Z", "--table")
+    assert ending.out == (
+        "plan.org:3: Water: done, and comes round again\n"
+        "<2026-06-02 Tue +1d> -> <2026-06-03 Wed +1d>\n"
+    )
+
+
+def test_an_unknown_headline_is_not_found(call: Call, plan: Path) -> None:
+    ending = call("done", "plan.org", "Sowing")
+    assert (ending.code, ending.err) == (
+        4,
+        "horae: plan.org: no headline has the :ID: or the title 'Sowing'; near: 'Sow'\n",
+    )
