@@ -1028,23 +1028,42 @@ def keeper(
     return Scanned(mark, entry)
 
 
-async def ended(ledger: Ledger, filed: Filed, outcome: Status, now: datetime) -> Filed:
+async def ended(
+    ledger: Ledger,
+    filed: Filed,
+    outcome: Status,
+    now: datetime,
+    *,
+    memory: str | None = None,
+    is_counted: bool = True,
+) -> Filed:
     """Run a receipt to its end."""
     run = await ledger.start(filed.number, now=now, term=1)
     assert run
     await ledger.running(run.number, Process(1, 1), now=now, term=1)
-    found = await ledger.end(run.number, outcome, reason="it ended", now=now, term=1)
+    found = await ledger.end(
+        run.number,
+        outcome,
+        reason="it ended",
+        now=now,
+        term=1,
+        memory=memory,
+        is_counted=is_counted,
+    )
     assert found
     return found
 
 
-async def ticked(ledger: Ledger, outcome: Status) -> str:
+async def ticked(
+    ledger: Ledger, outcome: Status, *, memory: str | None = None, is_counted: bool = True
+) -> str:
     """Let the next tick come and end after a minute; return its key."""
     now = await ledger.wake_at()
     assert now
     [due] = await ledger.due(now=now)
     [filed] = await decided(ledger, due.entry, now)
-    await ended(ledger, filed, outcome, now + MINUTE)
+    end = now + MINUTE
+    await ended(ledger, filed, outcome, end, memory=memory, is_counted=is_counted)
     return filed.receipt.key
 
 
@@ -1081,6 +1100,17 @@ class CadenceSuite:
             ("tick:7", 0, 0),
         ]
         assert (await ledger.entries())[0].failures == 0
+
+    @story
+    async def test_what_a_run_remembers_and_that_it_does_not_count_move_with_its_end(
+        self, ledger: Ledger
+    ) -> None:
+        await scanned(ledger, "crew", [keeper()])
+        await ticked(ledger, Status.NO_WORK, memory="wake_add 2")
+        assert (await ledger.entries())[0].memory == "wake_add 2"
+        await ticked(ledger, Status.NO_WORK, is_counted=False)
+        [known] = await ledger.entries()
+        assert (known.memory, known.streak, known.ticks) == ("wake_add 2", 1, 2)
 
     @story
     async def test_the_next_tick_waits_longer_after_each_that_found_no_work(

@@ -159,7 +159,8 @@ class Launch:
             raise RunError(f"the text that it should run is not in the ledger: {filed.digest}")
         follows = followed_by(filed.receipt.key)
         about = None if follows is None else await self._ledger.receipt(follows)
-        return await self._runner.hold(Job(filed, run, text, about))
+        listed = await self._ledger.entry(filed.entry)
+        return await self._runner.hold(Job(filed, run, text, about, listed))
 
     async def _fail(self, story: _Story, reason: str) -> Filed | None:
         """Open a run only to say that there can be none."""
@@ -177,6 +178,8 @@ class Launch:
                     reason=ended.reason,
                     exit_code=ended.exit_code,
                     facts=ended.facts,
+                    memory=ended.memory,
+                    is_counted=ended.is_counted,
                     **self._stamp(),
                 )
             except (LedgerBusyError, LedgerWriteError):

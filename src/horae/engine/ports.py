@@ -210,6 +210,9 @@ class Listed:
     pause: Pause | None = None
     next_at: datetime | None = None  # its next moment that can be decided, if it is armed
     failures: int = 0  # receipts in a row that ended badly
+    streak: int = 0  # ticks in a row that found no work
+    ticks: int = 0
+    memory: str = ""  # what its runs hand on from one to the next
 
     @property
     def is_armed(self) -> bool:
@@ -346,12 +349,15 @@ class Ledger(Protocol):
         exit_code: int | None = None,
         facts: Mapping[str, object] | None = None,
         is_last: bool = False,
+        memory: str | None = None,
+        is_counted: bool = True,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt.
 
         Run, receipt, the entry's last end, its streaks and its next moment move together, and
         so does the pause of an entry that failed as often as it may. *is_last*: whatever its
-        policy, it is not tried again. None: it was over.
+        policy, it is not tried again. *memory* is for the entry's next run; an end that is
+        not counted leaves the streaks as they are. None: it was over.
         """
         ...
 
@@ -485,13 +491,14 @@ class LauncherLostError(HoraeError):
 class Job:
     """A run that is to be made: for which receipt, and what the receipt's digest stands for.
 
-    `about` is the receipt that it follows, if it is an alert.
+    `about` is the receipt that it follows, if it is an alert; `listed` is its entry.
     """
 
     filed: Filed
     run: Run
     text: str
     about: Filed | None = None
+    listed: Listed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,6 +509,8 @@ class Ended:
     reason: str
     exit_code: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+    memory: str | None = None  # what the entry's next run is to know, if that is new
+    is_counted: bool = True  # whether it belongs to a streak
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def end(
     reason: str,
     facts: Mapping[str, object] | None,
     is_last: bool,
+    memory: str | None,
+    is_counted: bool,
     now: datetime,
 ) -> Filed | None:
     """Write down how a run ended; an entry that failed as often as it may is paused."""
@@ -77,6 +79,8 @@ def end(
         reason=reason,
         facts=facts,
         is_last=is_last,
+        memory=memory,
+        is_counted=is_counted,
         now=now,
     )
     if filed is not None and filed.status in BAD:

@@ -412,6 +412,8 @@ class Book:
         reason: str,
         facts: Mapping[str, object] | None,
         is_last: bool,
+        memory: str | None = None,
+        is_counted: bool = True,
         now: datetime,
     ) -> Filed | None:
         """Write down how a run ended and what follows, all of it together."""
@@ -437,7 +439,7 @@ class Book:
             number, outcome=outcome, exit_code=exit_code, reason=reason, facts=facts, now=now
         )
         if then.status in ENDS:
-            self._go_on(filed, then.status, now=now, is_counted=True)
+            self._go_on(filed, then.status, now=now, is_counted=is_counted, memory=memory)
         return self.receipt(filed.number)
 
     def close_run(
@@ -606,7 +608,15 @@ class Book:
             if receipt.status not in FINAL and filed.status in FINAL:
                 self._go_on(filed, filed.status, now=now, is_counted=False)
 
-    def _go_on(self, filed: Filed, status: Status, *, now: datetime, is_counted: bool) -> None:
+    def _go_on(
+        self,
+        filed: Filed,
+        status: Status,
+        *,
+        now: datetime,
+        is_counted: bool,
+        memory: str | None = None,
+    ) -> None:
         """Let an entry go on after a receipt of it that is over, whether it ran or not."""
         row = self.execute(_ENTRY["one"], {"number": filed.entry}).fetchone()
         entry = None if row["spec"] is None else entry_of(row)
@@ -626,7 +636,8 @@ class Book:
                 rule = replace(rule, streak=streak, failures=failures)
             coming = next_at(replace(entry, rule=rule, ended_at=ended_at))
         values = {"number": filed.entry, "ended_at": micros(ended_at), "next_at": coming}
-        self.execute(_ENTRY["over"], {**values, "streak": streak, "failures": failures})
+        counts = {"streak": streak, "failures": failures, "memory": memory}
+        self.execute(_ENTRY["over"], {**values, **counts})
 
     def _open_run(self, number: int) -> tuple[Run, Filed] | None:
         """Return a run that has not ended, with its receipt."""

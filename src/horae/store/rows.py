@@ -32,6 +32,9 @@ def listed(row: sqlite3.Row) -> Listed:
         pause=paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"]),
         next_at=moment(row["next_at"]),
         failures=row["failures"],
+        streak=row["streak"],
+        ticks=row["ticks"],
+        memory=row["memory"] or "",
     )
 
 

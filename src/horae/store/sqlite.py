@@ -245,6 +245,8 @@ class SqliteLedger:
         exit_code: int | None = None,
         facts: Mapping[str, object] | None = None,
         is_last: bool = False,
+        memory: str | None = None,
+        is_counted: bool = True,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt."""
         return await self.write(
@@ -257,6 +259,8 @@ class SqliteLedger:
                 reason=reason,
                 facts=facts,
                 is_last=is_last,
+                memory=memory,
+                is_counted=is_counted,
                 now=now,
             ),
         )

@@ -120,6 +120,7 @@ UPDATE entry SET ticks = ticks + :ticks WHERE number = :number;
 -- Remember the end of a run: from when the next moment counts, and how it went.
 UPDATE entry SET
   ended_at = :ended_at, streak = :streak, failures = :failures,
+  memory = coalesce(:memory, memory),
   next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
 WHERE number = :number;
 

@@ -27,6 +27,7 @@ CREATE TABLE entry (
   next_at INTEGER,                -- its next moment that can be decided; none while it cannot fire
   ticks INTEGER NOT NULL DEFAULT 0,     -- how many ticks there have been
   streak INTEGER NOT NULL DEFAULT 0,    -- ticks in a row that found no work
+  memory TEXT,                    -- what its runs hand on from one to the next
   failures INTEGER NOT NULL DEFAULT 0,  -- bad ends in a row
   first_seen_at INTEGER NOT NULL,
   missing_at INTEGER,             -- since when scans miss it
