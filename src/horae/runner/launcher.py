@@ -1,0 +1,384 @@
+"""The launcher: one long-lived small process that forks a supervisor for each run.
+
+A fork of it is cheap, which a fork of the engine or a new interpreter would not be. The
+engine hands it one end of a socket per run, and it knows nothing else of the run.
+
+    engine → launcher   `r` and a descriptor: a supervisor for this socket
+                        `s` pid: nothing of this supervisor may be left; answered with `s` pid
+
+The program is single-threaded, in an interpreter without site; so all that only the
+engine's end needs is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import _socket
+import _struct
+import gc
+import marshal
+import os
+import select
+import sys
+
+from horae.runner.output import LOG, quietly
+from horae.runner.supervisor import REPORT, now, supervise
+from horae.runner.tree import become_subreaper, signal_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    import signal
+    from pathlib import Path
+    from subprocess import Popen
+else:
+    import _signal as signal
+
+ERRORS = "launcher.log"
+REHEARSALS = 10  # after eight calls the interpreter has settled how it runs a function
+LEEWAY = 1.5  # seconds that supervisors have to end by themselves when the engine has died
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]);"
+    " from horae.runner.launcher import main; main(sys.argv[2], *map(int, sys.argv[3:]))"
+)
+_CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds of Python find themselves
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Launcher:
+    """The engine's end: starts a launcher when there is none, and hands it sockets."""
+
+    def __init__(self, *, lock: int, directory: Path, certain: bool) -> None:
+        self._lock = lock
+        self._directory = directory
+        self._certain = certain
+        self._process: Popen[bytes] | None = None
+        self._control: _socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heard = b""
+        self._sweeps: dict[int, asyncio.Future[None]] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def hand(self, channel: int) -> None:
+        """Give a socket to a supervisor; a launcher that is gone is replaced first."""
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, _struct.pack("i", channel))]
+        try:
+            await self._send(b"r", rights)
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError | ConnectionResetError):
+                raise
+            self._lose()
+            await self._send(b"r", rights)
+
+    async def sweep(self, pid: int) -> None:
+        """Return when nothing is left of a supervisor that died by accident."""
+        import asyncio
+
+        if self._control is None:
+            return
+        swept = self._sweeps.setdefault(pid, asyncio.get_running_loop().create_future())
+        try:
+            await self._send(b"s" + _struct.pack("<I", pid))
+        except OSError:
+            self._lose()
+        await swept
+
+    def kill(self) -> None:
+        """End a launcher that does not answer; its runs go on."""
+        if self._process is not None:
+            self._process.kill()
+        self._lose()
+
+    async def close(self) -> None:
+        """Hang up; the launcher ends when its last supervisor has, and this returns then."""
+        import asyncio
+
+        if self._control is not None and self._loop is not None:
+            self._loop.remove_reader(self._control.fileno())
+            self._control.close()
+            self._control = None
+        while self._process is not None and self._process.poll() is None:
+            await asyncio.sleep(0.005)
+        self._lose()
+
+    async def _send(self, data: bytes, rights: list[tuple[int, int, bytes]] | None = None) -> None:
+        import asyncio
+
+        while True:
+            control = self._control or self._start()
+            try:
+                control.sendmsg([data], rights or [])
+                return
+            except BlockingIOError:
+                # It has hundreds to fork already.
+                await asyncio.sleep(0.002)
+
+    def _start(self) -> _socket.socket:
+        """Start a launcher; it is given the lock that says that something is alive."""
+        import asyncio
+        import subprocess
+        from pathlib import Path
+
+        ours, theirs = _socket.socketpair()
+        package = str(Path(__file__).resolve().parents[2])
+        numbers = (theirs.fileno(), self._lock, os.getpid(), int(self._certain))
+        said = (package, str(self._directory), *map(str, numbers))
+        try:
+            errors = os.open(
+                self._directory / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                    [sys.executable, "-I", "-S", "-c", _PROGRAM, *said],
+                    pass_fds=(theirs.fileno(), self._lock),
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    cwd="/",
+                    env={name: os.environ[name] for name in _LOADER if name in os.environ},
+                )
+            finally:
+                os.close(errors)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(ours.fileno(), self._hear)
+        self._control = ours
+        return ours
+
+    def _hear(self) -> None:
+        """Take note of what was swept, or that the launcher is gone."""
+        try:
+            heard = self._control.recv(4096) if self._control else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self._lose()
+            return
+        self._heard += heard
+        while len(self._heard) >= 5:
+            (pid,) = _struct.unpack("<I", self._heard[1:5])
+            self._heard = self._heard[5:]
+            if (swept := self._sweeps.pop(pid, None)) and not swept.done():
+                swept.set_result(None)
+
+    def _lose(self) -> None:
+        """Forget a launcher that has died; the next run gets a new one."""
+        if self._control is not None and self._loop is not None:
+            self._loop.remove_reader(self._control.fileno())
+            self._control.close()
+        self._control, self._heard = None, b""
+        if self._process is not None:
+            # It closes its end only by dying, so this does not wait.
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        sweeps, self._sweeps = self._sweeps, {}
+        for swept in sweeps.values():
+            if not swept.done():
+                swept.set_result(None)
+
+
+def main(directory: str, control: int, lock: int, engine: int, certain: int) -> None:
+    """Be a launcher until the engine is gone and nothing is left to end."""
+    for descriptor in (control, lock):
+        os.set_inheritable(descriptor, False)
+    for each in _IGNORED:
+        # Whoever stops a whole group or cgroup means the engine; it will hang up when it is done.
+        signal.signal(each, signal.SIG_IGN)
+    quietly(rehearse, os.fsencode(directory) + b"/rehearsal", certain=bool(certain))
+    program = Program(control, engine, certain=bool(certain))
+    gc.collect()
+    gc.disable()
+    gc.freeze()  # a collection in a supervisor would copy every page it looks at
+    program.run()
+
+
+def rehearse(directory: bytes, *, certain: bool) -> None:
+    """Be a supervisor a few times, so that those to come find code and memory as they need it.
+
+    What the interpreter settles here is shared by all of them; otherwise each would write it
+    into a copy of its own.
+    """
+    before = set(os.listdir("/dev/fd"))  # noqa: PTH208 (pathlib would be loaded)
+    for _ in range(REHEARSALS):
+        facts = {
+            "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
+            "cwd": b"/", "directory": directory, "stdin": b"", "timeout": 10.0, "grace": 0.0,
+            "spellings": (b"rehearsal",), "limits": [], "nice": 0, "cgroup": None,
+        }  # fmt: skip
+        ours, theirs = _socket.socketpair()
+        order = marshal.dumps(facts)
+        ours.send(_struct.pack("<I", len(order)) + order + b"g")
+        supervise(theirs, engine=None, certain=certain)
+        ours.close()
+        theirs.close()
+    signal.set_wakeup_fd(-1)
+    for number in set(os.listdir("/dev/fd")) - before:  # noqa: PTH208
+        quietly(os.close, int(number))
+    for name in (LOG, REPORT):
+        quietly(os.remove, directory + b"/" + name)
+    quietly(os.rmdir, directory)
+
+
+class Program:
+    """The launcher itself: forks, reaps, and ends what a dead supervisor left behind."""
+
+    def __init__(self, control: int, engine: int, *, certain: bool) -> None:
+        self._control = _socket.socket(fileno=control)
+        self._certain = certain
+        self._engine: int | None = None
+        self._supervisors: set[int] = set()
+        self._asked: set[int] = set()  # the dead whose trees the engine asks about
+        self._has_strays = False
+        self._dies_at: float | None = None
+
+        self._woken, writing = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(writing, False)
+        self._waking = writing
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+        if certain:
+            become_subreaper()
+            self._engine = os.pidfd_open(engine)
+            self._poll.register(self._engine, select.POLLIN)
+        if os.getppid() != engine:
+            sys.exit(1)  # it died while we began
+
+    def run(self) -> None:
+        """Serve until the engine has died and no child is left."""
+        while True:
+            for descriptor, _ in self._poll.poll(self._patience()):
+                if descriptor == self._control.fileno():
+                    self._listen()
+                elif descriptor == self._woken:
+                    os.read(self._woken, 4096)
+                else:
+                    self._hang_up()
+            is_alone = self._reap()
+            if self._has_strays or self._asked:
+                self._sweep()
+            if self._dies_at is not None:
+                if is_alone:
+                    return
+                self._press()
+
+    def _patience(self) -> int | None:
+        if self._has_strays or self._asked:
+            return 5
+        if self._dies_at is None:
+            return None
+        return max(20, int((self._dies_at - now()) * 1000) + 1)
+
+    def _listen(self) -> None:
+        """Do one thing that the engine asks for; a closed line is its death."""
+        try:
+            data, rights, _, _ = self._control.recvmsg(1, _socket.CMSG_SPACE(4), _CLOSE_ON_EXEC)
+        except OSError:
+            data, rights = b"", []
+        if data == b"r" and rights:
+            self._fork(_struct.unpack("i", rights[0][2][:4])[0])
+        elif data == b"s":
+            number = self._control.recv(4, _socket.MSG_WAITALL)
+            self._asked.add(_struct.unpack("<I", number)[0])
+        elif not data:
+            self._hang_up()
+
+    def _fork(self, descriptor: int) -> None:
+        """Make a supervisor for a socket, or say on it why that cannot be."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            channel = _socket.socket(fileno=descriptor)
+            why = f"no process for it: {error.strerror}".encode()
+            channel.send(b"x" + _struct.pack("<I", len(why)) + why)
+            channel.close()
+            return
+        if pid:
+            self._supervisors.add(pid)
+            os.close(descriptor)
+            return
+        code = 1
+        try:
+            self._become_supervisor(descriptor)
+            code = 0
+        finally:
+            if code:
+                sys.excepthook(*sys.exc_info())
+            os._exit(code)
+
+    def _become_supervisor(self, descriptor: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._control.close()
+        os.close(self._woken)
+        os.close(self._waking)
+        os.set_inheritable(descriptor, False)
+        os.setsid()
+        if self._certain:
+            become_subreaper()
+        channel = _socket.socket(fileno=descriptor)
+        supervise(channel, engine=self._engine, certain=self._certain)
+
+    def _reap(self) -> bool:
+        """Reap what is dead; True means that no child is left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return False
+                if pid in self._supervisors:
+                    self._supervisors.remove(pid)
+                    # One that ended in peace has left nothing behind.
+                    self._has_strays |= bool(status)
+        except ChildProcessError:
+            return True
+
+    def _sweep(self) -> None:
+        """Kill what fell to us, and answer for the dead of whom nothing is left."""
+        count = 0
+        if self._certain:
+            count = signal_below(os.getpid(), (signal.SIGKILL,), spare=self._supervisors)
+        self._has_strays = bool(count)
+        if count:
+            return
+        for pid in self._asked - self._supervisors:
+            self._asked.remove(pid)
+            try:
+                self._control.send(b"s" + _struct.pack("<I", pid))
+            except OSError:
+                return
+
+    def _hang_up(self) -> None:
+        """Begin to end: supervisors have noticed the engine's death themselves."""
+        for descriptor in (self._control.fileno(), self._engine):
+            try:
+                self._poll.unregister(descriptor if descriptor is not None else -1)
+            except (KeyError, ValueError):
+                continue
+        if self._dies_at is None:
+            self._dies_at = now() + LEEWAY
+
+    def _press(self) -> None:
+        """Kill the supervisors that are still there when their time is over."""
+        if self._dies_at is not None and now() >= self._dies_at:
+            for pid in self._supervisors:
+                os.kill(pid, signal.SIGKILL)
+            self._has_strays = True

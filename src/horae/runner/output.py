@@ -1,0 +1,149 @@
+"""What a run puts out: drained from its pipes, masked, and kept on disk within bounds.
+
+The supervisor uses this, so only what is written in C is imported.
+"""
+
+from __future__ import annotations
+
+import os
+
+from horae.runner.masking import Masker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOG = b"output.log"
+SEGMENT = 1 << 20  # so much of the beginning of the output is kept, and so much of its end
+CHUNK = 1 << 16
+FIRST = 1000  # bytes of the first line
+
+
+class Log:
+    """The output on disk: its first MiB, and its last in two files that take turns."""
+
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+        self._descriptor = -1  # made when there is something to write
+        self._names = (LOG + b".1", LOG + b".2")
+        self._segments: list[int] = []
+        self._room = SEGMENT  # in the file that is written to
+        self._turn = 0
+        self.total = 0
+        self.left_out = 0
+
+    def write(self, data: bytes) -> None:
+        """Keep some output; what the disk does not take is lost, and nobody waits for it."""
+        self.total += len(data)
+        if data and self._descriptor < 0:
+            self._descriptor = self._open(LOG)
+        while data:
+            if not self._room:
+                self._rotate()
+            part, data = data[: self._room], data[self._room :]
+            self._room -= len(part)
+            _put(self._segments[self._turn] if self._segments else self._descriptor, part)
+
+    def finish(self) -> None:
+        """Join what was kept, with a line that says how much was left out."""
+        if not self._segments:
+            return
+        newest = self._segments[self._turn]
+        older = self._segments[self._turn - 1] if len(self._segments) > 1 else None
+        written = SEGMENT - self._room
+        missing = SEGMENT - written if older is not None else 0
+        self.left_out = self.total - SEGMENT - written - missing
+        if self.left_out:
+            _put(self._descriptor, b"\n[%d bytes of output left out]\n" % self.left_out)
+        if older is not None:
+            _copy(older, self._descriptor, SEGMENT - missing, missing)
+        _copy(newest, self._descriptor, 0, written)
+        for name in self._names[: len(self._segments)]:
+            quietly(os.remove, name, dir_fd=self._directory)
+
+    def _rotate(self) -> None:
+        """Go on in the other file, over what is oldest."""
+        self._room = SEGMENT
+        if len(self._segments) < 2:
+            self._turn = len(self._segments)
+            self._segments.append(self._open(self._names[self._turn]))
+        else:
+            self._turn = 1 - self._turn
+            os.lseek(self._segments[self._turn], 0, os.SEEK_SET)
+
+    def _open(self, name: bytes) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(name, flags, 0o600, dir_fd=self._directory)
+        except OSError:  # the disk is full, or the directory is gone: the run goes on
+            return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+
+class Stream:
+    """One of the command's outputs: a pipe, its masker and, of stdout, the first line."""
+
+    __slots__ = ("_masker", "_wants_first", "first", "reading", "writing")
+
+    def __init__(self, spellings: tuple[bytes, ...], *, has_first: bool = False) -> None:
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        self._masker = Masker(spellings)
+        self._wants_first = has_first
+        self.first = b""
+
+    def drain(self, log: Log) -> bool:
+        """Take what is there, up to a chunk; False means that nothing more comes."""
+        try:
+            data = os.read(self.reading, CHUNK)
+        except BlockingIOError:
+            return True
+        self._keep(self._masker.feed(data), log)
+        return bool(data)
+
+    def finish(self, log: Log) -> None:
+        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
+        try:
+            for _ in range(SEGMENT // CHUNK):
+                data = os.read(self.reading, CHUNK)
+                if not data:
+                    break
+                self._keep(self._masker.feed(data), log)
+        except BlockingIOError:
+            pass
+        self._keep(self._masker.rest(), log)
+
+    def _keep(self, data: bytes, log: Log) -> None:
+        if self._wants_first and data:
+            line, end, _ = (self.first + data[: FIRST + CHUNK]).lstrip().partition(b"\n")
+            self.first = line[:FIRST]
+            self._wants_first = not end and len(line) < FIRST
+        log.write(data)
+
+
+def quietly(action: Callable[..., object], *arguments: object, **options: object) -> None:
+    """Do something that may fail, when nothing better could be done about it."""
+    try:
+        action(*arguments, **options)
+    except OSError:
+        return
+
+
+def _put(descriptor: int, data: bytes) -> None:
+    """Write what the disk takes, and drop the rest."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        return
+
+
+def _copy(source: int, target: int, start: int, length: int) -> None:
+    while length > 0:
+        try:
+            data = os.pread(source, min(length, CHUNK), start)
+        except OSError:
+            return
+        if not data:
+            return
+        _put(target, data)
+        start, length = start + len(data), length - len(data)

@@ -1,0 +1,506 @@
+"""Runs as processes: held until they are let go, watched, and ended with all they started.
+
+    engine ── launcher ── supervisor ── the command and all that it starts
+       └────── one socket per run ──┘
+
+The engine keeps one descriptor for each live run. When that closes, for whatever reason,
+the run's supervisor kills its tree; so runs end with their engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import marshal
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from horae.engine.ports import Ended, LauncherLostError, Process, RunError
+from horae.errors import Exit, HoraeError
+from horae.rules.misfire import Status
+from horae.rules.outcome import Finish, Why, verdict
+from horae.runner.cgroup import own_cgroup
+from horae.runner.launcher import Launcher
+from horae.runner.masking import disguises
+from horae.runner.output import LOG
+from horae.runner.supervisor import REPORT, now
+from horae.runner.tree import started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from horae.runner.cgroup import CgroupLimits
+
+GRACE: Final = timedelta(seconds=5)  # between asking and killing
+LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this one left
+READY: Final = 10.0  # seconds for a supervisor to say that it is there
+OVERDUE: Final = 1.0  # seconds after which a supervisor that should have ended is killed
+LONGEST_REPORT: Final = 64 << 10
+
+LOG_NAME: Final = LOG.decode()
+REPORT_NAME: Final = REPORT.decode()
+_LOCK_NAME: Final = "runs.lock"
+
+# What a command is given of our own environment; all else may be a secret.
+_ALLOWED: Final = frozenset({
+    "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy",
+})  # fmt: skip
+
+
+class OldRunsError(HoraeError):
+    """Runs of an engine before this one that are still alive; they may be gone soon."""
+
+    code = "old_runs"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path}: runs of an engine before this one are still alive;"
+            " wait for them, or find them with `fuser` and end them"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each process of a run may use; None leaves it as it is.
+
+    The supervisor lives under the same limits, so `nofile` is at least 64, `fsize` 4 MiB and
+    `address_space` 64 MiB, whatever is asked for.
+    """
+
+    nofile: int | None = None
+    nproc: int | None = None
+    fsize: int | None = None
+    address_space: int | None = None
+
+    def numbers(self) -> list[tuple[int, int]]:
+        """Return them as the system counts them."""
+        named = {
+            resource.RLIMIT_NOFILE: self.nofile,
+            resource.RLIMIT_NPROC: self.nproc,
+            resource.RLIMIT_FSIZE: self.fsize,
+            resource.RLIMIT_AS: self.address_space,
+        }
+        return [(which, most) for which, most in named.items() if most is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A command that is to be run: with what, where, for how long, and what to keep of it.
+
+    The environment is given to it exactly as it is. `directory` is where its output and the
+    report of its end go; secrets are masked in both.
+    """
+
+    run: int
+    argv: tuple[str, ...]
+    cwd: Path
+    environment: Mapping[str, str]
+    directory: Path
+    stdin: bytes = b""  # nothing means that there is nothing to read
+    timeout: timedelta | None = None
+    grace: timedelta = GRACE
+    secrets: tuple[bytes, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    nice: int = 0
+    cgroup: CgroupLimits | None = None
+
+
+class Past(Enum):
+    """What can be known of a run of an engine before this one, besides its end."""
+
+    UNRELEASED = "unreleased"  # it was never let go, so nothing of it has run
+
+
+UNRELEASED: Final = Past.UNRELEASED
+
+
+class Processes:
+    """Makes runs; one per data directory, in which it keeps a lock while any run may live.
+
+    With *certain* False, or where the system has no subreaper, only process groups are ended.
+    """
+
+    def __init__(
+        self, directory: Path, *, certain: bool | None = None, cgroup: Path | None = None
+    ) -> None:
+        self.certain_tree_kill = can_kill_trees() if certain is None else certain
+        self._directory = directory
+        home = own_cgroup() if cgroup is not None else None
+        self._cgroup = (cgroup, home) if cgroup is not None and home is not None else None
+        self._lock = -1
+        self._locking = asyncio.Lock()
+        self._launcher: Launcher | None = None
+        self._live: set[LiveRun] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def begin(self, *, patience: timedelta = LAST_PATIENCE) -> None:
+        """Wait until nothing of an engine before this one is alive, or raise OldRunsError."""
+        async with self._locking:
+            if self._launcher is not None:
+                return
+            lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
+            self._lock = lock
+            self._launcher = Launcher(
+                lock=lock, directory=self._directory, certain=self.certain_tree_kill
+            )
+
+    @property
+    def launcher_pid(self) -> int | None:
+        """The number of the launcher's process, if there is one."""
+        return None if self._launcher is None else self._launcher.pid
+
+    async def hold(self, spec: Spec) -> LiveRun:
+        """Make a run that waits for its go.
+
+        Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
+        """
+        order = _order(spec, self._cgroup)
+        await self.begin()
+        assert self._launcher is not None
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise RunError(f"no descriptor for it: {error.strerror}") from error
+        ours.setblocking(False)
+        run = LiveRun(spec, ours, self)
+        self._live.add(run)
+        try:
+            try:
+                await self._launcher.hand(theirs.fileno())
+            finally:
+                theirs.close()
+            await run.made(order)
+        except OSError as error:
+            run.drop()
+            raise RunError(f"no launcher for it: {error.strerror}") from error
+        except TimeoutError:
+            run.drop()
+            self._launcher.kill()
+            raise LauncherLostError("the launcher did not answer and was replaced") from None
+        except BaseException:
+            run.drop()
+            raise
+        return run
+
+    async def look_back(self, directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+        """Return how a run of an engine before this one ended; None is unknown.
+
+        Nothing of it is alive any more when this returns.
+        """
+        await self.begin()
+        return read_end(directory, run)
+
+    def alive_until(self, moment: float) -> None:
+        """Let every live run end at a moment of the boot clock, unless a later one is said."""
+        for run in self._live:
+            run.alive_until(moment)
+
+    async def close(self) -> None:
+        """Kill every run that is left, and return when all of them are gone."""
+        left = tuple(self._live)
+        for run in left:
+            run.hang_up()
+        if self._launcher is not None:
+            await self._launcher.close()
+            self._launcher = None
+        for run in left:
+            run.drop()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    async def bury(self, run: LiveRun) -> None:
+        """Return when nothing is left of a run whose supervisor died by accident."""
+        if self._launcher is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(READY):
+                    await self._launcher.sweep(run.process.pid)
+
+    def forget(self, run: LiveRun) -> None:
+        """Count a run no longer among the living."""
+        self._live.discard(run)
+
+
+class LiveRun:
+    """A run that is made, and the engine's end of its lifeline."""
+
+    def __init__(self, spec: Spec, channel: socket.socket, processes: Processes) -> None:
+        self._spec = spec
+        self._channel = channel
+        self._processes = processes
+        self._loop = asyncio.get_running_loop()
+        self._heard = b""
+        self._process: Process | None = None
+        self._is_released = False
+        self._reason = ""
+        self._overdue: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
+        self._end: asyncio.Future[bytes] = self._loop.create_future()
+
+    @property
+    def process(self) -> Process:
+        """Which process it is: its supervisor."""
+        assert self._process is not None
+        return self._process
+
+    async def made(self, order: bytes) -> None:
+        """Tell the supervisor what to run, and return when it is ready for the go."""
+        async with asyncio.timeout(READY):
+            # A lost launcher takes the other end with it; that shows as an end, below.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                await self._loop.sock_sendall(self._channel, order)
+            self._loop.add_reader(self._channel.fileno(), self._hear)
+            kind, body = await self._answer
+        if kind == b"x":
+            raise RunError(body.decode(errors="replace"))
+        if kind != b"r":
+            raise LauncherLostError("the launcher ended")
+        self._process = Process(*struct.unpack("<IQ", body))
+
+    def go(self) -> None:
+        """Let it begin; before this nothing of it has run."""
+        if self._is_released:
+            return
+        self._is_released = True
+        self._tell(b"g")
+        if self._spec.timeout is not None:
+            self._expect_end(self._spec.timeout + self._spec.grace)
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started: asked first, then without asking."""
+        if self._reason or self._end.done():
+            return
+        self._reason = reason or "it was cancelled"
+        said = reason.encode(errors="replace")[:4000]
+        self._tell(b"c" + struct.pack("<H", len(said)) + said)
+        self._expect_end(self._spec.grace)
+
+    def alive_until(self, moment: float) -> None:
+        """Let it end at a moment of the boot clock, unless a later one is said before."""
+        self._tell(b"t" + struct.pack("<d", moment))
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once nothing of it is left."""
+        body = await asyncio.shield(self._end)
+        ended = parse_end(body, self._spec.run) if body else None
+        if ended is None:
+            await self._processes.bury(self)
+            ended = read_end(self._spec.directory, self._spec.run)
+        if ended is UNRELEASED:
+            return Ended(Status.KILLED, self._reason or "it was never let go")
+        if ended is None:
+            return Ended(Status.INTERRUPTED, "its supervisor died, and all of it was killed")
+        return ended
+
+    def hang_up(self) -> None:
+        """Close the lifeline: whatever is left of it dies without being asked."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if self._channel.fileno() >= 0:
+            self._loop.remove_reader(self._channel.fileno())
+            self._channel.close()
+
+    def drop(self) -> None:
+        """Hang up, and let whoever waits for it know."""
+        self.hang_up()
+        self._processes.forget(self)
+        if not self._answer.done():
+            self._answer.set_result((b"", b""))
+        if not self._end.done():
+            self._end.set_result(b"")
+
+    def _tell(self, data: bytes) -> None:
+        # If it cannot be told it is dead or does not listen; its end is heard, or is overdue.
+        with suppress(OSError):
+            self._channel.send(data)
+
+    def _hear(self) -> None:
+        """Take in what the supervisor says."""
+        try:
+            heard = self._channel.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self.drop()
+            return
+        self._heard += heard
+        while self._take_answer():
+            pass
+
+    def _take_answer(self) -> bool:
+        """Take one whole answer out of what was heard; False if there is none."""
+        kind, heard = self._heard[:1], self._heard
+        if kind == b"r" and len(heard) >= 13:
+            body, self._heard = heard[1:13], heard[13:]
+        elif kind in {b"x", b"e"} and len(heard) >= 5:
+            (length,) = struct.unpack("<I", heard[1:5])
+            if len(heard) < 5 + length:
+                return False
+            body, self._heard = heard[5 : 5 + length], heard[5 + length :]
+        else:
+            return False
+        if kind == b"e":
+            self._end.set_result(body)
+            self.drop()
+        else:
+            self._answer.set_result((kind, body))
+        return True
+
+    def _expect_end(self, within: timedelta) -> None:
+        """Kill the supervisor if it does not end in time: somebody may have stopped it."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+        delay = within.total_seconds() + OVERDUE
+        self._overdue = self._loop.call_later(delay, self._kill_supervisor)
+
+    def _kill_supervisor(self) -> None:
+        if self._process is not None and started(self._process.pid) == self._process.started:
+            with suppress(OSError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+
+def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a command may know of an environment, and the variables it asks for by name.
+
+    >>> allowed_environment({"PATH": "/bin", "LC_ALL": "C", "TERM": "xterm", "TOKEN": "s3cret"})
+    {'PATH': '/bin', 'LC_ALL': 'C', 'TERM': 'dumb'}
+    """
+    wanted = {*_ALLOWED, *names}
+    kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
+    return {**kept, "TERM": "dumb"}
+
+
+def boot_seconds() -> float:
+    """Return the clock of `alive_until`, which counts through sleep and which nobody sets."""
+    return now()
+
+
+def can_kill_trees() -> bool:
+    """Tell whether this system can prove that nothing of a run is left."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def read_end(directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+    """Return how a run ended as its supervisor reported it; None if there is no such report."""
+    try:
+        with (directory / REPORT_NAME).open("rb") as file:
+            return parse_end(file.read(LONGEST_REPORT), run)
+    except OSError:
+        return None
+
+
+def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+    """Return what a report says; None if it cannot be read, or is about another run."""
+    try:
+        facts = json.loads(report)
+        if facts["run"] != run:
+            return None
+        if not facts["released"]:
+            return UNRELEASED
+        limit = facts["limit"]
+        finish = Finish(
+            Why(facts["why"]),
+            code=facts.get("code"),
+            signal=facts.get("signal"),
+            first=str(facts["first"]),
+            said=str(facts["said"]),
+            limit=None if limit is None else timedelta(seconds=limit),
+        )
+        known = ("signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out")
+        kept = {name: facts[name] for name in known if facts.get(name) is not None}
+    except (ValueError, LookupError, TypeError, OverflowError):
+        return None
+    status, reason = verdict(finish)
+    return Ended(status, reason, exit_code=finish.code, facts=kept)
+
+
+def _order(spec: Spec, cgroup: tuple[Path, Path] | None) -> bytes:
+    """Return a spec as its supervisor reads it, or raise RunError for what can never be run."""
+    argv = [os.fsencode(each) for each in spec.argv]
+    environment = {
+        os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()
+    }
+    if not argv or not argv[0]:
+        raise RunError("no command is given")
+    if any(b"\0" in each for each in (*argv, *environment, *environment.values())):
+        raise RunError(f"{spec.argv[0]}: an argument or variable holds a NUL byte")
+    if any(not name or b"=" in name for name in environment):
+        raise RunError(f"{spec.argv[0]}: a variable has no name, or one with = in it")
+    pen = None
+    if cgroup is not None and spec.cgroup is not None:
+        pen = (*map(os.fsencode, cgroup), spec.cgroup.files())
+    body = marshal.dumps(
+        {
+            "run": spec.run,
+            "argv": argv,
+            "environment": environment,
+            "cwd": os.fsencode(spec.cwd),
+            "directory": os.fsencode(spec.directory),
+            "stdin": spec.stdin,
+            "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
+            "grace": spec.grace.total_seconds(),
+            "spellings": disguises(spec.secrets),
+            "limits": spec.limits.numbers(),
+            "nice": spec.nice,
+            "cgroup": pen,
+        }
+    )
+    return struct.pack("<I", len(body)) + body
+
+
+async def _lock(path: Path, *, patience: timedelta) -> int:
+    """Return a descriptor with the lock that launchers and supervisors share with their engine."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; runs need a lock there") from error
+    gives_up_at = boot_seconds() + patience.total_seconds()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EAGAIN, errno.EACCES}:
+                os.close(descriptor)
+                raise RunError(f"{path}: {error.strerror}; runs need a lock there") from error
+            if boot_seconds() >= gives_up_at:
+                os.close(descriptor)
+                raise OldRunsError(str(path)) from error
+        else:
+            return descriptor
+        await asyncio.sleep(0.02)

@@ -1,0 +1,594 @@
+"""A run is held until it is let go, is watched while it lasts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import resource
+import threading
+import time
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from horae.engine.ports import Held, RunError
+from horae.rules.misfire import Status
+from horae.runner.processes import (
+    UNRELEASED,
+    Limits,
+    OldRunsError,
+    Processes,
+    allowed_environment,
+    boot_seconds,
+    can_kill_trees,
+    parse_end,
+    read_end,
+)
+from runner.stage import (
+    HOSTILE,
+    children,
+    descriptors,
+    holders,
+    is_zombie,
+    log,
+    marked,
+    proc,
+    python,
+    shell,
+    spec,
+    told,
+    until,
+)
+from scale import scaled
+from store.ledger_suite import story
+
+SECOND = timedelta(seconds=1)
+SHORT = timedelta(milliseconds=100)
+
+both = pytest.mark.parametrize("certain", [True, False], ids=["tree", "group"])
+pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="looks into /proc, needs pidfds")
+
+
+# Held start
+
+
+@both
+@story
+async def test_nothing_runs_before_the_go(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        held: Held = await processes.hold(shell(tmp_path, 1, "touch began"))
+        assert not is_zombie(held.process.pid)
+        assert not marked(tmp_path)
+        assert not (tmp_path / "began").exists()
+        held.go()
+        assert (await held.ended()).outcome is Status.DONE
+        assert (tmp_path / "began").exists()
+
+
+@both
+@story
+async def test_one_that_is_cancelled_before_the_go_has_never_run(
+    tmp_path: Path, certain: bool
+) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        held = await processes.hold(shell(tmp_path, 1, "touch began"))
+        held.cancel("no longer wanted")
+        held.go()
+        ended = await held.ended()
+    assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")
+    assert read_end(tmp_path / "runs/1", 1) is UNRELEASED
+    assert not (tmp_path / "began").exists()
+
+
+@story
+async def test_a_second_go_changes_nothing(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        held = await processes.hold(shell(tmp_path, 1, "echo x >> began"))
+        held.go()
+        held.go()
+        await held.ended()
+        assert await held.ended() == await held.ended()
+    assert (tmp_path / "began").read_text() == "x\n"
+
+
+# What the command gets
+
+
+@both
+@story
+async def test_a_command_gets_exactly_its_environment_input_and_place(
+    tmp_path: Path, certain: bool
+) -> None:
+    asked = shell(tmp_path, 1, "env; pwd; cat; umask; ulimit -c; ls /proc/self/fd | wc -w")
+    environment = {"PATH": os.environ["PATH"], "GREETING": "grüß dich"}
+    async with Processes(tmp_path, certain=certain) as processes:
+        asked = spec(
+            tmp_path, 1, *asked.argv, environment=environment, stdin=b"a prompt\n" * 100_000
+        )
+        assert (await told(processes, asked)).outcome is Status.DONE
+    lines = log(asked).decode().splitlines()
+    inherited = {"PWD", "SHLVL", "_", "OLDPWD"}  # what the shell itself adds
+    given = {line for line in lines if "=" in line and line.split("=")[0] not in inherited}
+    assert given == {f"{name}={value}" for name, value in environment.items()}
+    assert lines.count("a prompt") == 100_000
+    # 0, 1 and 2, and the descriptor with which ls reads.
+    assert lines[-3:] == ["0077", "0", "4"]
+    assert str(tmp_path) in lines
+
+
+@story
+async def test_a_command_without_input_has_nothing_to_read(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        assert (await told(processes, spec(tmp_path, 1, "cat"))).reason == "exit code 0"
+
+
+@story
+async def test_a_command_has_default_signals_and_a_session_of_its_own(tmp_path: Path) -> None:
+    script = "cat /proc/self/status; ps -o sid= -p $$; echo $$; kill -TERM 0; echo alive"
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, script, nice=7)
+        ended = await told(processes, asked)
+    facts = dict(line.split(":\t", 1) for line in log(asked).decode().splitlines() if ":\t" in line)
+    # Signals 32 and 33 belong to the C library, which lets nobody change them.
+    assert (int(facts["SigIgn"], 16) | int(facts["SigBlk"], 16)) & ~(3 << 31) == 0
+    assert facts["NoNewPrivs"] == "1"
+    session, own = log(asked).decode().split()[-2:]
+    assert session == own
+    # Whoever kills its own group does not reach its supervisor.
+    assert (ended.outcome, ended.reason) == (Status.FAILED, "signal SIGTERM")
+
+
+@story
+async def test_limits_hold_for_the_command(tmp_path: Path) -> None:
+    limits = Limits(nofile=70, fsize=5 << 20, address_space=1 << 30, nproc=5000)
+    script = (
+        "import resource as r\n"
+        "for name in ('NOFILE', 'FSIZE', 'AS', 'NPROC', 'CORE'):\n"
+        "    print(*r.getrlimit(getattr(r, 'RLIMIT_' + name)))"
+    )
+    async with Processes(tmp_path) as processes:
+        asked = python(tmp_path, 1, script, limits=limits, nice=3)
+        await told(processes, asked)
+    most = [70, 5 << 20, 1 << 30, 5000, 0]
+    assert log(asked).decode().splitlines() == [f"{each} {each}" for each in most]
+
+
+@story
+async def test_a_command_that_uses_up_its_descriptors_ends_and_is_reported(tmp_path: Path) -> None:
+    hungry = "import os\nwhile True: os.open('/dev/null', 0)"
+    async with Processes(tmp_path) as processes:
+        ended = await told(processes, python(tmp_path, 1, hungry, limits=Limits(nofile=64)))
+        assert ended.reason == "exit code 1"
+    assert b"Too many open files" in log(python(tmp_path, 1, hungry))
+
+
+def test_a_command_knows_only_what_it_may_of_our_environment() -> None:
+    ours = {
+        "PATH": "/bin", "LC_TIME": "C", "https_proxy": "http://p", "TERM": "xterm-256color",
+        "DATABASE_URL": "postgres://", "HORAE_TOKEN": "t", "API_KEY": "k", "PYTHONPATH": "/x",
+    }  # fmt: skip
+    allowed = allowed_environment(ours, ["API_KEY", "MISSING"])
+    assert allowed == {
+        "PATH": "/bin", "LC_TIME": "C", "https_proxy": "http://p", "TERM": "dumb", "API_KEY": "k",
+    }  # fmt: skip
+
+
+# What cannot be started
+
+
+@both
+@story
+async def test_what_cannot_be_run_is_refused_before_the_go(tmp_path: Path, certain: bool) -> None:
+    (tmp_path / "text").write_text("no program")
+    async with Processes(tmp_path, certain=certain) as processes:
+        for argv, reason in {
+            ("no-such-program",): "no-such-program: no such program in the PATH",
+            ("./missing",): "./missing: no such program",
+            ("./text",): "./text: Permission denied; make it executable",
+            ("/tmp",): "/tmp: is not a file that can be run",
+            ("true", "x" * 200_000): "longer than 131072 bytes; use stdin",
+            ("true", *["x" * 100_000] * 70): "Argument list too long; use stdin",
+            ("true", "a\0b"): "true: an argument or variable holds a NUL byte",
+            (): "no command is given",
+        }.items():
+            with pytest.raises(RunError, match=reason):
+                await processes.hold(spec(tmp_path, 1, *argv))
+        with pytest.raises(RunError, match="gone: No such file or directory"):
+            await processes.hold(spec(tmp_path, 1, "true", cwd=tmp_path / "gone"))
+        with pytest.raises(RunError, match="text"):
+            await processes.hold(spec(tmp_path, 1, "true", directory=tmp_path / "text/1"))
+        with pytest.raises(RunError, match="no name"):
+            await processes.hold(spec(tmp_path, 1, "true", environment={"A=B": "c"}))
+        assert (await told(processes, spec(tmp_path, 2, "true"))).outcome is Status.DONE
+
+
+@story
+async def test_what_only_the_start_can_tell_is_a_failed_run(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("neither a script nor a binary")
+    program.chmod(0o700)
+    async with Processes(tmp_path) as processes:
+        ended = await told(processes, spec(tmp_path, 1, str(program)))
+    assert ended.outcome is Status.FAILED
+    assert ended.reason == f"cannot be started: {program}: Exec format error"
+
+
+@story
+async def test_without_descriptors_a_run_is_refused_and_later_made(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        await told(processes, spec(tmp_path, 1, "true"))
+        _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = len(descriptors(os.getpid()))
+        highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+        filler = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest - used + 3)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(filler) + 1, hard))
+        try:
+            with pytest.raises(RunError, match="no descriptor for it: Too many open files"):
+                await processes.hold(spec(tmp_path, 2, "true"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, soft_and_hard)
+            for each in filler:
+                os.close(each)
+        assert (await told(processes, spec(tmp_path, 3, "true"))).outcome is Status.DONE
+
+
+# How it ends
+
+
+@both
+@story
+async def test_code_and_first_words_decide(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        for run, (script, outcome, reason) in enumerate([
+            ("echo swept the floor; echo more", Status.DONE, "swept the floor"),
+            ("true", Status.DONE, "exit code 0"),
+            ("echo warning >&2; sleep 0.01; echo; echo '  NO-WORK: rest'", Status.NO_WORK, "NO-WORK: rest"),
+            ("printf 'NO-'; sleep 0.01; printf 'WORK'", Status.NO_WORK, "NO-WORK"),
+            ("echo FAILED: no seeds", Status.FAILED, "no seeds"),
+            ("exit 3", Status.FAILED, "exit code 3"),
+            ("kill -SEGV $$", Status.FAILED, "signal SIGSEGV"),
+        ]):  # fmt: skip
+            ended = await told(processes, shell(tmp_path, run, script))
+            assert (ended.outcome, ended.reason) == (outcome, reason), script
+
+
+@both
+@story
+async def test_the_wall_clock_asks_first(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        script = "trap 'echo asked; exit 0' TERM; sleep 1000 & wait"
+        asked = shell(tmp_path, 1, script, timeout=SHORT, grace=20 * SECOND)
+        start = time.monotonic()
+        ended = await told(processes, asked)
+        assert time.monotonic() - start < 5
+    assert (ended.outcome, ended.reason) == (
+        Status.KILLED,
+        "it ran longer than 100ms and was killed",
+    )
+    assert log(asked) == b"asked\n"
+
+
+HARD_TO_KILL = {
+    "ignores TERM": "trap '' TERM; sleep 1000; sleep 1000",
+    "stops itself": "kill -STOP $$; sleep 1000",
+    "leaves its session": "setsid sleep 1000 & setsid sleep 1000",
+    "forks twice": "(setsid sh -c 'sleep 1000 & exit' &) & sleep 1000",
+    "fills its output": "yes & yes >&2",
+    "all of it": HOSTILE,
+}
+ZOMBIES = """
+import os, time
+for _ in range(50):
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(3):
+            if os.fork() == 0:
+                os._exit(0)
+        time.sleep(1000)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("script", HARD_TO_KILL.values(), ids=HARD_TO_KILL.keys())
+@story
+async def test_after_the_wall_clock_nothing_of_the_tree_is_left(
+    tmp_path: Path, script: str
+) -> None:
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, script, timeout=2 * SHORT, grace=SHORT)
+        start = time.monotonic()
+        ended = await told(processes, asked)
+        assert time.monotonic() - start < 0.3 + 2
+        assert ended.outcome is Status.KILLED
+        assert not marked(tmp_path)
+
+
+@story
+async def test_zombies_and_their_parents_leave_nothing(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        held = await processes.hold(python(tmp_path, 1, ZOMBIES, timeout=5 * SHORT, grace=SHORT))
+        held.go()
+        assert (await held.ended()).outcome is Status.KILLED
+        assert not marked(tmp_path)
+        await until(lambda: not children(processes.launcher_pid or 0), limit=2)
+
+
+@story
+async def test_orphans_are_reaped_while_the_run_goes_on(tmp_path: Path) -> None:
+    script = "for i in $(seq 100); do (true &); done; echo ready; sleep 1000"
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, script)
+        held = await processes.hold(asked)
+        held.go()
+        await until(lambda: b"ready" in log(asked), limit=5)
+        # The shell is left, and its sleep is below the shell.
+        await until(lambda: len(children(held.process.pid)) == 1, limit=2)
+        held.cancel("enough")
+        await held.ended()
+
+
+@both
+@story
+async def test_a_group_ends_with_its_command(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        ended = await told(processes, shell(tmp_path, 1, "sleep 1000 & sleep 1000 & echo done"))
+        assert ended.outcome is Status.DONE
+        await until(lambda: not marked(tmp_path), limit=0 if certain else 1)
+
+
+@both
+@story
+async def test_whoever_cancels_gives_the_reason(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        held = await processes.hold(
+            shell(tmp_path, 1, "trap '' TERM; touch began; while :; do sleep 1; done", grace=SHORT)
+        )
+        held.go()
+        await until((tmp_path / "began").exists, limit=5)
+        held.cancel("stopped by Ada")
+        held.cancel("again")
+        ended = await held.ended()
+        assert (ended.outcome, ended.reason) == (Status.KILLED, "stopped by Ada")
+        assert not marked(tmp_path)
+
+
+@story
+async def test_output_held_open_by_a_stranger_does_not_delay_the_end(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, "echo $$; echo working; touch began; sleep 1000")
+        held = await processes.hold(asked)
+        held.go()
+        await until((tmp_path / "began").exists, limit=5)
+        command = int(log(asked).split()[0])
+        stranger = os.open(f"/proc/{command}/fd/1", os.O_WRONLY)
+        try:
+            os.kill(command, 9)
+            async with asyncio.timeout(2):
+                assert (await held.ended()).reason == "signal SIGKILL"
+        finally:
+            os.close(stranger)
+
+
+@both
+@story
+async def test_a_frozen_engine_is_not_waited_for_beyond_its_word(
+    tmp_path: Path, certain: bool
+) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        run = await processes.hold(shell(tmp_path, 1, "sleep 1000"))
+        held = await processes.hold(shell(tmp_path, 2, "touch began"))
+        run.go()
+        processes.alive_until(boot_seconds() + 1000)
+        processes.alive_until(boot_seconds() + 0.2)
+        # The engine is frozen: nothing reads, nothing writes, and no lifeline closes.
+        start = time.monotonic()
+        while (tmp_path / "runs/1/end.json").exists() is False:
+            assert time.monotonic() - start < 2
+            time.sleep(0.01)
+        assert not marked(tmp_path)
+        ended = await run.ended()
+        assert ended.outcome is Status.INTERRUPTED
+        assert ended.reason == "the engine could not say in time that it is alive"
+        await held.ended()
+        assert read_end(tmp_path / "runs/2", 2) is UNRELEASED
+        assert not (tmp_path / "began").exists()
+
+
+@both
+@story
+async def test_whoever_closes_ends_every_run(tmp_path: Path, certain: bool) -> None:
+    async with Processes(tmp_path, certain=certain) as processes:
+        held = await processes.hold(shell(tmp_path, 1, "sleep 1000"))
+        held.go()
+        await until(lambda: marked(tmp_path), limit=5)
+    assert not marked(tmp_path)
+    assert not holders(tmp_path)
+    assert (await held.ended()).outcome is Status.INTERRUPTED
+
+
+# Output
+
+
+@story
+async def test_a_flood_neither_blocks_nor_fills_disk_or_memory(tmp_path: Path) -> None:
+    size = scaled(2 << 30)
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, f"echo first; yes 0123456789abcdef | head -c {size}; echo last")
+        held = await processes.hold(asked)
+        held.go()
+        ending = asyncio.ensure_future(held.ended())
+        memory = disk = 0
+        while not ending.done():
+            status = proc(held.process.pid, "status").partition(b"VmRSS:")[2].split()
+            memory = max(memory, int(status[0]) if status else 0)
+            disk = max(disk, sum(_size(each) for each in asked.directory.iterdir()))
+            await asyncio.sleep(0.01)
+        ended = await ending
+    assert memory < 28 << 10  # KiB, of which the interpreter has 8,000
+    assert disk <= (4 << 20) + 100
+    kept = log(asked)
+    total = size + len("first\nlast\n")
+    head, line, tail = kept[: 1 << 20], kept[1 << 20 : -(1 << 20)], kept[-(1 << 20) :]
+    assert line == b"\n[%d bytes of output left out]\n" % (total - (2 << 20))
+    assert head.startswith(b"first\n")
+    assert tail.endswith(b"last\n")
+    assert (ended.facts["output"], ended.facts["left_out"]) == (total, total - (2 << 20))
+    assert sorted(each.name for each in asked.directory.iterdir()) == ["end.json", "output.log"]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 1, 3_500_000])
+@story
+async def test_what_fits_is_kept_whole_and_what_does_not_is_counted(
+    tmp_path: Path, size: int
+) -> None:
+    text = bytes(ord("a") + each * 7 % 26 for each in range(size))
+    async with Processes(tmp_path) as processes:
+        asked = spec(tmp_path, 1, "cat", stdin=text)
+        ended = await told(processes, asked)
+    left = max(0, size - (2 << 20))
+    middle = b"\n[%d bytes of output left out]\n" % left if left else b""
+    assert log(asked) == text[: 1 << 20] + middle + text[(1 << 20) + left :]
+    assert ended.facts["left_out"] == left
+
+
+@story
+async def test_a_long_line_and_bytes_that_are_no_text_are_data(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "out = sys.stdout.buffer\n"
+        "out.write(b'\\x1b[31m\\xff\\xfe\\x00 odd \\xe2\\x82')\n"
+        "out.write(b'x' * 10_000_000)"
+    )
+    async with Processes(tmp_path) as processes:
+        ended = await told(processes, python(tmp_path, 1, script))
+    assert ended.outcome is Status.DONE
+    assert ended.reason.startswith("�� odd �xxx")
+    assert len(ended.reason) == 200
+    assert ended.facts["output"] == 10_000_015
+
+
+@story
+async def test_no_secret_is_kept(tmp_path: Path) -> None:
+    secret = b"s3cr&t/value+1"
+    encoded = base64.b64encode(b"user:" + secret).decode()
+    script = (
+        "import sys, time\n"
+        f"texts = [{secret.decode()!r}, {encoded!r}, {quote(secret, safe='')!r}]\n"
+        "for stream in (sys.stdout, sys.stderr):\n"
+        "    for text in texts:\n"
+        "        for character in text:\n"
+        "            stream.write(character); stream.flush()\n"
+        "        stream.write('\\n')\n"
+    )
+    async with Processes(tmp_path) as processes:
+        asked = python(tmp_path, 1, script, secrets=(secret,))
+        ended = await told(processes, asked)
+    assert ended.reason == "[secret]"
+    assert log(asked).count(b"[secret]") == 6
+    everything = b"".join(each.read_bytes() for each in asked.directory.iterdir())
+    for text in (secret, encoded.encode()[8:-4], quote(secret, safe="").encode()):
+        assert text not in everything
+
+
+@story
+async def test_a_disk_that_takes_nothing_does_not_stop_the_run(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        asked = shell(tmp_path, 1, "rm -rf runs; yes | head -c 3000000; echo done >> began")
+        ended = await told(processes, asked)
+    assert (tmp_path / "began").exists()
+    assert ended.outcome is Status.DONE
+    assert read_end(asked.directory, 1) is None
+
+
+# Looking back, and residue
+
+
+@story
+async def test_a_report_tells_how_a_run_of_before_ended(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        ended = await told(processes, shell(tmp_path, 7, "echo NO-WORK"))
+    async with Processes(tmp_path) as processes:
+        assert await processes.look_back(tmp_path / "runs/7", 7) == ended
+        assert await processes.look_back(tmp_path / "runs/7", 8) is None
+        assert await processes.look_back(tmp_path / "runs/8", 8) is None
+
+
+@pytest.mark.parametrize(
+    "report",
+    [b"", b"{", b"[]", b"null", b'{"run": 1}', b"\xff\xfe", b'{"run": 1, "released": true}',
+     b'{"run": 1, "released": true, "why": "magic", "first": "", "said": "", "limit": null}',
+     b'{"run": 1, "released": true, "why": "exit", "first": "", "said": "", "limit": 1e99}'],
+)  # fmt: skip
+def test_a_report_that_cannot_be_read_tells_nothing(report: bytes) -> None:
+    assert parse_end(report, 1) is None
+
+
+@story
+async def test_while_anything_of_before_is_alive_nothing_begins(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as before:
+        after = Processes(tmp_path)
+        with pytest.raises(OldRunsError, match="still alive"):
+            await after.begin(patience=SHORT)
+        waiting = asyncio.ensure_future(after.begin())
+        held = await before.hold(shell(tmp_path, 1, "sleep 1000"))
+        held.go()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    await waiting
+    assert not marked(tmp_path)
+    await after.close()
+
+
+@both
+@story
+async def test_many_runs_leave_nothing_behind(tmp_path: Path, certain: bool) -> None:
+    async with AsyncExitStack() as stack:
+        processes = await stack.enter_async_context(Processes(tmp_path, certain=certain))
+
+        async def lane(first: int, count: int) -> None:
+            for run in range(first, first + count):
+                script = ["true", "exit 1", "sleep 1000 & true", "no-such-command"][run % 4]
+                held = await processes.hold(
+                    shell(tmp_path, run % 50, script, directory=tmp_path / "runs" / str(run % 50))
+                )
+                if run % 5:
+                    held.go()
+                else:
+                    held.cancel("not this one")
+                await held.ended()
+
+        await lane(0, 20)
+        files, threads = len(descriptors(os.getpid())), threading.active_count()
+        launcher = processes.launcher_pid
+        assert launcher is not None
+        theirs = len(descriptors(launcher))
+        await asyncio.gather(*(lane(n, scaled(5000) // 16) for n in range(16)))
+        assert len(descriptors(os.getpid())) == files
+        assert threading.active_count() == threads
+        assert processes.launcher_pid == launcher
+        await until(lambda: not children(launcher), limit=2)
+        assert len(descriptors(launcher)) == theirs
+        assert not marked(tmp_path)
+    assert (tmp_path / "launcher.log").read_text() == ""
+
+
+@story
+async def test_a_report_is_plain_json(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        await told(processes, shell(tmp_path, 1, "echo 'quotes \" and \\ and é'", timeout=SECOND))
+    report = json.loads((tmp_path / "runs/1/end.json").read_text())
+    assert report["first"] == 'quotes " and \\ and é'
+    assert (report["run"], report["why"], report["code"], report["limit"]) == (1, "exit", 0, 1.0)
+    assert report["max_rss"] > 0
