@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test torture check format bench clean
+.PHONY: help setup run show test torture check format bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -19,7 +19,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	@touch $@
 
-run: $(READY)  ## show the example plan: what is written, what it resolves to, what is odd
+run: $(READY)  ## keep the hours of a small plan, until Ctrl-C or for SECONDS=30
+	@$(BIN)/python examples/demo.py $(SECONDS)
+
+show: $(READY)  ## show what Horae reads out of the example plans
 	@$(BIN)/python examples/show.py
 
 test: $(READY)  ## run all tests

@@ -1,4 +1,4 @@
-"""Show what Horae reads out of the example plan: what `make run` runs.
+"""Show what Horae reads out of the example plan: what `make show` runs.
 
 Each command is printed before its output, so that it can be typed again.
 """
@@ -36,7 +36,7 @@ def main() -> int:
         done = subprocess.run([scripts / command[0], *command[1:]], check=False)
         if done.returncode:
             return done.returncode
-    print("\nEdit a plan under examples/nightly and run `make run` again.")
+    print("\nEdit a plan under examples/nightly and run `make show` again.")
     return 0
 
 

@@ -225,6 +225,13 @@ def _store(raw: object) -> str:
     return text
 
 
+def _web(raw: object) -> str:
+    text = _text(raw)
+    if not re.fullmatch(r"https?://[!-~]+", text):
+        raise UnfitError
+    return text
+
+
 def _command(raw: object) -> tuple[str, ...]:
     if isinstance(raw, str):
         import shlex
@@ -284,6 +291,7 @@ ZONE: Final = Kind("a time zone such as Europe/Berlin", _zone)
 ID: Final = Kind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
 PATH: Final = Kind("a path", _path)
 STORE: Final = Kind("a PostgreSQL address such as postgresql://host/horae", _store)
+WEB: Final = Kind("an address such as https://example.org/ping", _web)
 COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
 ADDRESS: Final = Kind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
@@ -324,6 +332,26 @@ class Config:
     check_floor = Setting(
         "check.floor", LENGTH, "1m", "a rule that comes more often is reported by check"
     )
+    run_timeout = Setting("run.timeout", LENGTH, "1h", "how long a run may take that says nothing")
+    run_drain = Setting(
+        "run.drain", LENGTH_OR_ZERO, "30s", "how long runs may go on when Horae is stopped"
+    )
+    watch_quiet = Setting(
+        "watch.quiet", LENGTH, "200ms", "how long a plan must rest before it is read again"
+    )
+    watch_poll = Setting(
+        "watch.poll", optional(LENGTH), None, "look that often instead of being told of changes"
+    )
+    logs_keep = Setting("logs.keep", LENGTH, "30d", "how long the output of runs is kept")
+    logs_most = Setting("logs.most", SIZE, "1GiB", "how much of it is kept")
+    alert_heartbeat = Setting(
+        "alert.heartbeat",
+        optional(WEB),
+        None,
+        "an address that is asked for while Horae is well, so that silence is noticed",
+        is_secret=True,
+    )
+    alert_every = Setting("alert.every", LENGTH, "1m", "how often it is asked for")
     gate_slots = Setting("gate.slots", whole(1, 1024), 4, "how many runs go on at a time")
     agent_command = Setting(
         "agent.command", optional(COMMAND), None, "what runs an agent that names no command"

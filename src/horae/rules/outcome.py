@@ -67,6 +67,8 @@ def verdict(finish: Finish) -> Verdict:
     Verdict(status=<Status.NO_WORK: 'no_work'>, reason='no-work: all swept')
     >>> verdict(Finish(Why.EXIT, code=3)).reason
     'exit code 3'
+    >>> verdict(Finish(Why.EXIT, code=3, first="FAILED: no disk")).reason
+    'no disk (exit code 3)'
     >>> verdict(Finish(Why.TIMEOUT, limit=timedelta(minutes=15))).reason
     'it ran longer than 15m and was killed'
     """
@@ -101,10 +103,11 @@ def shown(text: str) -> str:
 def _after_exit(finish: Finish) -> Verdict:
     if finish.signal:
         return Verdict(Status.FAILED, f"signal {_SIGNALS.get(finish.signal, finish.signal)}")
-    if finish.code != 0:
-        return Verdict(Status.FAILED, f"exit code {finish.code}")
-
     words = shown(finish.first)
+    if finish.code != 0:
+        code = f"exit code {finish.code}"
+        said = words.removeprefix(_FAILED).strip() if words.startswith(_FAILED) else ""
+        return Verdict(Status.FAILED, f"{said} ({code})" if said else code)
     if _NO_WORK.match(finish.first):
         return Verdict(Status.NO_WORK, words)
     if finish.first.startswith(_FAILED):

@@ -1,0 +1,75 @@
+"""The live screen of `horae up`: now, next, running, late, and what has just happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+
+from horae.cli.tables import safe
+from horae.engine.why import length_text
+from horae.rules.words import moment_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+    from horae.engine.desk import EntryLine, Line, Standing
+    from horae.house import House
+    from horae.rules.gate import Obstacle
+
+
+def drawn(
+    house: House, stands: Standing, waits: Sequence[Obstacle], lines: Iterable[str]
+) -> RenderableType:
+    """Return how things stand, as a picture."""
+    why = {each.ask.number: each.reason for each in waits}
+    parts: list[RenderableType] = [
+        safe(
+            f"horae keeps {house.root}  {moment_text(stands.at, stands.zone)}"
+            f"  {stands.entries} armed",
+            style="bold",
+        )
+    ]
+    parts += _part("trouble", [(each,) for each in stands.problems], style="bold red")
+    parts += _part("running", [_running(each, stands) for each in stands.running], style="green")
+    parts += _part("waiting", [_waiting(each, why) for each in stands.waiting], style="yellow")
+    parts += _part("next", [_next(each, stands) for each in stands.coming])
+    troubled = (*stands.late, *stands.missed, *stands.failed)
+    parts += _part("needs a look", [_troubled(each) for each in troubled], style="red")
+    parts += _part("what happened", [(line,) for line in lines], style="dim")
+    parts.append(safe("\nCtrl-C stops it; `horae status`, `why`, `logs` and `run` ask it", "dim"))
+    return Group(*parts)
+
+
+def _part(title: str, rows: Iterable[Sequence[str]], *, style: str = "") -> list[RenderableType]:
+    """Return a title with its rows, or nothing."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 2))
+    for row in rows:
+        table.add_row(*(safe(cell, style=style) for cell in row))
+    return [safe(f"\n{title}", style="bold"), table] if table.row_count else []
+
+
+def _running(line: Line, stands: Standing) -> tuple[str, str]:
+    began_at = line.filed.receipt.start_at
+    return f"{line.title}  {line.filed.origin}", f"for {length_text(stands.at - began_at)}"
+
+
+def _waiting(line: Line, why: dict[int, str]) -> tuple[str, str]:
+    reason = why.get(line.filed.number, line.filed.receipt.reason)
+    return f"{line.title}  {line.filed.origin}", reason
+
+
+def _next(line: EntryLine, stands: Standing) -> tuple[str, ...]:
+    assert line.next_at is not None, "only what has a next moment comes"
+    wait = line.next_at - stands.at
+    return moment_text(line.next_at, line.zone), f"in {length_text(wait)}", line.title
+
+
+def _troubled(line: Line) -> tuple[str, str, str]:
+    receipt = line.filed.receipt
+    late = f", {length_text(line.late)} late" if line.late else ""
+    when = moment_text(receipt.planned_at, line.zone)
+    return when, line.title, f"{receipt.status}{late}: {receipt.reason}"

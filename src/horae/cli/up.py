@@ -1,0 +1,227 @@
+"""`up`: the engine in the foreground, with a live screen on a terminal and lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import Counter, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from horae.cli.output import echo, print_line
+from horae.errors import Exit, HoraeError
+from horae.rules.entry import key_time
+from horae.rules.misfire import Status
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+
+    from horae.config import Config
+    from horae.engine.ports import Event
+    from horae.house import House
+
+_REFRESH: Final = 0.5  # seconds between two looks at what has happened
+
+
+class EmptyRootError(HoraeError):
+    """A directory that is not there, so it holds no plan."""
+
+    code = "no_root"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: there is no such directory; `horae init {path}` makes one")
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", default=".")
+@click.option("--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root.")
+@click.option(
+    "--log",
+    type=click.Choice(["screen", "plain", "json"]),
+    help="How to show what happens; else a screen on a terminal, plain lines elsewhere.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
+)
+def up(*, directory: str, data: str | None, log: str | None, seconds: float | None) -> int:
+    """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
+    from horae.config import load
+
+    if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
+        raise EmptyRootError(directory)
+    shown = log or ("screen" if sys.stdout.isatty() else "plain")
+    config = load(directory, flags={"data": data})
+    for finding in config.findings:
+        echo(f"horae: {finding.message}", err=True)
+    return asyncio.run(_up(config, shown=shown, seconds=seconds))
+
+
+async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
+    """Keep the hours, and show what happens."""
+    from horae.house import keep, open_house
+
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    async with open_house(config) as house:
+        showing = asyncio.create_task(_show(house, shown, stop))
+        told = asyncio.create_task(_serve(house, stop))
+        _notify("READY=1")
+        try:
+            await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
+        finally:
+            _notify("STOPPING=1")
+            stop.set()
+            await asyncio.gather(showing, told)
+        await _sum_up(house, since=house.almanac.started_at or house.clock.now())
+    return Exit.OK
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """Let SIGTERM and Ctrl-C ask for an end; a second Ctrl-C insists."""
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(Exit.INTERRUPTED)  # the runs' lifelines close, so they end with us
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, asked)
+
+
+def _notify(state: str) -> None:
+    """Tell systemd how we are, if it asked to be told."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+        teller.connect("\0" + address[1:] if address.startswith("@") else address)
+        teller.send(state.encode())
+
+
+async def _serve(house: House, stop: asyncio.Event) -> None:
+    """Answer on the control socket."""
+    from horae.server.api import Front, app
+    from horae.server.serve import serve_socket
+
+    front = Front(
+        desk=house.desk,
+        almanac=house.almanac,
+        facts=house.facts,
+        log_of=house.log_of,
+        clock=house.clock,
+    )
+    await serve_socket(app(front), house.data, stop=stop)
+
+
+async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
+    """Show what happens until it is over."""
+    if shown == "screen":
+        await _show_screen(house, stop)
+        return
+    echo(f"horae: keeping {house.root} (ledger in {house.data}); stop with Ctrl-C", err=True)
+    async for event in _events(house, stop):
+        if shown == "json":
+            print_line(_event_data(event))
+        else:
+            line = await _event_line(house, event)
+            if line:
+                echo(line)
+
+
+async def _events(house: House, stop: asyncio.Event) -> AsyncIterator[Event]:
+    """Yield what happens from now on, and at the end what is left of it."""
+    last = await house.ledger.newest_event()
+    is_last = False
+    while True:
+        for event in await house.ledger.events_after(last):
+            last = event.number
+            yield event
+        if is_last:
+            return
+        is_last = stop.is_set() and not house.almanac.launch.receipts
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _REFRESH)
+        if stop.is_set():
+            await asyncio.sleep(0 if is_last else _REFRESH / 5)
+
+
+def _event_data(event: Event) -> dict[str, object]:
+    """Return an event as one line of JSON."""
+    return {
+        "event": event.number,
+        "at": key_time(event.at),
+        "kind": event.kind,
+        "entry": event.entry,
+        "receipt": event.receipt,
+        **event.facts,
+    }
+
+
+async def _event_line(house: House, event: Event) -> str:
+    """Return an event in one line for people; the steps between say nothing."""
+    at = f"{local(event.at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
+    if event.kind != "receipt":
+        facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
+        return "" if event.kind == "entry_new" else f"{at}  {event.kind:<11}  {facts}"
+    status = Status(str(event.facts["status"]))
+    filed = None if event.receipt is None else await house.ledger.receipt(event.receipt)
+    is_new = filed is None or filed.attempts == 0
+    if status is Status.STARTING or (status is Status.WAITING and is_new):
+        return ""
+    title = "" if filed is None else f"{filed.title}  {filed.origin}"
+    return f"{at}  {status:<11}  {title}  {event.facts['reason']}"
+
+
+async def _show_screen(house: House, stop: asyncio.Event) -> None:
+    """Draw how things stand, again and again."""
+    from rich.live import Live
+
+    from horae.cli.screen import drawn
+    from horae.cli.tables import console
+
+    lines: deque[str] = deque(maxlen=10)
+
+    async def listen() -> None:
+        async for event in _events(house, stop):
+            line = await _event_line(house, event)
+            if line:
+                lines.append(line)
+
+    listening = asyncio.create_task(listen())
+    with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
+        while not stop.is_set():
+            stands = await house.desk.status(house.facts(), limit=8)
+            waits = house.almanac.gate.obstacles(now=house.clock.now())
+            live.update(drawn(house, stands, waits, lines), refresh=True)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _REFRESH)
+    await listening
+    for line in lines:
+        echo(line)
+
+
+async def _sum_up(house: House, *, since: datetime) -> None:
+    """Say in a few lines what became of the time."""
+    counts: Counter[Status] = Counter()
+    cursor: int | None = None
+    while True:
+        page = await house.ledger.receipts(since=since, limit=1000, cursor=cursor)
+        for filed in page.receipts:
+            counts[filed.status] += filed.receipt.count
+        cursor = page.cursor
+        if cursor is None:
+            break
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "nothing"
+    echo(f"horae: stopped; since {key_time(since)}: {told}", err=True)

@@ -1,0 +1,152 @@
+"""Runs of what headlines call: a program, or a message to an address.
+
+A command gets an allow-listed environment and the facts of its run beside it, works where
+its plan is, and reads nothing from its input. A message is posted by a process of its own,
+so it has the same wall clock and the same record as everything else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import Ended, RunError, Unreleased
+from horae.errors import ScheduleError
+from horae.kernel.org.document import read
+from horae.rules.command import Call, call_of
+from horae.rules.entry import key_time
+from horae.runner.processes import UNRELEASED, Spec, allowed_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+    from pathlib import Path
+
+    from horae.engine.ports import Filed, Held, Job, Run
+    from horae.runner.processes import Processes
+
+POST: Final = ("-I", "-m", "horae.runner.post")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs work and leave what they print, and what they may know.
+
+    `root` is the plan root, `data` the data directory; `signature` signs what is posted.
+    """
+
+    root: Path
+    data: Path
+    environ: Mapping[str, str]
+    timeout: timedelta
+    signature: bytes = b""
+
+    def directory_of(self, run: Run) -> Path:
+        """Return where the output of a run is, and the report of its end."""
+        return self.data / "runs" / f"{run.started_at:%Y-%m-%d}" / str(run.number)
+
+    def work_of(self, filed: Filed) -> Path:
+        """Return where a run works: where its plan is, else in the plan root."""
+        beside = (self.root / filed.origin.file).parent
+        return beside if beside.is_dir() else self.root
+
+
+class CommandRunner:
+    """Makes runs of commands and messages."""
+
+    def __init__(self, processes: Processes, place: Place) -> None:
+        self._processes = processes
+        self._place = place
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go."""
+        return await self._processes.hold(_spec(job, _call(job), self._place))
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
+        """Return how a run ended that an engine before this one made; None is unknown."""
+        found = await self._processes.look_back(self._place.directory_of(run), run.number)
+        return Unreleased() if found is UNRELEASED else found
+
+
+def facts_of(job: Job, place: Place, *, timeout: timedelta) -> dict[str, str]:
+    """Return the facts of a run as variables of its environment."""
+    filed, run = job.filed, job.run
+    facts = {
+        "HORAE_DATA": str(place.data),
+        "HORAE_ENTRY": str(filed.entry),
+        "HORAE_TITLE": filed.title,
+        "HORAE_KEY": filed.receipt.key,
+        "HORAE_PLANNED": key_time(filed.receipt.planned_at),
+        "HORAE_ACTUAL": key_time(run.started_at),
+        "HORAE_ATTEMPT": str(filed.attempts + 1),
+        "HORAE_RECEIPT": str(filed.number),
+        "HORAE_RUN": str(run.number),
+        "HORAE_DEADLINE": key_time(run.started_at + timeout),
+        "HORAE_COMMIT": filed.commit or "",
+    }
+    if job.about is not None:
+        about = {name: _plain(value) for name, value in message_of(job.about).items()}
+        facts |= {f"HORAE_AFTER_{name.upper()}": value for name, value in about.items()}
+    return {name: value.replace("\0", "") for name, value in facts.items()}
+
+
+def message_of(filed: Filed) -> dict[str, object]:
+    """Return what a message says about a receipt."""
+    return {
+        "entry": filed.title,
+        "receipt": filed.number,
+        "key": filed.receipt.key,
+        "status": filed.status,
+        "reason": filed.receipt.reason,
+        "planned": key_time(filed.receipt.planned_at),
+        "file": str(filed.origin),
+    }
+
+
+def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
+    """Return the headers that prove who sent a message, and when."""
+    stamp = str(int(at.timestamp()))
+    digest = hmac.new(signature, stamp.encode() + b"." + body, sha256).hexdigest()
+    return {"X-Horae-Timestamp": stamp, "X-Horae-Signature": f"sha256={digest}"}
+
+
+def _call(job: Job) -> Call:
+    """Return what the text of a receipt calls."""
+    headlines = read(job.text).headlines
+    try:
+        call = call_of(headlines[0].props) if headlines else None
+    except ScheduleError as error:
+        raise RunError(str(error)) from None
+    if call is None:
+        raise RunError("its text names neither a :COMMAND: nor a :POST:")
+    return call
+
+
+def _spec(job: Job, call: Call, place: Place) -> Spec:
+    """Return how a call is run."""
+    timeout = job.filed.policy.timeout or place.timeout
+    environment = allowed_environment(place.environ, call.variables)
+    environment |= facts_of(job, place, timeout=timeout)
+    argv, stdin = call.argv, b""
+    if call.address:
+        stdin = json.dumps(message_of(job.about or job.filed)).encode()
+        headers = sign(stdin, at=job.run.started_at, signature=place.signature)
+        environment["HORAE_POST"] = json.dumps({"address": call.address, "headers": headers})
+        argv = (sys.executable, *POST)
+    return Spec(
+        run=job.run.number,
+        argv=argv,
+        cwd=place.work_of(job.filed),
+        environment=environment,
+        directory=place.directory_of(job.run),
+        stdin=stdin,
+        timeout=timeout,
+    )
+
+
+def _plain(value: object) -> str:
+    return str(value)

@@ -1,0 +1,70 @@
+"""What runs left behind: their output, by day and by number, until it is old or too much."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+    from pathlib import Path
+
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
+    """Remove the output of days that are over by *keep*, then the oldest until *most* is left.
+
+    Today's output always stays. Return how many runs are gone.
+    """
+    gone = 0
+    left = 0
+    for day in sorted(_days(directory), reverse=True):
+        began_at = datetime.fromisoformat(day.name).replace(tzinfo=UTC)
+        is_old = now - began_at > keep
+        for run in sorted(_children(day), key=_number, reverse=True):
+            left += _size(run)
+            if is_old or (left > most and began_at.date() < now.date()):
+                gone += _remove(run)
+        with suppress(OSError):
+            os.rmdir(day)  # noqa: PTH106 - it goes if it is empty
+    return gone
+
+
+def _days(directory: Path) -> Iterator[Path]:
+    """Yield the directories that are named for a day."""
+    return (day for day in _children(directory) if _DAY.fullmatch(day.name) and day.is_dir())
+
+
+def _children(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _number(run: Path) -> int:
+    return int(run.name) if run.name.isdecimal() else 0
+
+
+def _size(run: Path) -> int:
+    """Return how many bytes a run left."""
+    sizes = 0
+    for file in _children(run):
+        with suppress(OSError):
+            sizes += file.lstat().st_size
+    return sizes
+
+
+def _remove(run: Path) -> int:
+    """Remove what a run left; return 1 if all of it is gone."""
+    with suppress(OSError):
+        for file in _children(run):
+            os.remove(file)  # noqa: PTH107 - our own output
+        os.rmdir(run)  # noqa: PTH106
+        return 1
+    return 0

@@ -1,0 +1,49 @@
+"""Posts one message: `python -m horae.runner.post`, the message on its input.
+
+Where to, and the headers that sign it, are in HORAE_POST as JSON. It says in one line how it
+went and fails unless the answer is one of 200 to 299. It follows no redirect: a signed message
+goes where the plan says and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+WAIT: Final = 20.0  # seconds for an answer
+
+
+class _Stay(HTTPRedirectHandler):
+    """Goes nowhere else."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return that there is no other address."""
+
+
+def post(address: str, body: bytes, headers: dict[str, str]) -> tuple[bool, str]:
+    """Send a message; return whether it was taken, and how it went in words."""
+    sent = {"Content-Type": "application/json", "User-Agent": "horae", **headers}
+    request = Request(address, data=body, headers=sent, method="POST")  # noqa: S310 - http(s) only
+    try:
+        with build_opener(_Stay(), ProxyHandler()).open(request, timeout=WAIT) as answer:
+            return True, f"{answer.status} {answer.reason}"
+    except HTTPError as error:
+        return False, f"the address answered {error.code} {error.reason}"
+    except (URLError, OSError, ValueError) as error:
+        return False, f"the address could not be reached: {getattr(error, 'reason', error)}"
+
+
+def main() -> int:
+    """Post what is on the input, and say how it went."""
+    order = json.loads(os.environ["HORAE_POST"])
+    taken, words = post(order["address"], sys.stdin.buffer.read(), order["headers"])
+    sys.stdout.write(words + "\n" if taken else f"FAILED: {words}\n")
+    return 0 if taken else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

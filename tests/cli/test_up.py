@@ -1,0 +1,180 @@
+"""`horae up` keeps the hours of real plans with real processes, and stops when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HORAE = [sys.executable, "-m", "horae.cli.main"]
+PLAN = """* Tick
+:PROPERTIES:
+:SCHEDULE: * * * * * *
+:COMMAND: sh -c 'echo "$HORAE_KEY" >> seen'
+:END:
+"""
+
+
+def up(root: Path, *args: str, **environ: str) -> subprocess.Popen[str]:
+    """Start an engine."""
+    return subprocess.Popen(
+        [*HORAE, "up", str(root), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
+    )
+
+
+def seen(root: Path) -> list[str]:
+    path = root / "seen"
+    return path.read_text().split() if path.exists() else []
+
+
+def wait_for(root: Path, count: int, *, within: float = 20.0) -> None:
+    """Wait until so many runs have left their mark."""
+    end = time.monotonic() + within
+    while len(seen(root)) < count:
+        assert time.monotonic() < end, f"only {len(seen(root))} of {count} runs came"
+        time.sleep(0.05)
+
+
+def history(root: Path) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [*HORAE, "history", "--root", str(root), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = json.loads(done.stdout)
+    found: list[dict[str, object]] = rows["receipts"] if isinstance(rows, dict) else rows
+    return found
+
+
+def test_it_fires_stops_by_itself_and_says_what_became_of_the_time(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    done = up(tmp_path, "--seconds", "3", "--log", "plain")
+    out, err = done.communicate(timeout=30)
+    assert done.returncode == 0, err
+    keys = seen(tmp_path)
+    assert len(keys) >= 1
+    assert len(set(keys)) == len(keys)
+    assert re.search(r"\d\d:\d\d:\d\d \S+  done         Tick  plan.org:1", out)
+    assert f"keeping {tmp_path}" in err
+    assert re.search(r"stopped; since \S+Z: \d+ done", err)
+
+
+def test_lines_for_programs_are_json(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    done = up(tmp_path, "--seconds", "2", "--log", "json")
+    out, _ = done.communicate(timeout=30)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert {"event", "at", "kind", "entry", "receipt"} <= events[0].keys()
+    assert any(each["kind"] == "receipt" for each in events)
+
+
+def test_a_plan_that_is_saved_counts_at_once_and_sigterm_ends_it_well(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text("* Nothing yet\n")
+    engine = up(tmp_path)
+    try:
+        time.sleep(0.5)
+        (tmp_path / "plan.org").write_text(PLAN)
+        wait_for(tmp_path, 2)
+    finally:
+        engine.send_signal(signal.SIGTERM)
+        engine.communicate(timeout=30)
+    assert engine.returncode == 0
+    before = len(seen(tmp_path))
+    receipts = history(tmp_path)
+    assert {each["status"] for each in receipts} <= {"done", "skipped"}
+    time.sleep(1.2)
+    assert len(seen(tmp_path)) == before
+
+
+def test_what_runs_when_it_is_stopped_may_end_and_then_must(tmp_path: Path) -> None:
+    text = PLAN.replace("* * * * * *", "* * * * * *").replace("echo", "sleep 60; echo")
+    (tmp_path / "plan.org").write_text(text)
+    engine = up(tmp_path, "--log", "json", HORAE_RUN_DRAIN="500ms")
+    assert engine.stdout is not None
+    for line in engine.stdout:
+        if json.loads(line).get("status") == "running":
+            break
+    engine.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    engine.communicate(timeout=30)
+    assert time.monotonic() - began < 10
+    assert engine.returncode == 0
+    assert "interrupted" in {each["status"] for each in history(tmp_path)}
+    assert not seen(tmp_path)
+
+
+def test_a_second_engine_is_refused_and_told_who_was_first(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    first = up(tmp_path)
+    try:
+        wait_for(tmp_path, 1)
+        second = up(tmp_path)
+        _, err = second.communicate(timeout=30)
+        assert second.returncode == 6
+        assert str(first.pid) in err
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=30)
+    assert first.returncode == 0
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = up(tmp_path / "none")
+    _, err = done.communicate(timeout=30)
+    assert done.returncode == 4
+    assert "there is no such directory; `horae init" in err
+
+
+def test_systemd_hears_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(20)
+        engine = up(tmp_path, "--seconds", "2", NOTIFY_SOCKET=address)
+        heard: list[str] = []
+        while not heard or heard[-1] != "STOPPING=1":
+            heard.append(listener.recv(100).decode())
+        engine.communicate(timeout=30)
+    assert heard[0] == "READY=1"
+    assert "WATCHDOG=1" in heard
+
+
+def test_on_a_terminal_it_draws_what_is_now_and_next(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN.replace("* * * * * *", "0 0 1 1 *"))
+    ours, theirs = pty.openpty()
+    engine = subprocess.Popen(
+        [*HORAE, "up", str(tmp_path), "--seconds", "2"],
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(ours, 65536)
+        except OSError:
+            break
+    os.close(ours)
+    assert engine.wait(timeout=30) == 0
+    text = " ".join(drawn.decode().split())
+    assert "1 armed" in text
+    assert "next" in text
+    assert "Tick" in text
