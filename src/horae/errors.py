@@ -49,7 +49,6 @@
         PolicyError         a property such as :CATCHUP:                (rules.armed)
         CommandError        :COMMAND:, :POST: or :ENV:                  (rules.command)
         AfterError          :AFTER:                                     (rules.after)
-        MemberError         a member of a crew                          (workspace.crew)
 
 Each lives beside its thing, keeps its facts as fields and builds its own message:
 what is wrong, where, and what would be right. `code` is the stable word for

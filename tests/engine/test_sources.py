@@ -16,7 +16,7 @@ from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import TriggerSource, add
 from horae.workspace.board import BoardSource
-from horae.workspace.crew import CrewSource
+from horae.workspace.crew import CrewSource, Rhythm
 from horae.workspace.org import OrgSource
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
 
@@ -144,7 +144,7 @@ async def made(kind: str, root: Path, ledger: SqliteLedger) -> Source:
         return OrgSource(root, inline=True)
     if kind == "crew":
         (root / "crew.org").write_text(MEMBER)
-        return CrewSource(root / "crew.org", started_at=NINE - MINUTE, inline=True)
+        return CrewSource(root / "crew.org", Rhythm(NINE - MINUTE), inline=True)
     if kind == "board":
         (root / "board" / "tasks").mkdir(parents=True)
         (root / "board" / "tasks" / "042-report.md").write_text(TASK)
@@ -293,7 +293,7 @@ async def test_a_restart_goes_on_in_the_rhythm_there_was_and_waits_a_minute_at_l
     ended = await keeper.run(first, now=NINE)
     assert ended.ended_at is not None
     back = ended.ended_at + away
-    later = CrewSource(tmp_path / "crew.org", started_at=back, inline=True)
+    later = CrewSource(tmp_path / "crew.org", Rhythm(back), inline=True)
     await keeper.take(later, now=back)
     assert await ledger.wake_at() == ended.ended_at + wait
     [second] = await keeper.due(now=ended.ended_at + wait)
@@ -321,7 +321,7 @@ async def test_a_member_without_a_def_is_known_and_does_not_tick(tmp_path: Path)
     keeper = Keeper(ledger)
     manifest = tmp_path / "crew.org"
     manifest.write_text("* wren\n")
-    source = CrewSource(manifest, started_at=NOW, inline=True)
+    source = CrewSource(manifest, Rhythm(NOW), inline=True)
     await keeper.take(source, now=NOW)
     [item] = await keeper.items(source)
     assert isinstance(item, Unarmed)

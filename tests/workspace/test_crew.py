@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from horae.rules.crew import STAGGER
 from horae.rules.entry import CadenceRule, Entry, Unarmed, Work
 from horae.rules.identity import Known, match
-from horae.workspace.crew import STAGGER, CrewSource
+from horae.workspace.crew import CrewSource, Rhythm, single_keeper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ def scanned(path: Path, text: str | None = None, *, stagger: timedelta = STAGGER
     manifest = path / "crew.org"
     if text is not None:
         manifest.write_text(text)
-    return asyncio.run(CrewSource(manifest, started_at=START, stagger=stagger).scan({}))
+    return asyncio.run(CrewSource(manifest, Rhythm(START, stagger)).scan({}))
 
 
 def member(name: str, *lines: str) -> str:
@@ -110,20 +111,17 @@ def test_without_an_interval_it_is_an_hour(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (member("wren", ":INTERVAL: 10m"), "it has no :DEF:; name the file that says who it is"),
-        ("* wren\n", "it has no :DEF:; name the file that says who it is"),
-        (member("wren", ":DEF: w.org", ":INTERVAL: 3d"), "write 72h"),
-        (member("wren", ":DEF: w.org", ":INTERVAL: 0"), "is no time at all"),
-        (member("jenny wren", ":DEF: w.org"), "a name is one word"),
+        (member("wren", ":INTERVAL: 10m"), "it has no :DEF:"),
+        ("* wren\n", "it has no :DEF:"),
+        (member("jenny wren", ":DEF: w.org"), "names no member"),
     ],
 )
 def test_a_member_that_cannot_tick_says_why_and_delays_nobody(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     scan = scanned(tmp_path, text + member("moss", ":DEF: m.org"))
-    first = scan.entries[0].item
-    assert isinstance(first, Unarmed)
-    assert reason in first.reason
+    [idler] = [each.item for each in scan.entries if isinstance(each.item, Unarmed)]
+    assert reason in idler.reason
     assert [rule.first_at - START for rule in rules(scan)] == [MINUTE]
 
 
@@ -136,7 +134,7 @@ def test_a_restart_or_an_edit_leaves_every_member_the_one_it_was(tmp_path: Path)
     marks = [each.mark for each in scanned(tmp_path, MANIFEST).entries]
     known = [Known(number, mark) for number, mark in enumerate(marks, start=1)]
     manifest = tmp_path / "crew.org"
-    later = CrewSource(manifest, started_at=START + HOUR)
+    later = CrewSource(manifest, Rhythm(START + HOUR))
     again = [each.mark for each in asyncio.run(later.scan({})).entries]
     assert again == marks  # though their first ticks are others
     manifest.write_text(
@@ -155,3 +153,38 @@ def test_while_the_manifest_cannot_be_read_what_is_known_stands(
     scan = scanned(tmp_path)
     assert (scan.entries, scan.standing) == ((), ("",))
     assert str(scan.problems[0]).startswith(f"{tmp_path}/crew.org: ")
+
+
+@pytest.mark.parametrize("interval", ["3d", "0", "soon"])
+def test_an_interval_that_cannot_be_read_is_as_if_it_were_not_there(
+    tmp_path: Path, interval: str
+) -> None:
+    [rule] = rules(scanned(tmp_path, member("wren", ":DEF: w.org", f":INTERVAL: {interval}")))
+    assert rule.base == HOUR
+
+
+def test_a_continuous_member_takes_only_a_breather(tmp_path: Path) -> None:
+    [rule] = rules(scanned(tmp_path, member("wren", ":DEF: w.org", ":CONTINUOUS: yes")))
+    assert rule.base == 45 * SECOND
+
+
+def test_a_ledger_that_knows_nothing_begins_with_the_file_of_the_last_run(tmp_path: Path) -> None:
+    manifest = tmp_path / "crew.org"
+    manifest.write_text(member("wren", ":DEF: w.org", ":INTERVAL: 1h"))
+    last = START - 40 * MINUTE
+    (tmp_path / "keeper-last-run-wren").write_text(f"{int(last.timestamp())}\n")
+    source = CrewSource(manifest, Rhythm(START), data=tmp_path)
+    [rule] = rules(asyncio.run(source.scan({})))
+    assert rule.first_at == START + 20 * MINUTE
+
+
+def test_a_single_keeper_is_a_crew_of_one(tmp_path: Path) -> None:
+    text = single_keeper(tmp_path / "keeper.org", lifecycle=None, interval=HOUR)
+    (tmp_path / "keeper-last-run").write_text(f"{int((START - 10 * MINUTE).timestamp())}")
+    source = CrewSource("keeper", Rhythm(START), data=tmp_path, text=text)
+    scan = asyncio.run(source.scan({}))
+    [entry] = [each.item for each in scan.entries]
+    assert isinstance(entry, Entry)
+    assert (entry.address, entry.agents) == ("agent:keeper", ("keeper",))
+    [rule] = rules(scan)
+    assert (rule.base, rule.first_at) == (HOUR, START + 50 * MINUTE)

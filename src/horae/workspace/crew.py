@@ -1,67 +1,74 @@
 """The crew manifest as a source: each heading is an agent that ticks on its own cadence.
 
 The interval counts from the end of the last tick, which the ledger knows; the manifest
-only says how long it is. So a restart goes on in the rhythm there was.
+only says how long it is. So a restart goes on in the rhythm there was. A ledger that knows
+nothing yet begins with the time in the file of the last run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.source import Scan
-from horae.errors import ScheduleError
-from horae.kernel.org.document import read
-from horae.kernel.plan import is_id
 from horae.rules.armed import Scanned
-from horae.rules.entry import CadenceRule, Entry, Origin, Unarmed, Work
+from horae.rules.crew import (
+    STAGGER,
+    first_delay,
+    last_run_file,
+    parse_crew,
+    parse_seconds,
+)
+from horae.rules.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.rules.identity import Mark
-from horae.timing.duration import DurationError, parse_cadence
+from horae.timing.duration import format_duration
 from horae.workspace.files import PlanFileError, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from horae.engine.ports import Filed
-    from horae.kernel.plan import Headline
+    from horae.rules.crew import Member
     from horae.workspace.files import StrPath
 
-GRACE: Final = timedelta(seconds=60)  # after the engine's start, before the first tick
-STAGGER: Final = timedelta(seconds=30)  # between the first ticks of two members
-INTERVAL: Final = "1h"  # of a member that names none
+KEEPER: Final = "keeper"  # the name of a single keeper
 
 
-class MemberError(ScheduleError):
-    """A member of the crew that cannot tick."""
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How members tick that do not say it themselves, and when the engine started."""
 
-    code = "member"
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.name = name
-        self.reason = reason
-        super().__init__(reason)
+    started_at: datetime
+    stagger: timedelta = STAGGER
+    continuous: bool = False
+    breather: timedelta = timedelta(seconds=45)
+    timeout: timedelta | None = None
 
 
 class CrewSource:
-    """The members of a crew, in the order of the manifest."""
+    """The members of a crew, in the order of the manifest; or, with a text, a single keeper."""
 
     name = "crew"
 
     def __init__(
         self,
         manifest: StrPath,
+        rhythm: Rhythm,
         *,
-        started_at: datetime,
-        stagger: timedelta = STAGGER,
+        data: Path | None = None,
+        text: str | None = None,
         inline: bool = False,
     ) -> None:
         self._manifest = os.fspath(manifest)
-        self._first_at = started_at + GRACE
-        self._stagger = stagger
+        self._rhythm = rhythm
+        self._data = data
+        self._text = text
         self._inline = inline
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
@@ -71,10 +78,12 @@ class CrewSource:
         return await asyncio.to_thread(self._look)
 
     async def settle(self, receipt: Filed) -> None:
-        """Do nothing yet: the ledger keeps the cadence."""
+        """Do nothing: what follows a tick moved with its end."""
 
     def _look(self) -> Scan:
         """Read the manifest; while it cannot be read, what is known of it stands."""
+        if self._text is not None:
+            return Scan(tuple(self._members(self._text)))
         try:
             content = read_plan(self._manifest)
         except PlanFileError as error:
@@ -83,51 +92,54 @@ class CrewSource:
 
     def _members(self, text: str) -> Iterator[Scanned]:
         """Yield the members; each that can tick begins a stagger after the one before it."""
-        first_at = self._first_at
-        for headline, line, section in _sections(text):
-            scanned = _member(headline, Origin(self._manifest, line), section, first_at)
-            if scanned is None:
-                continue
-            if isinstance(scanned.item, Entry):
-                first_at += self._stagger
-            yield scanned
+        crew = parse_crew(text, self._manifest)
+        for index, member in enumerate(crew.members):
+            yield self._scanned(member, index)
+        for idler in crew.idlers:
+            mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
+            origin = Origin(self._manifest, idler.line)
+            yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
+
+    def _scanned(self, member: Member, index: int) -> Scanned:
+        """Return the entry of a member."""
+        rhythm = self._rhythm
+        base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
+        digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
+        mark = Mark(f"agent:{member.name}", member.name, f"every {format_duration(base)}", digest)
+        wait = first_delay(
+            base,
+            self._last_run_at(member.name),
+            now=rhythm.started_at,
+            index=index,
+            stagger=rhythm.stagger,
+        )
+        entry = Entry(
+            mark.address,
+            Origin(self._manifest, member.line),
+            member.name,
+            CadenceRule(base, rhythm.started_at + wait),
+            work=Work.TICK,
+            agents=(member.name,),
+            policy=Policy(timeout=member.timeout or rhythm.timeout),
+            digest=digest,
+        )
+        return Scanned(mark, entry, member.text)
+
+    def _last_run_at(self, name: str) -> datetime | None:
+        """Return when a file says that an agent last ran, if there is one."""
+        if self._data is None:
+            return None
+        file = last_run_file(None if self._text is not None else name)
+        try:
+            return parse_seconds((self._data / file).read_bytes()[:64].decode())
+        except (OSError, ValueError):
+            return None
 
 
-def _sections(text: str) -> Iterator[tuple[Headline, int, str]]:
-    """Yield each heading of the first level, its line, and its text with all that is below."""
-    plan = read(text)
-    tops = [at for at, headline in enumerate(plan.headlines) if headline.level == 1]
-    places = plan.places()
-    for at, end in zip(tops, [*tops[1:], len(plan.headlines)], strict=True):
-        section = "".join(headline.text for headline in plan.headlines[at:end])
-        yield plan.headlines[at], places[at].line, section
-
-
-def _member(headline: Headline, origin: Origin, section: str, first_at: datetime) -> Scanned | None:
-    """Return the member that a heading is; None if it is only a heading in the text."""
-    name, props = headline.title, headline.props
-    if not is_id(name) and "DEF" not in props:
-        return None
-    interval = props.get("INTERVAL", INTERVAL)
-    digest = sha256(section.encode("utf-8", "surrogatepass")).hexdigest()
-    mark = Mark(f"agent:{name}", name, f"every {interval}", digest)
-    try:
-        base = _base(name, props, interval)
-    except MemberError as error:
-        return Scanned(mark, Unarmed(mark.address, origin, name, str(error)), section)
-    rule = CadenceRule(base, first_at)
-    entry = Entry(mark.address, origin, name, rule, work=Work.TICK, agents=(name,), digest=digest)
-    return Scanned(mark, entry, section)
-
-
-def _base(name: str, props: Mapping[str, str], interval: str) -> timedelta:
-    """Return how long a member waits between two ticks; raises MemberError if it cannot tick."""
-    if not is_id(name):
-        reason = "a name is one word of letters, digits, dots, dashes and underscores"
-        raise MemberError(name, reason)
-    if not props.get("DEF"):
-        raise MemberError(name, "it has no :DEF:; name the file that says who it is")
-    try:
-        return parse_cadence(interval)
-    except DurationError as error:
-        raise MemberError(name, f":INTERVAL: {error}") from None
+def single_keeper(definition: Path, *, lifecycle: Path | None, interval: timedelta) -> str:
+    """Return the manifest of a crew of one, as the settings of a single keeper say it."""
+    lines = [f":DEF: {definition}", f":INTERVAL: {interval // timedelta(milliseconds=1)}"]
+    if lifecycle is not None:
+        lines.append(f":LIFECYCLE: {lifecycle}")
+    drawer = "\n".join(lines)
+    return f"* {KEEPER}\n:PROPERTIES:\n{drawer}\n:END:\n"
