@@ -20,6 +20,9 @@
       OldRunsError          runs of an engine before this one           (runner.processes)
       EntryNotFoundError    a name that no entry goes by                (engine.desk)
       AmbiguousEntryError   a name that several go by
+      ReceiptNotFoundError  a number that no receipt has
+      RunNotFoundError      a run that is not there
+      RunStateError         a run that is over, or one of several
       EntryStateError       an entry that is gone, not armed or at rest
       RequestError          a request that makes no sense
       AskedMomentError      a time of `why` that cannot be read         (engine.why)
@@ -27,6 +30,10 @@
       BackupError           a backup that cannot be made there          (cli.keeping)
       NoBackupError         no backup that could be restored
       EmptyRootError        a directory that is not there               (cli.up)
+      HttpRequestError      a request that HTTP itself refuses          (server.api)
+      SocketPathError       a path too long for a socket                (server)
+      EngineUnreachableError  an engine that does not answer            (cli.far)
+      FarError              what an engine refused, as its own error    (cli.far)
       TriggerError          a trigger that cannot be used               (store.triggers)
       AgentError            an agent definition that cannot be used     (rules.agent)
       GitError              a call of git that failed                   (workspace.git)

@@ -20,7 +20,10 @@ from horae.engine.desk import (
     EngineFacts,
     EntryNotFoundError,
     EntryStateError,
+    ReceiptNotFoundError,
     RequestError,
+    RunNotFoundError,
+    RunStateError,
 )
 from horae.engine.ports import Filed, Process, Step
 from horae.engine.source import Scan
@@ -754,3 +757,118 @@ async def test_what_is_asked_for_is_no_account_of_a_moment() -> None:
             "it is still to come, in 1h",
             "waiting: somebody asked",
         ]
+
+
+# Runs
+
+
+@story
+async def test_a_receipt_and_a_run_are_told_by_their_numbers() -> None:
+    async with office(cron()) as here:
+        [filed] = await here.decide(NINE)
+        await here.run(filed)
+        told = (await here.desk.receipt(filed.number)).data()
+        json.dumps(told)
+        assert (told["title"], told["status"]) == ("Digest", "done")
+        [run] = (await here.desk.receipt(filed.number)).runs
+        about = (await here.desk.run(run.number)).data()
+        assert (about["receipt"], about["title"], about["outcome"]) == (
+            filed.number,
+            "Digest",
+            "done",
+        )
+        with pytest.raises(ReceiptNotFoundError, match="there is no receipt 99"):
+            await here.desk.receipt(99)
+        with pytest.raises(RunNotFoundError, match="there is no run 99"):
+            await here.desk.run(99)
+
+
+@story
+async def test_the_last_run_of_an_entry_is_the_one_that_was_started_last() -> None:
+    async with office(cron(), cron("Never", "0 10 * * *")) as here:
+        [first] = await here.decide(NINE)
+        later = (await here.desk.run_now("Digest")).filed
+        await here.run(later)
+        await here.run(first)
+        last = await here.desk.last_run("digest")
+        assert (last.run.number, last.line.filed.number) == (2, first.number)
+        with pytest.raises(RunNotFoundError, match="Never has no run"):
+            await here.desk.last_run("Never")
+
+
+@story
+async def test_the_one_run_that_goes_on_is_found_by_its_entry() -> None:
+    async with office(cron("Digest", "0 9 * * *", ":OVERLAP: allow")) as here:
+        with pytest.raises(RunStateError, match="nothing of it runs"):
+            await here.desk.going("Digest")
+        await here.run((await here.desk.run_now("Digest")).filed, None)
+        assert (await here.desk.going("Digest")).run.number == 1
+        await here.run((await here.desk.run_now("Digest")).filed, None)
+        with pytest.raises(RunStateError, match="several runs of it go on; name one: 1, 2") as told:
+            await here.desk.going("Digest")
+        assert sorted(told.value.runs) == [1, 2]
+
+
+@story
+async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
+    async with office(cron()) as here:
+        filed = (await here.desk.run_now("Digest")).filed
+        await here.run(filed, None)
+        asked: list[tuple[int, str]] = []
+
+        def end(receipt: int, reason: str) -> bool:
+            asked.append((receipt, reason))
+            return len(asked) == 1
+
+        assert (await here.desk.cancel(1, end=end, reason="enough")).changed
+        assert not (await here.desk.cancel(1, end=end)).changed
+        assert asked[0] == (filed.number, "somebody cancelled it: enough")
+        now = here.clock.now()
+        await here.ledger.end(1, Status.KILLED, reason="so it went", now=now, term=1)
+        with pytest.raises(RunStateError, match="run 1 is over since 2026-04-01"):
+            await here.desk.cancel(1, end=end)
+        assert len(asked) == 2, "nobody is asked to end what is over"
+
+
+@story
+async def test_only_a_run_that_goes_on_has_a_slot_to_ride_in() -> None:
+    async with office(cron(), cron("Child", "0 9 * * *")) as here:
+        parent = (await here.desk.run_now("Digest")).filed
+        await here.run(parent, None)
+        inside = await here.desk.run_now("Child", parent_run=1)
+        assert inside.filed.parent == parent.number
+        await here.ledger.end(1, Status.DONE, reason="", now=here.clock.now(), term=1)
+        assert (await here.desk.run_now("Child", parent_run=1)).filed.parent is None
+        with pytest.raises(RunNotFoundError):
+            await here.desk.run_now("Child", parent_run=99)
+
+
+@story
+async def test_entries_and_events_come_in_pages_without_a_gap() -> None:
+    async with office(*(cron(f"Entry {number}") for number in range(7))) as here:
+        seen, cursor = [], 0
+        while True:
+            roll = await here.desk.entries(limit=3, cursor=cursor)
+            seen += [each.number for each in roll.entries]
+            if roll.cursor is None:
+                break
+            cursor = roll.cursor
+        assert seen == [1, 2, 3, 4, 5, 6, 7]
+        await here.scan(cron("Entry 0"))
+        assert len((await here.desk.entries()).entries) == 1
+        assert len((await here.desk.entries(with_gone=True)).entries) == 7
+        happened = (await here.desk.events(limit=1000)).events
+        first = await here.desk.events(limit=3)
+        rest = await here.desk.events(after=first.after, limit=1000)
+        assert (*first.events, *rest.events) == happened
+        assert (await here.desk.events(after=rest.after)).after == rest.after
+
+
+@pytest.mark.parametrize(
+    "text", ["Digest@0001-01-01", "Digest@9999-12-31", "Digest@9999-12-31T23:59:59Z"]
+)
+@story
+async def test_where_the_calendar_ends_there_is_nothing_to_ask(text: str) -> None:
+    async with office(cron()) as here:
+        with pytest.raises(RequestError, match="the years 2 to 9998"):
+            await here.why(text)

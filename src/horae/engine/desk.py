@@ -637,10 +637,14 @@ class Desk:
         now = self._clock.now()
         found = await self.named(ask.word)
         about = self._entry_line(found)
-        window = ask.window(about.zone)
+        try:
+            window = ask.window(about.zone)
+        except OverflowError:
+            raise _beyond() from None
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
             return Why(now, about, (*last, *answers(found, [], _coming(found, now=now), now=now)))
+        _check_calendar(window.start, window.end)
         start, end = window.start - _TINY, window.end - _TINY
         page = await self._ledger.receipts(
             entry=found.number, since=window.start, until=end, limit=limit
@@ -984,11 +988,22 @@ def _checked(name: str, what: str) -> str:
 
 def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: str) -> None:
     """Raise an error unless a window lies in the past and is not empty."""
+    _check_calendar(start, end)
     first, last = moment_text(start, zone_name), moment_text(end, zone_name)
     if end > now:
         raise RequestError(f"{last} is still to come; a backfill makes good what is past")
     if start >= end:
         raise RequestError(f"there is no time from {first} to {last}")
+
+
+def _check_calendar(*moments: datetime) -> None:
+    """Raise an error if a moment has no neighbours in every zone: the calendar ends there."""
+    if not all(1 < each.year < 9999 for each in moments):
+        raise _beyond()
+
+
+def _beyond() -> RequestError:
+    return RequestError("the calendar ends there; a moment lies in the years 2 to 9998")
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:

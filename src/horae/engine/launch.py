@@ -9,7 +9,7 @@ own end decides, and it is written down however long the ledger cannot be writte
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -150,7 +150,11 @@ class Launch:
             story.held.cancel(story.cancelled.reason)
         ended = await story.held.ended()
         story.is_over = True
-        return await self._write_end(run, story.cancelled or ended)
+        if story.cancelled is None:
+            return await self._write_end(run, ended)
+        told = replace(story.cancelled, exit_code=ended.exit_code, facts=ended.facts)
+        # What a person ended is over; what the engine's own end interrupted may be tried again.
+        return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
     async def _make(self, filed: Filed, run: Run) -> Held:
         """Make a run of the text that the receipt stands for."""
@@ -167,7 +171,7 @@ class Launch:
         story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
         return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
 
-    async def _write_end(self, run: Run, ended: Ended) -> Filed | None:
+    async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
         """Write down how a run ended, for as long as it takes."""
         never = asyncio.Event()
         while True:
@@ -180,6 +184,7 @@ class Launch:
                     facts=ended.facts,
                     memory=ended.memory,
                     is_counted=ended.is_counted,
+                    is_last=is_last,
                     **self._stamp(),
                 )
             except (LedgerBusyError, LedgerWriteError):
@@ -195,8 +200,7 @@ class Launch:
             return
         if isinstance(found, Unreleased):
             reason = f"it was set aside: {deaths} engines ended while they were starting it"
-            found = Ended(Status.FAILED, reason)
-            await self._end_last(run, found)
+            await self._write_end(run, Ended(Status.FAILED, reason), is_last=True)
             return
         if found is not None:
             await self._write_end(run, found)
@@ -208,13 +212,7 @@ class Launch:
             await self._write_end(run, interrupted)
         else:
             reason = f"it was set aside: {times} engines ended while it ran"
-            await self._end_last(run, Ended(Status.INTERRUPTED, reason))
-
-    async def _end_last(self, run: Run, ended: Ended) -> None:
-        """Write down an end after which nothing is tried again."""
-        await self._ledger.end(
-            run.number, ended.outcome, reason=ended.reason, is_last=True, **self._stamp()
-        )
+            await self._write_end(run, Ended(Status.INTERRUPTED, reason), is_last=True)
 
     def _stamp(self) -> _Stamp:
         """Return what every writing call carries."""

@@ -442,7 +442,7 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
             said=str(facts["said"]),
             limit=None if limit is None else timedelta(seconds=limit),
         )
-        known = ("signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out")
+        known = ("why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out")
         kept = {name: facts[name] for name in known if facts.get(name) is not None}
     except (ValueError, LookupError, TypeError, OverflowError):
         return None

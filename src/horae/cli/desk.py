@@ -1,0 +1,387 @@
+"""How a command reaches the desk: it reads beside a running engine, and writes through it.
+
+Without an engine a command takes the lock of the data directory and writes for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.moments import chosen_zone, parse_moment
+from horae.cli.output import Form, Output
+from horae.config import load
+from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
+from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
+from horae.errors import Exit, HoraeError
+from horae.store import database, lock
+from horae.store.database import _refuse_loss
+from horae.store.lock import DataLockedError, _held_by, _holder
+from horae.store.sql import migrations
+from horae.store.sqlite import SqliteLedger, _Inline
+from horae.timing.duration import DurationError, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+    from sqlite3 import Connection
+    from zoneinfo import ZoneInfo
+
+    from horae.cli.far import Far
+    from horae.engine.ports import Listed
+
+T = TypeVar("T")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
+STARTING: Final = timedelta(seconds=1)  # how long whoever has the lock may take to listen
+
+_TRIES: Final = 20  # at a lock that others take and give back all the time
+_RESTORE: Final = "restore a backup with `horae doctor --restore` or `horae restore FILE`"
+
+
+class NoLedgerError(HoraeError):
+    """A data directory without a ledger."""
+
+    code = "no_ledger"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        super().__init__(
+            f"no ledger in {directory}; horae up makes one (--root and --data say where it is)"
+        )
+
+
+class Place(NamedTuple):
+    """Where a ledger is, and the zone of the plan that it is about."""
+
+    directory: Path
+    zone: ZoneInfo
+
+    @classmethod
+    def of(cls, *, root: str, data: str | None) -> Place:
+        """Return the place that --root and --data name."""
+        settings = load(root, flags={"data": data})
+        return cls(settings.data, chosen_zone(None, root=root))
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self.directory / database.DATABASE
+
+    def moment(self, text: str | None) -> datetime | None:
+        """Return the moment that an option names, on the wall of the plan's zone."""
+        return None if text is None else parse_moment(text, self.zone)
+
+
+class _Dial:
+    """A clock that stands where --at put it, else the machine's."""
+
+    def __init__(self, at: datetime | None = None) -> None:
+        self._at = at
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        return SystemClock().now() if self._at is None else self._at
+
+
+def place_options(command: _Command) -> _Command:
+    """Give a command --root and --data."""
+    command = click.option(
+        "--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root."
+    )(command)
+    return click.option(
+        "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
+    )(command)
+
+
+def tell_errors(command: _Command) -> _Command:
+    """Let a command say its errors as JSON if an option asked for JSON."""
+
+    @wraps(command)
+    def telling(*args: Any, form: str | None, **options: Any) -> Any:
+        try:
+            return command(*args, form=form, **options)
+        except HoraeError as error:
+            output = Output.of(form)
+            if not output.asked or output.form is Form.TABLE:
+                raise
+            output.say(error)
+            return error.exit_code
+
+    return cast("_Command", telling)
+
+
+def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | None = None) -> T:
+    """Return the answer to a question; an engine that runs is not disturbed."""
+
+    async def asking() -> T:
+        async with _reader(place) as ledger:
+            return await work(_desk(ledger, place, at=at))
+
+    return asyncio.run(asking())
+
+
+def write(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
+    """Do what a person asks for.
+
+    This is the one place that knows who writes: the engine that has the lock, which is asked
+    to, else this command, with the lock in its own hand.
+    """
+    refuse_loss(place)
+    for tries_left in reversed(range(_TRIES)):
+        far = engine_at(place)
+        if far is not None:
+            return through(far, place, work)
+        try:
+            return asyncio.run(_with_the_lock(place, work))
+        except DataLockedError:  # somebody took it just now: look again who that is
+            if not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def through(far: Far, place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
+    """Let the engine do what a person asks for."""
+
+    async def asking() -> T:
+        async with _reader(place) as ledger:
+            return await work(FarDesk(far, ledger=ledger, place=place))
+
+    return asyncio.run(asking())
+
+
+async def _with_the_lock(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
+    """Do something to the ledger oneself."""
+    ledger = await SqliteLedger.open(place.directory, now=SystemClock().now())
+    try:
+        return await work(_desk(ledger, place))
+    finally:
+        await ledger.close()
+
+
+class FarDesk(Desk):
+    """The desk beside a running engine: it reads for itself, and asks the engine to write."""
+
+    def __init__(self, far: Far, *, ledger: SqliteLedger, place: Place) -> None:
+        super().__init__(ledger=ledger, clock=_Dial(), ids=new_id, zone_name=place.zone.key)
+        self._far = far
+
+    async def pause(
+        self, word: str, *, note: str = "", until: datetime | timedelta | None = None
+    ) -> Rest:
+        """Let an entry rest, for ever, until a moment, or for a while."""
+        end = self._clock.now() + until if isinstance(until, timedelta) else until
+        said = {"note": note, "until": None if end is None else end.isoformat()}
+        return await self._rested(await self.named(word), "pause", said)
+
+    async def resume(self, word: str) -> Rest:
+        """Let a resting entry go on from now."""
+        return await self._rested(await self.named(word), "resume", {})
+
+    async def run_now(
+        self,
+        word: str,
+        *,
+        note: str = "",
+        parent: int | None = None,
+        parent_run: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Line:
+        """Ask for a run now, beside the plan; the same key gives the same receipt back."""
+        found = await self.named(word)
+        if parent is not None and parent_run is None:
+            runs = await self._ledger.runs_of(parent)
+            parent_run = runs[-1].number if runs else None
+        answer = self._far.post(
+            "entries",
+            found.number,
+            "run",
+            body={"note": note, "parent_run": parent_run},
+            key=idempotency_key,
+        )
+        return (await self.receipt(answer["receipt"])).line
+
+    async def backfill(
+        self,
+        word: str,
+        *,
+        start: datetime,
+        end: datetime | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] = no_progress,
+    ) -> Backfill:
+        """File a receipt for every moment of a past window, oldest first; *end* is not in it."""
+        from horae.cli.far import LONG
+
+        plan = await super().backfill(word, start=start, end=end, name=name, dry_run=True)
+        if dry_run:
+            return plan
+        said = {"from": plan.start.isoformat(), "to": plan.end.isoformat(), "id": plan.name}
+        number = plan.entry.number
+        answer = self._far.post("entries", number, "backfill", body=said, patience=LONG)
+        numbers = answer["receipts"]
+        progress(len(numbers), len(plan.moments))
+        filed = [await self._ledger.receipt(each) for each in numbers]
+        lines = await self._lines(each for each in filed if each is not None)
+        return replace(plan, lines=lines, dry_run=False)
+
+    async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
+        """Fold old receipts into ranges and drop what hangs on them."""
+        from horae.cli.far import LONG
+
+        said = {"before": before.isoformat(), "dry_run": dry_run}
+        answer = self._far.post("prune", body=said, patience=LONG)
+        return Pruned(*(answer[name] for name in ("receipts", "runs", "events", "texts")))
+
+    async def _rested(self, found: Listed, verb: str, said: Mapping[str, object]) -> Rest:
+        """Return what became of a request to let an entry rest or go on."""
+        answer = self._far.post("entries", found.number, verb, body=said)
+        return Rest(await self._again(found), changed=answer["changed"])
+
+
+def engine_at(place: Place) -> Far | None:
+    """Return the engine that has the lock of a data directory; None if nobody has it.
+
+    Whoever has it may be starting, or be another command that is done in a moment.
+    """
+    from time import monotonic, sleep
+
+    from horae.cli.far import EngineUnreachableError, Far
+
+    gives_up_at = monotonic() + STARTING.total_seconds()
+    while True:
+        holder = holder_of(place.directory)
+        if holder is None:
+            return None
+        far = Far(place.directory, pid=holder.pid)
+        if far.answers():
+            return far
+        if monotonic() >= gives_up_at:
+            what = f" ({holder.command})" if holder.command else ""
+            reason = (
+                f"in use by process {holder.pid}{what}, which does not answer; "
+                "stop it, or start `horae up` again"
+            )
+            raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
+        sleep(0.02)
+
+
+def copy(place: Place, target: Path) -> None:
+    """Write a verified copy of the ledger, also while an engine runs."""
+
+    async def copying() -> None:
+        async with _reader(place) as ledger:
+            await ledger.backup(target)
+
+    asyncio.run(copying())
+
+
+def engine_of(place: Place) -> EngineFacts:
+    """Return whether an engine keeps the ledger, and who that is."""
+    holder = holder_of(place.directory)
+    directory = str(place.directory)
+    if holder is None:
+        return EngineFacts(is_running=False, directory=directory)
+    return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
+
+
+def holder_of(directory: Path) -> DataLockedError | None:
+    """Return who has a data directory, without touching its lock; None if nobody has."""
+    import os
+
+    path = directory / lock.NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _holder(descriptor) is None else _held_by(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def new_id() -> str:
+    """Return a name that nothing else has."""
+    from secrets import token_hex
+
+    return token_hex(6)
+
+
+def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
+    """Return when something ends: a length of time from now, or a moment."""
+    with suppress(DurationError):
+        return now + parse_duration(text)
+    return parse_moment(text, where)
+
+
+def _desk(ledger: SqliteLedger, place: Place, *, at: datetime | None = None) -> Desk:
+    """Return the desk of a ledger."""
+    return Desk(ledger=ledger, clock=_Dial(at), ids=new_id, zone_name=place.zone.key)
+
+
+@asynccontextmanager
+async def _reader(place: Place) -> AsyncIterator[SqliteLedger]:
+    """Open the ledger without its lock, so that nothing can be written."""
+    refuse_loss(place)
+    connection = database.open_reader(place.path, patience=PATIENCE)
+    try:
+        _check_version(connection, str(place.path))
+    except BaseException:
+        connection.close()
+        raise
+    hand = _Inline()
+    ledger = SqliteLedger(None, writer=connection, reader=connection, hands=(hand, hand))
+    ledger.place = str(place.path)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+def refuse_loss(place: Place) -> None:
+    """Raise an error if there is no ledger, or if there was one and it is not whole any more.
+
+    A reader must ask first: SQLite gives it a new log in place of one that was lost, and then
+    nobody could tell.
+    """
+    was_there = (place.directory / database.MARK).exists()
+    if not was_there and not place.path.exists():
+        raise NoLedgerError(str(place.directory))
+    try:
+        _refuse_loss(place.path, was_there=was_there)
+    except LedgerDamagedError:
+        # For an instant one that is being opened or closed looks the same.
+        if holder_of(place.directory) is None:
+            _refuse_loss(place.path, was_there=was_there)
+
+
+def _check_version(connection: Connection, place: str) -> None:
+    """Raise an error unless a database is a ledger of our own version.
+
+    Whoever only reads cannot bring it up to date, and a look at every page would take long.
+    """
+    with database.told(place):
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        )
+    if application != database.APPLICATION:
+        raise LedgerDamagedError(place, "it is empty, or no ledger of horae", remedy=_RESTORE)
+    ours = len(migrations())
+    if version > ours:
+        reason = f"its schema is version {version}, and this horae knows {ours}"
+        raise LedgerNewerError(place, reason, remedy="use the newer horae that wrote it")
+    if version < ours:
+        reason = f"its schema is version {version}, and this horae writes {ours}"
+        raise LedgerError(place, reason, remedy="horae up brings it up to date")

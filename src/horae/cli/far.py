@@ -1,0 +1,179 @@
+"""How a command asks a running engine: HTTP over the socket in the data directory."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from horae.errors import ErrorData, Exit, HoraeError
+from horae.server import address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+CONNECT: Final = 5.0  # seconds
+ANSWER: Final = 60.0  # seconds for an answer to begin, and for each part of it
+LONG: Final = 3600.0  # for what may take long, such as folding years of receipts
+CHUNK: Final = 1 << 16
+
+
+class EngineUnreachableError(HoraeError):
+    """An engine that is needed and does not answer."""
+
+    code = "engine_unreachable"
+    exit_code = Exit.UNREACHABLE
+
+    def __init__(self, directory: str, reason: str, *, pid: int | None = None) -> None:
+        self.directory = directory
+        self.reason = reason
+        self.pid = pid
+        super().__init__(f"{directory}: {reason}")
+
+
+class FarError(HoraeError):
+    """What an engine refused, with the words, the code and the exit code of its own error."""
+
+    def __init__(
+        self, message: str, *, code: str, exit_code: int, facts: Mapping[str, object]
+    ) -> None:
+        super().__init__(message)
+        self._facts = dict(facts)
+        # Of each such error they are its own, as it stands for another one.
+        self.__dict__.update(code=code, exit_code=exit_code)
+
+    def data(self) -> ErrorData:
+        """Return the error as plain data."""
+        return {"code": self.code, "message": str(self), "facts": self._facts}
+
+
+class Far:
+    """The engine of a data directory, as others see it."""
+
+    def __init__(self, directory: Path, *, pid: int | None = None) -> None:
+        self._directory = directory
+        self._pid = pid
+
+    def answers(self) -> bool:
+        """Tell whether anybody listens."""
+        try:
+            _connect(self._directory).close()
+        except OSError:
+            return False
+        return True
+
+    def get(self, *path: object, **query: object) -> Any:
+        """Return the answer to a question."""
+        with self._answer("GET", _target(path, query)) as answer:
+            return json.loads(answer.read())
+
+    def post(
+        self,
+        *path: object,
+        body: Mapping[str, object] | None = None,
+        key: str | None = None,
+        patience: float = ANSWER,
+    ) -> Any:
+        """Return what came of a request; with the same *key* it is done once."""
+        headers = {} if key is None else {"Idempotency-Key": key.encode(errors="replace")}
+        text = json.dumps(body or {}).encode()
+        with self._answer("POST", _target(path, {}), text, headers, patience) as answer:
+            return json.loads(answer.read())
+
+    def stream(self, *path: object, **query: object) -> Iterator[bytes]:
+        """Yield an answer as it comes, however long that takes."""
+        with self._answer("GET", _target(path, query), patience=None) as answer:
+            while part := answer.read1(CHUNK):
+                yield part
+
+    @contextmanager
+    def _answer(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        patience: float | None = ANSWER,
+    ) -> Iterator[HTTPResponse]:
+        """Give the answer to one request, or raise what the engine says against it."""
+        wire = _Wire(self._directory, patience)
+        kind = {} if body is None else {"Content-Type": b"application/json"}
+        try:
+            wire.request(method, target, body, {**kind, **(headers or {}), "Connection": "close"})
+            answer = wire.getresponse()
+            if answer.status >= 400:
+                raise _refusal(answer)
+            yield answer
+        except (OSError, HTTPException, json.JSONDecodeError) as error:
+            raise self._unreachable(error) from error
+        finally:
+            wire.close()
+
+    def _unreachable(self, error: Exception) -> EngineUnreachableError:
+        """Return what to say of an engine that gave no answer, or not all of it."""
+        who = "the engine" if self._pid is None else f"the engine (process {self._pid})"
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            reason = f"{who} does not listen on its socket; stop it and start `horae up` again"
+        elif isinstance(error, TimeoutError):
+            reason = f"{who} did not answer in time; what was asked may still be done"
+        else:
+            reason = f"{who} ended before it had answered; see `horae history` for what was done"
+        return EngineUnreachableError(str(self._directory), reason, pid=self._pid)
+
+
+class _Wire(HTTPConnection):
+    """One connection with an engine."""
+
+    def __init__(self, directory: Path, patience: float | None) -> None:
+        super().__init__("localhost", timeout=patience)
+        self._directory = directory
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = _connect(self._directory)
+        self.sock.settimeout(self.timeout)
+
+
+def _connect(directory: Path) -> socket.socket:
+    """Return a connection with whoever listens in a directory."""
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        wire.settimeout(CONNECT)
+        with address(directory) as near:
+            wire.connect(near)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def _target(path: tuple[object, ...], query: Mapping[str, object]) -> str:
+    """Return the path of a route and its query, quoted."""
+    where = "/".join(quote(str(each), safe="", errors="replace") for each in path)
+    asked = urlencode({name: each for name, each in query.items() if each is not None})
+    return f"/api/v1/{where}" + (f"?{asked}" if asked else "")
+
+
+def _refusal(answer: HTTPResponse) -> HoraeError:
+    """Return the error that an engine tells of."""
+    try:
+        said = json.loads(answer.read())
+        return FarError(
+            str(said["detail"]),
+            code=str(said["code"]),
+            exit_code=int(said["exit_code"]),
+            facts=dict(said["facts"]),
+        )
+    except (ValueError, LookupError, TypeError):
+        is_busy = answer.status == 503
+        what = "it has as many connections as it takes; try again" if is_busy else answer.reason
+        return FarError(
+            f"the engine answered {answer.status}: {what}",
+            code="engine_answer",
+            exit_code=Exit.TEMPORARY if is_busy else Exit.FINDINGS,
+            facts={"status": answer.status},
+        )

@@ -1,0 +1,365 @@
+"""`run`, `logs` and `cancel`: what goes on now."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from horae.cli.desk import (
+    Place,
+    engine_at,
+    holder_of,
+    place_options,
+    read,
+    tell_errors,
+    through,
+)
+from horae.cli.far import EngineUnreachableError, Far
+from horae.cli.output import Form, Output, clean, echo, form_options, print_json, print_line
+from horae.config import load
+from horae.engine.desk import RunNotFoundError
+from horae.errors import Exit
+from horae.rules.misfire import Status
+from horae.rules.receipt import FINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from horae.config import Config
+    from horae.engine.desk import Desk, RunLine
+    from horae.engine.ports import Filed, Run
+    from horae.house import House
+
+LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
+_ASK_WHY: Final = 10  # looks after which it is asked why it waits
+_TOO_LONG: Final = "it ran longer than "  # as the rules say it of a wall clock
+
+_raw = click.option("--raw", is_flag=True, help="Leave control characters as they are.")
+
+
+@click.command()
+@click.argument("entry", metavar="ENTRY")
+@click.option("--note", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@click.option(
+    "--wait/--no-wait",
+    "waits",
+    default=None,
+    help="Show what it puts out until it ends, or not; else so on a terminal.",
+)
+@click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
+@_raw
+@place_options
+@form_options
+@tell_errors
+def run(
+    entry: str,
+    *,
+    note: str,
+    waits: bool | None,
+    key: str | None,
+    raw: bool,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Run an entry now, beside its plan.
+
+    An engine that runs is asked to, and Ctrl-C then leaves the run alone. Without an engine
+    it is run here. The exit code is 0 if the run ended well, 1 if not, and 124 if it took
+    longer than it may.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    far = engine_at(place)
+    if far is None:
+        if waits is False or key is not None:
+            raise _no_engine(place, "and only one can do that; start it with `horae up`")
+        told = asyncio.run(_run_here(load(root, flags={"data": data}), entry, note, output, raw))
+        return _print_end(output, told)
+    asked = through(
+        far,
+        place,
+        lambda desk: desk.run_now(
+            entry, note=note, parent_run=_parent_run(place), idempotency_key=key
+        ),
+    )
+    number = asked.filed.number
+    is_seen = sys.stdout.isatty() and output.form is Form.TABLE
+    if not (is_seen if waits is None else waits):
+        said = f"{asked.title}: receipt {number}, {asked.filed.status}"
+        _print(output, asked.data(), said)
+        return Exit.OK
+    try:
+        told = _wait(far, number, output, raw=raw)
+    except KeyboardInterrupt:
+        echo(
+            f"horae: receipt {number} goes on; `horae cancel {asked.filed.entry}` ends it", err=True
+        )
+        raise
+    return _print_end(output, told)
+
+
+@click.command()
+@click.argument("what", metavar="RUN|ENTRY")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@_raw
+@place_options
+def logs(
+    what: str, *, follow: bool, tail: int | None, raw: bool, root: str, data: str | None
+) -> int:
+    """Show what a run has put out: a run by its number, or the last one of an entry.
+
+    Into a pipe it goes as it is; on a terminal control characters are shown, not obeyed.
+    """
+    place = Place.of(root=root, data=data)
+    found = read(place, lambda desk: _meant(desk, what))
+    far = _listening(place)
+    screen = _Screen(raw=raw)
+    if far is None:
+        whole = _read_log(place, found.run)
+        screen.show(_last_lines(whole, tail))
+    elif tail is None:
+        for part in _log(far, found.run.number, follow=follow):
+            screen.show(part)
+    else:
+        whole = b"".join(_log(far, found.run.number))
+        screen.show(_last_lines(whole, tail))
+        if follow:
+            for part in _log(far, found.run.number, start=len(whole), follow=True):
+                screen.show(part)
+    if not screen.has_shown and tail != 0:
+        was_more = bool(found.run.facts.get("output"))
+        why = "its output is no longer kept" if was_more else "it has put out nothing"
+        echo(f"horae: {found.line.title}, run {found.run.number}: {why}", err=True)
+    return Exit.OK
+
+
+@click.command()
+@click.argument("what", metavar="RUN|ENTRY")
+@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@place_options
+@form_options
+@tell_errors
+def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
+    """End a run and all that it started: a run by its number, or the one of an entry."""
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    far = engine_at(place)
+    if far is None:
+        raise _no_engine(place, "so nothing runs")
+    found = read(place, lambda desk: _meant(desk, what, is_going=True))
+    said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
+    already = "" if said["changed"] else " already"
+    _print(output, said, f"{said['title']}: run {said['run']} is{already} being ended")
+    return Exit.OK
+
+
+async def _meant(desk: Desk, what: str, *, is_going: bool = False) -> RunLine:
+    """Return the run that a person means: by its number, else that of an entry."""
+    if what.isascii() and what.isdecimal():
+        number = int(what[:19])
+        if number >= 2**63:
+            raise RunNotFoundError(number)
+        return await desk.run(number)
+    return await (desk.going(what) if is_going else desk.last_run(what))
+
+
+# Waiting for a run
+
+
+def _wait(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
+    """Show what the runs of a receipt put out until it is final, and return it then."""
+    from time import sleep
+
+    shown: set[int] = set()
+    screen = _Screen(raw=raw)
+    why, looks = "", 0
+    while True:
+        told: dict[str, Any] = far.get("receipts", receipt)
+        coming = [each["run"] for each in told["runs"] if each["run"] not in shown]
+        for number in coming:
+            shown.add(number)
+            for part in _log(far, number, follow=True):
+                if output.form is Form.TABLE:
+                    screen.show(part)
+        if coming:
+            continue
+        if Status(told["status"]) in FINAL:
+            return told
+        looks += 1
+        if looks % _ASK_WHY == 0 and output.form is Form.TABLE:
+            again = _obstacle(far, told)
+            if again != why:
+                echo(f"horae: {told['title']} waits: {again}", err=True)
+            why = again
+        sleep(LOOK)
+
+
+def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
+    """Return why a receipt does not start."""
+    line = far.get("gate", limit=1000)["waiting"]
+    reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
+    return next(reasons, f"it may start at {told['start_at']}")
+
+
+def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
+    """Yield what a run has put out, as the engine tells it."""
+    asked = {"from": start or None, "follow": 1 if follow else None}
+    return far.stream("runs", number, "log", **asked)
+
+
+def _parent_run(place: Place) -> int | None:
+    """Return the run inside which this command runs, if it is one of the same engine."""
+    number, data = os.environ.get("HORAE_RUN", ""), os.environ.get("HORAE_DATA", "")
+    is_ours = os.path.realpath(data) == os.path.realpath(place.directory)
+    return int(number) if number.isdecimal() and data and is_ours else None
+
+
+def _listening(place: Place) -> Far | None:
+    """Return the engine if it listens now."""
+    holder = holder_of(place.directory)
+    far = None if holder is None else Far(place.directory, pid=holder.pid)
+    return far if far is not None and far.answers() else None
+
+
+def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
+    return EngineUnreachableError(str(place.directory), f"no engine runs here, {rest}")
+
+
+# Running without an engine
+
+
+async def _run_here(
+    config: Config, entry: str, note: str, output: Output, raw: bool
+) -> dict[str, Any]:
+    """Run an entry in this very process, show what it puts out, and return its receipt."""
+    from horae.house import open_house, run_once
+
+    async with open_house(config) as house:
+        running = asyncio.create_task(run_once(house, entry, note=note))
+        showing = asyncio.create_task(_show(house, running, _Screen(raw=raw), output))
+        try:
+            filed = await running
+        finally:
+            await showing
+        return (await house.desk.receipt(filed.number)).data()
+
+
+async def _show(
+    house: House, running: asyncio.Task[Filed], screen: _Screen, output: Output
+) -> None:
+    """Show what a run of this process puts out until it is over."""
+    path: Path | None = None
+    at = 0
+    while True:
+        is_over = running.done()
+        for live in house.almanac.launch.runs.values():
+            path = house.log_of(live)
+        if path is None and is_over and running.exception() is None:  # it was quicker than we
+            path = house.log_of((await house.ledger.runs_of(running.result().number))[-1])
+        if path is not None and output.form is Form.TABLE:
+            with suppress(OSError), path.open("rb") as file:
+                file.seek(at)
+                part = file.read()
+                at += len(part)
+                screen.show(part)
+        if is_over:
+            return
+        await asyncio.wait([running], timeout=LOOK)
+
+
+# What is shown
+
+
+class _Screen:
+    """Where output goes: as it is into a pipe, and to a terminal with nothing that it obeys."""
+
+    def __init__(self, *, raw: bool) -> None:
+        from codecs import getincrementaldecoder
+        from io import IncrementalNewlineDecoder
+
+        self._is_raw = raw or not sys.stdout.isatty()
+        decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = IncrementalNewlineDecoder(decoder, translate=True)
+        self.has_shown = False
+
+    def show(self, part: bytes) -> None:
+        """Print a part of some output."""
+        self.has_shown |= bool(part)
+        click.echo(part if self._is_raw else safe(self._decoder.decode(part)), nl=False)
+        sys.stdout.flush()
+
+
+def safe(text: str) -> str:
+    r"""Return output as a terminal may be given it; lines and tabs stay.
+
+    >>> print(safe("a\tb\x1b[2J"))
+    a	b\x1b[2J
+    """
+    return "\t".join(map(clean, text.split("\t")))
+
+
+def _last_lines(data: bytes, count: int | None) -> bytes:
+    r"""Return the last lines of some output; all of them without a count.
+
+    >>> _last_lines(b"one\ntwo\nthree\n", 2), _last_lines(b"one\n", 0)
+    (b'two\nthree\n', b'')
+    """
+    if count is None:
+        return data
+    whole = data.removesuffix(b"\n")
+    start = len(whole)
+    for _ in range(count):
+        start = whole.rfind(b"\n", 0, start)
+        if start < 0:
+            return data
+    return data[start + 1 :] if count else b""
+
+
+def _read_log(place: Place, run: Run) -> bytes:
+    """Return what a run has put out; nothing if there is no such file."""
+    from horae.runner.command import Place as RunPlace
+    from horae.runner.processes import LOG_NAME
+
+    where = RunPlace(place.directory, place.directory, {}, timedelta(0)).directory_of(run)
+    try:
+        return (where / LOG_NAME).read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _print(output: Output, data: Mapping[str, object], text: str) -> None:
+    """Print one answer, for people or for programs."""
+    match output.form:
+        case Form.TABLE:
+            echo(text)
+        case Form.JSON:
+            print_json(data)
+        case Form.JSONL:
+            print_line(data)
+
+
+def _print_end(output: Output, told: Mapping[str, Any]) -> int:
+    """Print how a receipt ended, and return the exit code that belongs to that."""
+    if output.form is Form.TABLE:  # beside what its run has put out
+        status = str(told["status"]).replace("_", " ")
+        echo(f"horae: {told['title']}: {status}: {told['reason']}", err=True)
+    else:
+        _print(output, told, "")
+    return _code(Status(told["status"]), told["reason"])
+
+
+def _code(status: Status, reason: str) -> int:
+    """Return the exit code that belongs to how a run ended."""
+    if status in {Status.DONE, Status.NO_WORK}:
+        return Exit.OK
+    is_too_long = status is Status.KILLED and reason.startswith(_TOO_LONG)
+    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

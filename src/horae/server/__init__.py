@@ -1,0 +1,54 @@
+"""What a running engine says to others: one application, and the socket that it answers on.
+
+Here is only where that socket is, so that those who ask load nothing of the server.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOCKET: Final = "socket"  # in the data directory
+LONGEST: Final = 100  # bytes of a socket's address that every system takes
+
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+class SocketPathError(HoraeError):
+    """A data directory whose path is too long for a socket."""
+
+    code = "socket_path"
+    exit_code = Exit.USAGE
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path}: this system takes no socket at so long a path;"
+            " put the data directory at a shorter one (--data, HORAE_DATA)"
+        )
+
+
+@contextmanager
+def address(directory: Path, *, descriptors: Path = _DESCRIPTORS) -> Iterator[str]:
+    """Give the address of the socket in a directory, short enough however long its path is.
+
+    On Linux it leads through a descriptor. Where there is no such way, a long path is refused.
+    """
+    if not descriptors.is_dir():
+        path = str(directory / SOCKET)
+        if len(os.fsencode(path)) > LONGEST:
+            raise SocketPathError(path)
+        yield path
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"{descriptors}/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)

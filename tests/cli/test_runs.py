@@ -1,0 +1,295 @@
+"""`horae run`, `logs` and `cancel`, and every other command that speaks to a running engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.cli.far import EngineUnreachableError, Far, FarError
+from horae.server import SOCKET
+from horae.server.serve import listen
+from horae.store.sqlite import SqliteLedger
+from server.stage import PLAN, command, engine_process, shell
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from calling import Call
+
+HORAE = [sys.executable, "-m", "horae.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One engine for all tests that leave nothing running."""
+    root = tmp_path_factory.mktemp("home")
+    inside = f"{' '.join(HORAE)} run Digest --wait --table"
+    plan = PLAN + "".join(
+        [
+            shell("Slow", "sleep 30", ":TIMEOUT: 300ms"),
+            shell("Colours", r'printf "a\tb\033[2J\r\nc\n"'),
+            command("Inside", inside, ":ENV: PYTHONPATH"),
+            shell("Quiet", "true"),
+            shell("Again", "exit 1", ":RETRY: 1 100ms"),
+        ]
+    )
+    with engine_process(root, plan, slots=1):
+        yield root
+
+
+@pytest.fixture
+def there(home: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call:
+    """Return a way to call commands where the engine is."""
+    monkeypatch.chdir(home)
+    return call
+
+
+def running(call: Call, entry: str) -> int:
+    """Ask for a run, and return its number when it has put something out."""
+    receipt = call("run", entry, "--no-wait").data["receipt"]
+    far = Far(Path(".horae"))
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        for run in far.get("receipts", receipt)["runs"]:
+            if b"".join(far.stream("runs", run["run"], "log")):
+                return int(run["run"])
+        time.sleep(0.01)
+    raise AssertionError(f"{entry} does not run")
+
+
+def begun(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    """Begin a command in a process of its own."""
+    return subprocess.Popen(
+        [*HORAE, *args], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def on_a_terminal(*args: str, cwd: Path) -> str:
+    """Return what a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*HORAE, *args], cwd=cwd, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # so a terminal says that nobody is there any more
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        process.wait(10)
+    return shown.decode()
+
+
+def test_a_run_is_followed_to_its_end_and_its_end_is_the_exit_code(there: Call) -> None:
+    done = there("run", "Digest", "--wait", "--table", "--note", "now")
+    assert (done.code, done.out) == (0, "all the news\n")
+    assert done.err == "horae: Digest: done: all the news\n"
+    failed = there("run", "Fails", "--wait", "--table")
+    assert (failed.code, failed.out) == (1, "oh no\n")
+    assert failed.err == "horae: Fails: failed: exit code 3\n"
+    late = there("run", "Slow", "--wait", "--table")
+    assert (late.code, "it ran longer than 300ms" in late.err) == (124, True)
+    told = there("run", "Again", "--wait", "--json")
+    assert (told.code, told.data["status"], len(told.data["runs"])) == (1, "failed", 2)
+
+
+def test_on_a_terminal_a_run_is_followed_without_being_asked(home: Path) -> None:
+    shown = on_a_terminal("run", "Colours", cwd=home)
+    assert shown.splitlines() == ["a\tb\\x1b[2J", "c", "horae: Colours: done: a b"]
+    raw = on_a_terminal("logs", "Colours", "--raw", cwd=home)
+    assert "\x1b[2J" in raw
+
+
+def test_into_a_pipe_a_run_is_only_asked_for_and_one_key_is_one_receipt(there: Call) -> None:
+    first = there("run", "Quiet", "--key", "für heute").data
+    again = there("run", "Quiet", "--key", "für heute", "--table")
+    assert (first["title"], first["key"]) == ("Quiet", "idem:für heute")
+    assert again.out.startswith(f"Quiet: receipt {first['receipt']}, ")
+
+
+def test_a_run_inside_a_run_rides_in_its_slot(there: Call) -> None:
+    # There is one slot: if it had to wait for another one, neither could ever end.
+    done = there("run", "Inside", "--wait", "--table")
+    assert (done.code, done.out) == (0, "all the news\nhorae: Digest: done: all the news\n")
+
+
+def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> None:
+    told = there("run", "Fails", "--wait", "--json").data
+    number = str(told["runs"][0]["run"])
+    assert there("logs", number).out == "oh no\n"
+    assert there("logs", "Fails", "-f").out == "oh no\n"
+    assert there("logs", "fails", "--tail", "0").out == ""
+    assert there("run", "Quiet", "--wait").code == 0
+    quiet = there("logs", "Quiet")
+    assert (quiet.out, "it has put out nothing" in quiet.err) == ("", True)
+    for unknown in ("999", "9" * 30, "Soil/water & light"):
+        assert there("logs", unknown).code == 4
+
+
+def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Path) -> None:
+    number = running(there, "Long")
+    with begun("logs", str(number), "-f", "--tail", "5", cwd=home) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "begun\n"
+        ended = there("cancel", "Long", "--reason", "enough", "--table")
+        assert (ended.code, ended.out) == (0, f"Long: run {number} is being ended\n")
+        assert follower.communicate(timeout=10) == ("", "")
+    again = there("cancel", str(number), "--json")
+    assert (again.code, '"code": "run_state"' in again.err) == (6, True)
+    nothing = there("cancel", "Long")
+    assert (nothing.code, "nothing of it runs" in nothing.err) == (6, True)
+    [line] = there("history", "Long", "-n", "1").data
+    assert (line["status"], line["reason"]) == ("killed", "somebody cancelled it: enough")
+
+
+def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
+    number = running(there, "Long")
+    with begun("run", "Quiet", "--wait", "--table", cwd=home) as waiting:
+        assert waiting.stderr is not None
+        said = waiting.stderr.readline()
+        assert said == "horae: Quiet waits: every slot is held; gate.slots is 1\n"
+        assert there("cancel", str(number)).code == 0
+        _, rest = waiting.communicate(timeout=10)
+    assert (waiting.returncode, rest) == (0, "horae: Quiet: done: exit code 0\n")
+
+
+def test_whoever_stops_waiting_leaves_the_run_alone(there: Call, home: Path) -> None:
+    with begun("run", "Long", "--wait", "--table", cwd=home) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "begun\n"
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=10)
+    assert (waiting.returncode, "goes on; `horae cancel" in said) == (130, True)
+    assert there("cancel", "Long").data["changed"] is True
+
+
+def test_every_command_that_changes_something_asks_the_engine(there: Call) -> None:
+    rest = there("pause", "Digest", "--note", "away", "--until", "2h").data
+    assert (rest["changed"], rest["pause"]["note"]) == (True, "away")
+    refused = there("run", "Digest")
+    assert (refused.code, "it rests since" in refused.err) == (6, True)
+    conflict = there("pause", "Digest", "--note", "x", "--json")
+    assert (conflict.code, '"code": "entry_state"' in conflict.err) == (6, True)
+    assert there("resume", "Digest", "--table").out.startswith("Digest (entry 1) goes on; next ")
+    window = ["--from", "2026-03-01", "--to", "2026-03-03", "--id", "march"]
+    filed = there("backfill", "Digest", *window).data
+    assert (filed["count"], len(filed["receipts"])) == (2, 2)
+    assert there("backfill", "Digest", *window).data == filed
+    assert there("backfill", "Digest", "--from", "0001-01-01").code == 2
+    pruned = there("prune", "--before", "10y").data
+    assert (pruned["receipts"], pruned["dry_run"]) == (0, False)
+    unknown = there("pause", "Digets")
+    assert (unknown.code, "did you mean 'Digest'" in unknown.err) == (4, True)
+
+
+def test_two_commands_at_once_are_both_served(home: Path) -> None:
+    both = [begun("run", "Quiet", "--wait", "--json", cwd=home) for _ in range(2)]
+    ends = [each.communicate(timeout=20) for each in both]
+    assert [each.returncode for each in both] == [0, 0], ends
+
+
+def test_what_the_engine_refuses_keeps_its_words_its_code_and_its_exit_code(home: Path) -> None:
+    far = Far(home / ".horae")
+    with pytest.raises(FarError) as refused:
+        far.post("entries", "Soil/water & light", "pause", body={"until": "2020-01-01T00:00:00Z"})
+    assert (refused.value.exit_code, refused.value.code) == (2, "request")
+    assert str(refused.value).endswith("is over already")
+    assert refused.value.data()["facts"] == {"reason": str(refused.value)}
+    with pytest.raises(FarError) as unknown:
+        far.get("entries", "Digets")
+    assert (unknown.value.exit_code, unknown.value.data()["facts"]["near"]) == (4, ["Digest"])
+
+
+# Without an engine
+
+
+def test_without_an_engine_an_entry_is_run_here_and_its_log_is_read(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    done = call("run", "Digest", "--table")
+    assert (done.code, done.out) == (0, "all the news\n")
+    assert call("run", "Fails", "--json").code == 1
+    assert call("logs", "Digest").out == "all the news\n"
+    assert call("logs", "Digest", "-f", "--tail", "1").out == "all the news\n"
+    for args in (["run", "Digest", "--no-wait"], ["run", "Digest", "--key", "k"], ["cancel", "1"]):
+        ending = call(*args)
+        assert (ending.code, "no engine runs here" in ending.err) == (3, True)
+
+
+def test_two_commands_at_once_both_get_the_lock_in_turn(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert call("run", "Digest").code == 0
+    both = [begun(verb, "Digest", cwd=tmp_path) for verb in ("pause", "resume")]
+    ends = [each.communicate(timeout=20) for each in both]
+    assert [each.returncode for each in both] == [0, 0], ends
+
+
+def test_whoever_has_the_lock_and_does_not_answer_is_named(call: Call, tmp_path: Path) -> None:
+    data = tmp_path / ".horae"
+
+    async def made() -> None:
+        await (await SqliteLedger.open(data, now=datetime.now(UTC))).close()
+
+    asyncio.run(made())
+    listen(data).close()  # what a dead engine left
+    program = (
+        "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
+        "from horae.store.lock import Lock\n"
+        f"Lock.acquire(Path({str(data)!r}), now=datetime.now(UTC))\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        ending = call("prune")
+        assert (ending.code, f"in use by process {holder.pid}" in ending.err) == (3, True)
+        holder.communicate("")
+    assert call("prune").code == 0, "a socket that nobody listens on is in nobody's way"
+
+
+def test_an_engine_that_ends_before_it_has_answered_is_told_of(tmp_path: Path) -> None:
+    far = Far(tmp_path, pid=7)
+    with pytest.raises(EngineUnreachableError, match=r"process 7.* does not listen"):
+        far.get("status")
+    cut = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"HTTP/1.1 200 OK\r\n\r\n{"]
+    with listen(tmp_path) as engine:
+        for answer in cut:
+            asking = asyncio.run(_cut(far, engine, answer))
+            assert isinstance(asking, EngineUnreachableError)
+            assert "ended before it had answered" in str(asking)
+        assert (tmp_path / SOCKET).exists()
+
+
+async def _cut(far: Far, engine: socket.socket, answer: bytes) -> object:
+    """Ask something of an engine that ends within its answer."""
+    engine.setblocking(False)
+    asking = asyncio.create_task(asyncio.to_thread(far.post, "rescan"))
+    wire, _ = await asyncio.get_running_loop().sock_accept(engine)
+    with wire:
+        await asyncio.get_running_loop().sock_recv(wire, 65536)
+        await asyncio.get_running_loop().sock_sendall(wire, answer)
+    return (await asyncio.gather(asking, return_exceptions=True))[0]
+
+
+def test_an_engine_that_is_killed_while_a_run_is_followed_is_told_of(tmp_path: Path) -> None:
+    with engine_process(tmp_path) as engine:
+        with begun("run", "Long", "--wait", "--table", cwd=tmp_path) as waiting:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "begun\n"
+            engine.kill()
+            _, said = waiting.communicate(timeout=10)
+        assert waiting.returncode == 3
+        assert f"process {engine.pid}" in said

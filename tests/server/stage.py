@@ -1,0 +1,198 @@
+"""A real engine in a directory of its own: in this process, or in one that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from horae.app import SystemClock
+from horae.engine.almanac import Almanac
+from horae.engine.desk import Desk, EngineFacts
+from horae.rules.gate import Capacity
+from horae.runner.command import CommandRunner, Place
+from horae.runner.processes import LOG_NAME, Processes
+from horae.server import SOCKET
+from horae.server.api import Front, app
+from horae.server.serve import serve_socket
+from horae.store.sqlite import SqliteLedger
+from horae.workspace.org import OrgSource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+JSON = {"Content-Type": "application/json"}
+
+
+def command(title: str, line: str, *properties: str) -> str:
+    """Return a workflow that calls a program when it is asked to."""
+    drawer = "".join(f"{each}\n" for each in (f":COMMAND: {line}", *properties))
+    return f"* {title} :workflow:\n:PROPERTIES:\n{drawer}:END:\n"
+
+
+def shell(title: str, script: str, *properties: str) -> str:
+    """Return a workflow that runs a line of the shell when it is asked to."""
+    return command(title, f"sh -c '{script}'", *properties)
+
+
+PLAN = "".join(
+    [
+        command("Digest", "echo all the news", ":SCHEDULE: 0 9 * * *", ":ID: digest-1"),
+        shell("Fails", "echo oh no; exit 3"),
+        shell("Long", "echo begun; exec sleep 60"),
+        command("Soil/water & light", "echo wet"),
+    ]
+)
+
+
+class Here:
+    """An engine in this process, and a client on its socket."""
+
+    def __init__(self, front: Front, data: Path) -> None:
+        self.front = front
+        self.data = data
+        self.stop = asyncio.Event()
+        wire = httpx.AsyncHTTPTransport(
+            uds=str(data / SOCKET), limits=httpx.Limits(max_connections=None)
+        )
+        self.client = httpx.AsyncClient(transport=wire, base_url="http://localhost", timeout=10)
+
+    async def get(self, path: str, **query: object) -> Any:
+        """Return the answer to a question that can be answered."""
+        asked = {name.rstrip("_"): str(value) for name, value in query.items()}
+        answer = await self.client.get(f"/api/v1/{path}", params=asked)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: object = None, *, key: str | None = None) -> Any:
+        """Return what came of a request that can be honoured."""
+        answer = await self.ask(path, body, key=key)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def ask(
+        self, path: str, body: object = None, *, key: str | None = None
+    ) -> httpx.Response:
+        headers = {} if key is None else {b"Idempotency-Key": key.encode()}
+        return await self.client.post(f"/api/v1/{path}", json=body or {}, headers=headers)
+
+    async def ended(self, receipt: int) -> Any:
+        """Return a receipt when it is final."""
+        async with asyncio.timeout(10):
+            while True:
+                told = await self.get(f"receipts/{receipt}")
+                if told["ended_at"]:
+                    return told
+                await asyncio.sleep(0.01)
+
+    async def running(self, entry: str) -> int:
+        """Ask for a run, and return its number when it has put something out."""
+        receipt = (await self.post(f"entries/{entry}/run"))["receipt"]
+        async with asyncio.timeout(10):
+            while not (runs := (await self.get(f"receipts/{receipt}"))["runs"]):
+                await asyncio.sleep(0.01)
+            number = int(runs[0]["run"])
+            while not await self.log(number):
+                await asyncio.sleep(0.01)
+        return number
+
+    async def log(self, run: int, **query: object) -> bytes:
+        """Return what a run has put out."""
+        asked = {name.rstrip("_"): str(value) for name, value in query.items()}
+        answer = await self.client.get(f"/api/v1/runs/{run}/log", params=asked)
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+
+@asynccontextmanager
+async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterator[Here]:
+    """Give an engine that keeps a plan and answers on its socket."""
+    if not (root / "plan.org").exists():
+        (root / "plan.org").write_text(plan)
+    data, clock = root / ".horae", SystemClock()
+    ledger = await SqliteLedger.open(data, now=clock.now())
+    async with Processes(data) as processes:
+        place = Place(root, data, os.environ, timedelta(seconds=60))
+        almanac = Almanac(
+            clock=clock,
+            ledger=ledger,
+            runner=CommandRunner(processes, place),
+            sources=[OrgSource(root, zone_name="UTC")],
+            capacity=Capacity(slots),
+        )
+        desk = Desk(
+            ledger=ledger, clock=clock, ids=lambda: os.urandom(6).hex(), poke=almanac.note_change
+        )
+        front = Front(
+            desk=desk,
+            almanac=almanac,
+            facts=lambda: EngineFacts(True, str(data), pid=os.getpid()),
+            log_of=lambda run: place.directory_of(run) / LOG_NAME,
+            clock=clock,
+        )
+        here = Here(front, data)
+        await almanac.start()
+        turning = asyncio.create_task(almanac.run())
+        serving = asyncio.create_task(serve_socket(app(front), data, stop=here.stop))
+        await listening(data)
+        try:
+            yield here
+        finally:
+            await here.client.aclose()
+            here.stop.set()
+            await serving
+            await almanac.stop(within=timedelta(0))
+            turning.cancel()
+            with suppress(asyncio.CancelledError):
+                await turning
+    await ledger.close()
+
+
+async def listening(data: Path) -> None:
+    """Return when the socket is there."""
+    async with asyncio.timeout(10):
+        while not (data / SOCKET).exists():
+            await asyncio.sleep(0.005)
+
+
+@contextmanager
+def engine_process(
+    root: Path, plan: str = PLAN, *, slots: int = 4
+) -> Iterator[subprocess.Popen[str]]:
+    """Give an engine in a process of its own."""
+    (root / "plan.org").write_text(plan)
+    with subprocess.Popen(
+        [sys.executable, __file__, str(root), str(slots)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.communicate("", timeout=20)
+
+
+async def _main(root: Path, slots: int) -> None:
+    async with engine(root, slots=slots):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(sys.stdin.fileno(), over.set)
+        await over.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1]), int(sys.argv[2])))
