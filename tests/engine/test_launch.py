@@ -9,6 +9,7 @@ import pytest
 from engine.world import DAY, HOUR, MINUTE, NINE, SECOND, World, cron, story, world
 from horae.engine.ports import (
     Ended,
+    HeldBackError,
     Job,
     LauncherLostError,
     LedgerWriteError,
@@ -52,6 +53,24 @@ async def test_what_cannot_be_made_is_failed_with_the_reason_and_its_slot_is_fre
         assert (filed.status, filed.attempts) == (Status.FAILED, 1)
         assert "there is no program 'backup'" in filed.receipt.reason
         assert not here.almanac.gate.holders
+
+
+@story
+async def test_what_somebody_must_do_something_for_is_held_and_tried_again_at_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(job: Job) -> Held:
+        raise HeldBackError("the agent wren has no command; write :COMMAND:")
+
+    async with world(DIGEST) as here:
+        monkeypatch.setattr(here.almanac.launch._runner, "hold", refuse)
+        await here.until(NINE)
+        [filed] = await here.receipts()
+        assert (filed.status, filed.attempts) == (Status.HELD, 0)
+        assert filed.receipt.reason == "held back: the agent wren has no command; write :COMMAND:"
+        assert not here.almanac.gate.holders
+        await here.outage(MINUTE)
+        assert await here.history() == [("04-01 09:00", "done")]
 
 
 @story

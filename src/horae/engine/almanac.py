@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.gate import Gate
-from horae.engine.launch import Launch
+from horae.engine.launch import HELD_BACK, Launch
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
 from horae.errors import HoraeError
 from horae.rules.after import follows, occasions
@@ -72,6 +72,11 @@ class Almanac:
         self.turned_at: datetime | None = None
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources."""
+        return tuple(self._desks)
+
+    @property
     def problems(self) -> dict[str, tuple[HoraeError, ...]]:
         """What was in the way of reading each source, and of following up for it."""
         return {name: (*desk.problems, *desk.unsettled) for name, desk in self._desks.items()}
@@ -86,6 +91,7 @@ class Almanac:
             self._epoch = now - self._clock.elapsed()
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
+            await self._ask_again(now)
         for name in self._desks:
             await self.rescan(name)
         await self._offer_waiting()
@@ -158,6 +164,14 @@ class Almanac:
         for receipt in self.launch.receipts:
             self.launch.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
+
+    async def _ask_again(self, now: datetime) -> None:
+        """Let try again what was held back until somebody had done something about it."""
+        page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
+        for filed in page.receipts:
+            if filed.receipt.reason.startswith(HELD_BACK):
+                reason = "the engine has started anew"
+                await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
 
     async def _keep_up(self, now: datetime) -> datetime:
         """Do all that has come due, and return when the next of it comes."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.engine.ports import (
     Ended,
+    HeldBackError,
     Job,
     LauncherLostError,
     LedgerBusyError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Filed, Held, Ledger, Run, Runner
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+HELD_BACK: Final = "held back: "  # what a receipt's reason begins with until the next start
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
 
 
@@ -140,6 +142,8 @@ class Launch:
         except LauncherLostError as error:
             await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self._ledger.receipt(filed.number)
+        except HeldBackError as error:
+            return await self._hold_back(run, error.reason)
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
@@ -165,6 +169,11 @@ class Launch:
         about = None if follows is None else await self._ledger.receipt(follows)
         listed = await self._ledger.entry(filed.entry)
         return await self._runner.hold(Job(filed, run, text, about, listed))
+
+    async def _hold_back(self, run: Run, reason: str) -> None:
+        """Let a receipt wait until somebody has done something; it asks again at each start."""
+        await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        await self._ledger.hold(run.receipt, reason=f"{HELD_BACK}{reason}", **self._stamp())
 
     async def _fail(self, story: _Story, reason: str) -> Filed | None:
         """Open a run only to say that there can be none."""

@@ -287,6 +287,10 @@ class Ledger(Protocol):
         """Return every entry that was ever known, the longest known first."""
         ...
 
+    async def coming(self, *, limit: int = 20) -> list[Listed]:
+        """Return the armed entries that come next, the earliest first."""
+        ...
+
     async def followers(self) -> list[Listed]:
         """Return the armed entries that follow others."""
         ...
@@ -487,6 +491,16 @@ class LauncherLostError(HoraeError):
         super().__init__(f"nothing was started: {reason}")
 
 
+class HeldBackError(HoraeError):
+    """A run that cannot be made before somebody has done something about it."""
+
+    code = "held_back"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A run that is to be made: for which receipt, and what the receipt's digest stands for.
@@ -548,7 +562,8 @@ class Runner(Protocol):
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go.
 
-        Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
+        Raises RunError if it cannot be made, LauncherLostError if it may be asked again, and
+        HeldBackError if somebody has to do something first.
         """
         ...
 

@@ -80,6 +80,10 @@ class Book:
                 return [listed(row) for row in rows]
         return []
 
+    def coming(self, limit: int) -> list[Listed]:
+        """Return the armed entries with a next moment, the earliest first."""
+        return [listed(row) for row in self.execute(_ENTRY["coming"], {"limit": limit})]
+
     def followers(self) -> list[Listed]:
         """Return what is armed and follows others."""
         return [listed(row) for row in self.execute(_ENTRY["followers"])]

@@ -188,6 +188,10 @@ class SqliteLedger:
         """Return every entry that was ever known, the longest known first."""
         return await self.read(lambda book: book.entries(source))
 
+    async def coming(self, *, limit: int = 20) -> list[Listed]:
+        """Return the armed entries that come next, the earliest first."""
+        return await self.read(lambda book: book.coming(limit))
+
     async def followers(self) -> list[Listed]:
         """Return the armed entries that follow others."""
         return await self.read(lambda book: book.followers())

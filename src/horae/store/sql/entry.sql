@@ -65,6 +65,10 @@ SELECT entry.*, EXISTS (
     AND substr(key, 1, instr(key, ':')) IN ('cron:', 'at:', 'delay:', 'tick:')) AS is_busy
 FROM entry WHERE next_at <= :now ORDER BY next_at, number LIMIT :limit;
 
+-- name: coming
+-- What is armed and has a next moment, the earliest first.
+SELECT * FROM entry WHERE next_at IS NOT NULL ORDER BY next_at, number LIMIT :limit;
+
 -- name: wake_at
 -- When the next moment of all comes, and when the next pause ends.
 SELECT
