@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.kernel.task import LARGEST_ID, parse
+from horae.kernel.plan import Severity
+from horae.kernel.task import FIELDS, LARGEST_ID, byte_span, lines_of, parse, value_of
 
 SEED = """\
 ---
@@ -126,6 +127,73 @@ def test_an_odd_field_is_told_and_the_rest_still_reads() -> None:
     assert task is not None
     assert (task.status, task.priority) == ("done", "")
     assert str(odd) == "-:4:1: error task: priority is a text, not a list"
+
+
+def test_each_kind_of_field_is_read_as_what_it_is() -> None:
+    task, odd = parse(
+        "---\nid: 7\ntitle: Sow\ndepends_on: [012, 3]\nparent: 010\nclaim_ttl_secs: 1800\n"
+        "tests_passed: True\nblocked: on\nbranch: no\ntags: [a, 'b c']\nfiles: one.md\n"
+        "claimed_by: null\nassignee: 'null'\ncreated: 2026-01-01T00:00:00-05:00\nown: 0x1F\n---\n"
+    )
+    assert task is not None
+    assert odd == ()
+    assert task.depends_on == (12, 3)
+    assert (task.number("parent"), task.number("claim_ttl_secs")) == (10, 1800)
+    assert (task.flag("tests_passed"), task.flag("blocked"), task.flag("tests_run")) == (
+        True,
+        None,
+        None,
+    )
+    assert (task.text("blocked"), task.text("branch")) == ("on", "no")
+    assert (task.tags, task.texts("files"), task.texts("artifacts")) == (
+        ("a", "b c"),
+        ("one.md",),
+        (),
+    )
+    assert (task.text("claimed_by"), task.text("assignee")) == (None, "null")
+    assert task.text("created") == "2026-01-01T00:00:00-05:00"
+    assert (task.text("own"), task.number("own")) == ("0x1F", None)
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "severity"),
+    [
+        ("depends_on: [x]", "depends_on is a list of numbers", Severity.ERROR),
+        ("depends_on: {a: 1}", "depends_on is a list of numbers", Severity.ERROR),
+        ("scheduled_for: [a]", "scheduled_for is a text, not a list", Severity.ERROR),
+        ("claim_ttl_secs: soon", "claim_ttl_secs is a whole number", Severity.WARNING),
+        ("parent: -1", "parent is a whole number", Severity.WARNING),
+        ("tests_run: maybe", "tests_run is true or false", Severity.WARNING),
+        ("tags: {a: b}", "tags is a list of texts", Severity.WARNING),
+        ("blocked: [a]", "blocked is a text, not a list", Severity.WARNING),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_its_place(
+    field: str, message: str, severity: Severity
+) -> None:
+    task, [odd] = parse(f"---\nid: 7\ntitle: Sow\n{field}\n---\n")
+    assert task is not None
+    assert (odd.message, odd.severity, odd.line, odd.column) == (message, severity, 4, 1)
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_a_field_may_be_left_empty(key: str) -> None:
+    if key not in {"id", "title"}:
+        assert parse(f"---\nid: 7\ntitle: Sow\n{key}:\n---\n").diagnostics == ()
+
+
+def test_the_place_of_a_field_is_known_in_characters_and_in_bytes() -> None:
+    text = "\ufeff---\r\nid: 7\r\ntitle: 'Säen'  # ü\r\nnotes: |\r\n  a\r\n  b\r\n---\r\nü"
+    task, _ = parse(text)
+    assert task is not None
+    lines = {key: lines_of(text, task, key) for key in task.fields}
+    assert {key: text[span.start : span.end] for key, span in lines.items()} == {
+        "id": "id: 7\r\n",
+        "title": "title: 'Säen'  # ü\r\n",
+        "notes": "notes: |\r\n  a\r\n  b\r\n",
+    }
+    span = byte_span(text, value_of(text, task, "title"))
+    assert text.encode()[span.start : span.end].decode() == "'Säen'"
 
 
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N")), min_size=1, max_size=12)

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+import json
+import os
+import subprocess
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.rules.entry import Entry, Unarmed, Work
+from horae.engine.almanac import Almanac
+from horae.engine.ports import Ended, Filed, Job, Process, Run, Unreleased
+from horae.rules.entry import CatchUp, Entry, OnceRule, Origin, Policy, Unarmed, Work
+from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment
-from horae.workspace import board
-from horae.workspace.board import BoardSource, TaskFileError
+from horae.store.sqlite import SqliteLedger
+from horae.testing import ManualClock
+from horae.workspace import tasks
+from horae.workspace.board import BoardSource, EventLog, RecycleRunner, TaskFileError
+from horae.workspace.files import PlanFileError
+from horae.workspace.tasks import Board
+from store.ledger_suite import DAY, HOUR, MINUTE, SECOND, story
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from horae.engine.source import Scan
+    from horae.kernel.task import Task
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 
@@ -52,7 +64,7 @@ def only(scan: Scan) -> Entry:
 
 
 def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
-    put(root, "042-report.md", task(42, 'cron_schedule: "0 9 * * MON"', "status: done"))
+    put(root, "042-report.md", task(42, 'cron_schedule: "0 9 * * MON"', "status: todo"))
     entry = only(scanned(BoardSource(root)))
     assert (entry.address, entry.title, entry.work) == ("task:42", "Report", Work.RECYCLE)
     assert str(entry.origin) == "board/tasks/042-report.md:4"
@@ -135,7 +147,7 @@ def test_a_task_that_did_not_change_is_not_parsed_again_also_after_a_restart(
     put(root, "2-b.md", task(2))
     source = BoardSource(root)
     first = scanned(source)
-    monkeypatch.setattr(board, "parse", None)
+    monkeypatch.setattr(tasks, "parse", None)
     again = scanned(source, first.index)
     assert again.entries == first.entries  # the ledger is told until the stamp is sure
     for later in (source, BoardSource(root, inline=True)):
@@ -158,3 +170,339 @@ def test_a_board_that_is_gone_takes_no_entry_with_it(root: Path) -> None:
     assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("",), 1)
     for later in (source, BoardSource(root)):  # nor when nobody knows any more that it was
         assert scanned(later, scan.index).standing == ("",)
+
+
+# What comes back
+
+
+def armed(scan: Scan) -> dict[str, Entry]:
+    return {each.item.address: each.item for each in scan.entries if isinstance(each.item, Entry)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "at"),
+    [
+        (("cron_last_run: 2026-03-23T09:00:05Z",), "2026-03-30T09:00:00Z"),
+        (("scheduled_for: 2026-03-25T09:00:00-04:00",), "2026-03-25T13:00:00Z"),
+    ],
+)
+def test_a_done_task_is_owed_its_first_trigger_however_long_ago(
+    root: Path, fields: tuple[str, ...], at: str
+) -> None:
+    put(root, "1.md", task(1, "cron_schedule: 0 9 * * MON", "status: done", *fields))
+    found = armed(scanned(BoardSource(root)))
+    assert set(found) == {"task:1", "task:1:back"}
+    owed = found["task:1:back"]
+    assert owed.rule == OnceRule(datetime.fromisoformat(at), at)
+    assert (owed.work, str(owed.origin)) == (Work.RECYCLE, "board/tasks/1.md:5")
+
+
+def test_one_that_never_came_back_is_looked_at_as_of_the_day_before_it_was_written(
+    root: Path,
+) -> None:
+    put(root, "1.md", task(1, "cron_schedule: 0 * * * *", "status: done"))
+    owed = armed(scanned(BoardSource(root)))["task:1:back"]
+    assert isinstance(owed.rule, OnceRule)
+    written = datetime.fromtimestamp((root / "board/tasks/1.md").stat().st_ctime, UTC)
+    assert written - DAY < owed.rule.at <= written - DAY + HOUR
+
+
+@pytest.mark.parametrize("field", ["catchup: none", "until: 2026-12-31"])
+def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> None:
+    put(root, "1.md", task(1, "cron_schedule: 0 9 * * *", field))
+    policy = only(scanned(BoardSource(root))).policy
+    assert (policy.catchup is CatchUp.NONE) == (field == "catchup: none")
+    assert (policy.until is not None) == (field != "catchup: none")
+
+
+class Engine:
+    """One engine after another over a real board and a real ledger, in a time of our own."""
+
+    def __init__(self, root: Path, ledger: SqliteLedger, now: datetime) -> None:
+        self.root = root
+        self.ledger = ledger
+        self.clock = ManualClock(now)
+        self.turns: asyncio.Task[None] | None = None
+        self.almanac = self.made()
+
+    def made(self) -> Almanac:
+        return Almanac(
+            clock=self.clock,
+            ledger=self.ledger,
+            runner=RecycleRunner(self.root, clock=self.clock, inline=True),
+            sources=[BoardSource(self.root, inline=True)],
+        )
+
+    async def up(self) -> None:
+        self.almanac = self.made()
+        await self.almanac.start()
+        self.turns = asyncio.create_task(self.almanac.run())
+        await self.advance(SECOND)
+
+    async def down(self) -> None:
+        assert self.turns is not None
+        tasks = [*self.almanac.launch._tasks, self.turns]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def advance(self, length: timedelta) -> None:
+        await self.clock.advance(length)
+        assert self.turns is not None
+        if self.turns.done():
+            self.turns.result()
+
+    async def save(self, **fields: str) -> None:
+        """Change the task by hand, and let the engine notice."""
+        Board(self.root / "board" / "tasks").change(42, lambda _: fields)
+        await self.almanac.rescan("board")
+        await self.advance(SECOND)
+        await self.almanac.rescan("board")
+        await self.advance(3 * SECOND)
+
+    async def history(self) -> list[tuple[str, str, str]]:
+        page = await self.ledger.receipts(limit=1000)
+        return [
+            (each.title, f"{each.receipt.planned_at:%m-%d %H:%M}", each.status.value)
+            for each in reversed(page.receipts)
+        ]
+
+    @property
+    def task(self) -> Task:
+        return Board(self.root / "board" / "tasks").card(42).task
+
+    def events(self) -> list[dict[str, object]]:
+        path = self.root / "board" / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+MONDAY = datetime.fromisoformat("2026-03-30T07:00:00Z")
+REPORT = task(
+    42,
+    "status: todo",
+    "cron_schedule: '0 9 * * MON'",
+    "scheduled_for: '2026-03-30T09:00:00Z'",
+    "cron_last_run: '2026-03-23T09:00:05Z'",
+    "claimed_by: wren",
+)
+
+
+async def engine_on(root: Path, now: datetime = MONDAY) -> Engine:
+    put(root, "042-report.md", REPORT)
+    engine = Engine(root, await SqliteLedger.in_memory(), now)
+    await engine.up()
+    return engine
+
+
+@story
+async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(root: Path) -> None:
+    engine = await engine_on(root)
+    await engine.advance(3 * HOUR)  # beyond nine
+    assert await engine.history() == [("Report", "03-30 09:00", "no_work")]
+    [filed] = (await engine.ledger.receipts()).receipts
+    assert filed.receipt.reason == "it is not done yet; it comes back when it is"
+    await engine.save(status="done")
+    assert (engine.task.status, engine.task.scheduled_for) == ("todo", "2026-04-06T09:00:00Z")
+    assert engine.task.text("claimed_by") is None
+    assert await engine.history() == [
+        ("Report", "03-30 09:00", "no_work"),
+        ("Report (comes back)", "03-30 09:00", "done"),
+    ]
+    assert [(each["event"], each["task"]) for each in engine.events()] == [("task_recycled", "#42")]
+    await engine.down()
+    await engine.ledger.close()
+
+
+@story
+async def test_one_that_is_done_before_its_trigger_comes_back_at_it_once(root: Path) -> None:
+    engine = await engine_on(root)
+    await engine.save(status="done")
+    assert engine.task.status == "done"
+    await engine.advance(3 * HOUR)
+    assert (engine.task.status, engine.task.cron_last_run) == ("todo", "2026-03-30T09:00:00Z")
+    ends = {status for _, planned, status in await engine.history() if planned == "03-30 09:00"}
+    assert ends == {"done", "no_work"}
+    assert len(engine.events()) == 1
+    await engine.down()
+    await engine.ledger.close()
+
+
+@pytest.mark.parametrize("days", [8, 40])
+@story
+async def test_a_trigger_that_passed_while_nobody_looked_brings_it_back_at_once(
+    root: Path, days: int
+) -> None:
+    engine = await engine_on(root)
+    await engine.save(status="done")
+    await engine.down()
+    await engine.clock.advance(days * DAY + HOUR)
+    await engine.up()
+    await engine.advance(MINUTE)
+    assert engine.task.status == "todo"
+    scheduled = datetime.fromisoformat(engine.task.scheduled_for or "")
+    assert timedelta(0) < scheduled - engine.clock.now() <= 7 * DAY
+    assert len(engine.events()) == 1
+    done = [each for each in await engine.history() if each[2] == "done"]
+    assert len(done) == 1
+    await engine.down()
+    await engine.ledger.close()
+
+
+@story
+async def test_an_event_is_written_once_also_if_it_is_asked_for_again(root: Path) -> None:
+    engine = await engine_on(root)
+    await engine.advance(3 * HOUR)
+    await engine.save(status="done")
+    page = await engine.ledger.receipts(statuses=(Status.DONE,))
+    for source in (BoardSource(root), BoardSource(root, inline=True)):
+        for filed in page.receipts:
+            await source.settle(filed)
+    [event] = engine.events()
+    assert event == {
+        "event": "task_recycled",
+        "task": "#42",
+        "reason": "0 9 * * MON",
+        "ts": int(datetime.fromisoformat(engine.task.cron_last_run or "").timestamp()),
+    }
+    await engine.down()
+    await engine.ledger.close()
+
+
+@story
+async def test_after_a_crash_the_file_tells_whether_it_came_back(root: Path) -> None:
+    put(root, "042-report.md", REPORT)
+    clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
+    runner = RecycleRunner(root, clock=clock, inline=True)
+    origin = Origin("board/tasks/042-report.md", 5)
+    moment = clock.now()
+    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
+    run = Run(1, 1, 1, moment)
+    assert isinstance(await runner.look_back(filed, run), Unreleased)
+    Board(root / "board" / "tasks").change(42, lambda _: {"status": "done"})
+    held = await runner.hold(Job(filed, run, REPORT))
+    assert held.process == Process(0, 0)
+    held.go()
+    ended = await held.ended()
+    assert (ended.outcome, ended.facts["triggers"]) == (Status.DONE, 1)
+    found = await runner.look_back(filed, run)
+    assert isinstance(found, Ended)
+    assert (found.outcome, found.reason) == (Status.DONE, ended.reason)
+
+
+@story
+async def test_a_run_that_was_never_let_go_has_changed_nothing(root: Path) -> None:
+    put(root, "042-report.md", REPORT.replace("todo", "done"))
+    clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
+    runner = RecycleRunner(root, clock=clock)
+    moment = clock.now()
+    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    filed = Filed(1, 1, receipt, moment, Origin("x.md", 5), "", None, Policy(), work=Work.RECYCLE)
+    held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))
+    held.cancel("stopped")
+    held.go()
+    assert (await held.ended()).outcome is Status.KILLED
+    assert (root / "board/tasks/042-report.md").read_text() == REPORT.replace("todo", "done")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "outcome", "reason"),
+    [
+        (lambda path: path.unlink(), Status.NO_WORK, "task #42 is not on the board any more"),
+        (lambda path: path.chmod(0o400), Status.FAILED, "is read-only"),
+        (lambda path: path.rename(path.with_name("moved.md")), Status.DONE, "recycled task #42"),
+    ],
+)
+@story
+async def test_what_is_in_the_way_is_said(
+    root: Path, break_it: Callable[[Path], object], outcome: Status, reason: str
+) -> None:
+    put(root, "042-report.md", REPORT.replace("todo", "done"))
+    clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
+    runner = RecycleRunner(root, clock=clock)
+    moment = clock.now()
+    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    origin = Origin("board/tasks/042-report.md", 5)
+    filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
+    held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))
+    break_it(root / "board/tasks/042-report.md")
+    held.go()
+    ended = await held.ended()
+    assert ended.outcome is outcome
+    assert reason in ended.reason
+
+
+@story
+async def test_a_board_under_git_is_committed_task_by_task(root: Path) -> None:
+    put(root, "042-report.md", REPORT.replace("todo", "done"))
+    (root / "other.md").write_text("a person's work\n")
+
+    def git(*args: str) -> str:
+        who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
+        made = subprocess.run(
+            ["git", *who, *args], cwd=root, check=True, capture_output=True, text=True
+        )
+        return made.stdout
+
+    git("init", "--quiet")
+    git("add", "board")
+    git("commit", "--quiet", "-m", "Begin")
+    clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
+    runner = RecycleRunner(root, clock=clock)
+    moment = clock.now()
+    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    origin = Origin("board/tasks/042-report.md", 5)
+    filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
+    held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))
+    held.go()
+    ended = await held.ended()
+    assert ended.outcome is Status.DONE
+    assert git("log", "-1", "--format=%s%n%an", "--name-only").split("\n")[:4] == [
+        "Bring task #42 back to todo", "horae", "", "board/tasks/042-report.md",
+    ]  # fmt: skip
+    assert git("status", "--porcelain").strip() == "?? other.md"
+
+
+# The events
+
+
+def test_a_line_stands_once_whoever_writes_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "events.jsonl")
+    one, other = EventLog(path), EventLog(path)
+    for log in (one, other, one, EventLog(path)):
+        log.add('{"event":"task_recycled","ts":1}')
+    other.add('{"event":"task_recycled","ts":2}')
+    one.add('{"event":"task_recycled","ts":2}')
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["ts"] for line in lines] == [1, 2]
+
+
+def test_a_line_that_a_crash_has_cut_does_not_run_into_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event":"task_recycled","ts":1}\n{"event":"task_rec')
+    EventLog(str(path)).add('{"event":"task_recycled","ts":2}')
+    assert path.read_text().splitlines()[2] == '{"event":"task_recycled","ts":2}'
+
+
+def test_a_full_file_is_put_aside_and_what_stands_there_is_not_written_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = [f'{{"event":"task_recycled","ts":{n}}}' for n in range(9)]
+    log = EventLog(str(path), most=200)
+    for line in lines:
+        log.add(line)
+    aside = tmp_path / "events.jsonl.1"
+    assert (aside.read_text() + path.read_text()).splitlines() == lines
+    assert max(path.stat().st_size, aside.stat().st_size) <= 200
+    EventLog(str(path), most=200).add(lines[0])
+    assert (aside.read_text() + path.read_text()).splitlines() == lines
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "events.jsonl").symlink_to("/dev/null")
+    for path in (tmp_path / "events.jsonl", tmp_path / "away" / "events.jsonl"):
+        with pytest.raises(PlanFileError):
+            EventLog(str(path)).add("{}")

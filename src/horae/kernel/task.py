@@ -1,6 +1,8 @@
 r"""A task of the board: Markdown, with YAML between two lines of dashes at its top.
 
-Here it is only read: what a time or a cron expression means is not known to this room.
+Here it is only read: what a time or a cron expression means is not known to this room. Every
+value is the text that stands there until a field that we know says what kind it is, so `042`
+is forty-two, an offset stays, and `on` is a word.
 
 >>> text = "---\nid: 42\ntitle: Report\ncron_schedule: '0 9 * * MON'\n---\nWrite it.\n"
 >>> task = parse(text).task
@@ -11,6 +13,7 @@ Here it is only read: what a time or a cron expression means is not known to thi
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.kernel.plan import Diagnostic, Severity, Span
@@ -25,9 +28,81 @@ LARGEST_ID: Final = 2**32 - 1
 
 _OPENING: Final = re.compile(r"\ufeff?\s*+---[ \t]*+\r?\n")
 _CLOSING: Final = re.compile(r"^---[ \t]*+\r?$", re.MULTILINE)
-_NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _ABSENT: Final = frozenset({"~", "null"})
-_TEXTS: Final = (
+_FLAGS: Final = {"true": True, "false": False}
+
+
+class Kind(StrEnum):
+    """What a field holds."""
+
+    TEXT = "a text"
+    MOMENT = "a moment such as 2026-03-25T09:00:00Z"
+    NUMBER = "a whole number"
+    FLAG = "true or false"
+    FLAG_OR_TEXT = "true, false or a reason"
+    TEXTS = "a list of texts"
+    NUMBERS = "a list of whole numbers"
+
+
+# Every field that a board may have; what is not here is kept as it is and means nothing to us.
+FIELDS: Final[Mapping[str, Kind]] = {
+    "id": Kind.NUMBER,
+    "title": Kind.TEXT,
+    "status": Kind.TEXT,
+    "priority": Kind.TEXT,
+    "scheduled_for": Kind.MOMENT,
+    "cron_schedule": Kind.TEXT,
+    "cron_last_run": Kind.MOMENT,
+    "timezone": Kind.TEXT,
+    "catchup": Kind.TEXT,
+    "until": Kind.TEXT,
+    "tags": Kind.TEXTS,
+    "depends_on": Kind.NUMBERS,
+    "assignee": Kind.TEXT,
+    "claimed_by": Kind.TEXT,
+    "claimed_at": Kind.MOMENT,
+    "claim_ttl_secs": Kind.NUMBER,
+    "claim_expires_at": Kind.MOMENT,
+    "last_progress_at": Kind.MOMENT,
+    "claim_warning_sent_at": Kind.MOMENT,
+    "claim_extensions": Kind.NUMBER,
+    "last_output_bytes": Kind.NUMBER,
+    "attempt": Kind.NUMBER,
+    "attempt_reason": Kind.TEXT,
+    "blocked": Kind.FLAG_OR_TEXT,
+    "block_reason": Kind.TEXT,
+    "blocked_on": Kind.TEXT,
+    "review_owner": Kind.TEXT,
+    "review_disposition": Kind.TEXT,
+    "review_feedback": Kind.TEXT,
+    "reviewed_by": Kind.TEXT,
+    "reviewed_at": Kind.MOMENT,
+    "review_blockers": Kind.TEXTS,
+    "worktree_path": Kind.TEXT,
+    "branch": Kind.TEXT,
+    "commit": Kind.TEXT,
+    "changed_paths": Kind.TEXTS,
+    "artifacts": Kind.TEXTS,
+    "files": Kind.TEXTS,
+    "tests_run": Kind.FLAG,
+    "tests_passed": Kind.FLAG,
+    "test_results": Kind.TEXT,
+    "outcome": Kind.TEXT,
+    "next_action": Kind.TEXT,
+    "execution_owner": Kind.TEXT,
+    "created": Kind.MOMENT,
+    "updated": Kind.MOMENT,
+    "started": Kind.MOMENT,
+    "completed": Kind.MOMENT,
+    "due": Kind.TEXT,
+    "estimate": Kind.TEXT,
+    "parent": Kind.NUMBER,
+    "class": Kind.TEXT,
+}
+
+# Without these a task would be taken for another one, or start too early: it is not taken at all.
+_STRICT: Final = (
     "title",
     "status",
     "priority",
@@ -35,6 +110,9 @@ _TEXTS: Final = (
     "cron_schedule",
     "cron_last_run",
     "timezone",
+    "catchup",
+    "until",
+    "depends_on",
 )
 
 
@@ -50,7 +128,9 @@ class Task(NamedTuple):
     cron_last_run: str | None
     timezone: str | None
     tags: tuple[str, ...]
+    depends_on: tuple[int, ...]
     fields: YamlMap  # all of the frontmatter; places count from `frontmatter.start`
+    absent: frozenset[str]  # the fields whose value stands for nothing
     frontmatter: Span
     body: str
 
@@ -58,6 +138,28 @@ class Task(NamedTuple):
     def is_archived(self) -> bool:
         """Whether it is put away, by its status or by a tag."""
         return self.status == "archived" or "archived" in self.tags
+
+    def text(self, key: str) -> str | None:
+        """Return a field that is one text; what stands for nothing is None."""
+        value = self.fields.get(key)
+        return value if isinstance(value, str) and value and key not in self.absent else None
+
+    def number(self, key: str) -> int | None:
+        """Return a field that is a whole number."""
+        return _number(self.text(key))
+
+    def flag(self, key: str) -> bool | None:
+        """Return a field that is true or false; no other word is either of them."""
+        return _FLAGS.get((self.text(key) or "").lower())
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a field that is a list of texts; a single one may stand without brackets."""
+        return _texts(self.fields.get(key) if key not in self.absent else None)
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """Return a field that is a list of whole numbers."""
+        read = map(_number, self.texts(key))
+        return tuple(number for number in read if number is not None)
 
 
 class Parsed(NamedTuple):
@@ -86,55 +188,141 @@ def parse(text: str, *, name: str = "-") -> Parsed:
         return _refused(name, error.line, error.column, error.reason, error.fix)
     if not isinstance(fields, YamlMap):
         return _refused(name, line, 1, "there are no fields", "write `id: 1` and `title: …`")
-    texts = {key: _text(fields, key, written) for key in _TEXTS}
-    odd = tuple(_oddities(name, fields, texts, line=line))
     body = text[closing.end() :].removeprefix("\n")
-    return Parsed(_task(fields, texts, frontmatter, body), odd)
+    task = _task(fields, _absent(fields, written), frontmatter, body)
+    odd = tuple(_oddities(name, task, line=line))
+    return Parsed(task if task.id >= 0 and task.title else None, odd)
 
 
-def _task(
-    fields: YamlMap, texts: Mapping[str, str | None], frontmatter: Span, body: str
-) -> Task | None:
-    """Return the task that the fields say, if they say which."""
-    number, title = _id(fields.get("id")), texts["title"]
-    if number is None or title is None:
-        return None
-    return Task(
-        number,
-        title,
-        texts["status"] or "backlog",
-        texts["priority"] or "",
-        texts["scheduled_for"],
-        texts["cron_schedule"],
-        texts["cron_last_run"],
-        texts["timezone"],
-        _tags(fields.get("tags")),
-        fields,
-        frontmatter,
-        body,
+def lines_of(text: str, task: Task, key: str) -> Span:
+    r"""Return the lines that a field stands on, with the end of the last one.
+
+    >>> text = "---\nid: 7\ntags:\n  - a\n  - b\ntitle: Sow\n---\n"
+    >>> where = lines_of(text, parse(text).task, "tags")
+    >>> text[where.start : where.end]
+    'tags:\n  - a\n  - b\n'
+    """
+    place, base = task.fields.places[key], task.frontmatter.start
+    start = text.rfind("\n", 0, base + place.key) + 1
+    end = text.find("\n", base + max(place.key, place.end))
+    return Span(start, len(text) if end < 0 else end + 1)
+
+
+def value_of(text: str, task: Task, key: str) -> Span:
+    r"""Return where the value of a field stands; one that begins below its key, from the colon.
+
+    >>> text = "---\nid: 7\ntitle: 'Sow'  # in spring\n---\n"
+    >>> where = value_of(text, parse(text).task, "title")
+    >>> text[where.start : where.end]
+    "'Sow'"
+    """
+    place, base = task.fields.places[key], task.frontmatter.start
+    start, end = base + place.start, base + place.end
+    if "\n" in text[base + place.key : start]:
+        written = _key_end(text, base + place.key)
+        return Span(written, end)
+    return Span(start, end)
+
+
+def _key_end(text: str, key: int) -> int:
+    """Return where the colon after a key ends."""
+    line = text[key : text.index("\n", key)]
+    quote = line[:1] if line[:1] in {"'", '"'} else ""
+    after = line.index(quote, 1) + 1 if quote else 0
+    return key + line.index(":", after) + 1
+
+
+def byte_span(text: str, span: Span) -> Span:
+    """Return a span of characters as a span of the bytes of the text in UTF-8."""
+    if text.isascii():
+        return span
+    start = len(text[: span.start].encode())
+    return Span(start, start + len(text[span.start : span.end].encode()))
+
+
+def _task(fields: YamlMap, absent: frozenset[str], frontmatter: Span, body: str) -> Task:
+    """Return the task that the fields say; one without a number or a title has -1 or nothing."""
+    bare = Task(
+        -1, "", "", "", None, None, None, None, (), (), fields, absent, frontmatter, body
+    )  # fmt: skip
+    number = bare.number("id")
+    return bare._replace(
+        id=number if number is not None and number <= LARGEST_ID else -1,
+        title=bare.text("title") or "",
+        status=bare.text("status") or "backlog",
+        priority=bare.text("priority") or "",
+        scheduled_for=bare.text("scheduled_for"),
+        cron_schedule=bare.text("cron_schedule"),
+        cron_last_run=bare.text("cron_last_run"),
+        timezone=bare.text("timezone"),
+        tags=bare.texts("tags"),
+        depends_on=bare.numbers("depends_on"),
     )
 
 
-def _oddities(
-    name: str, fields: YamlMap, texts: Mapping[str, str | None], *, line: int
-) -> Iterator[Diagnostic]:
+def _absent(fields: YamlMap, written: str) -> frozenset[str]:
+    """Return the fields whose value stands for nothing, without quotes."""
+    return frozenset(
+        key for key, place in fields.places.items() if written[place.start : place.end] in _ABSENT
+    )
+
+
+def _oddities(name: str, task: Task, *, line: int) -> Iterator[Diagnostic]:
     """Yield what is wrong with the fields of a task, in the order in which we know them."""
-    if _id(fields.get("id")) is None:
+    fields = task.fields
+    if task.id < 0:
         fix = f"write `id:` and a whole number up to {LARGEST_ID:,}"
         yield _at(name, fields, "id", "a task needs a number", fix, line=line)
-    if texts["title"] is None and not isinstance(fields.get("title"), list | YamlMap):
+    if not task.title and not isinstance(fields.get("title"), list | YamlMap):
         yield _at(name, fields, "title", "a task needs a title", "write `title: …`", line=line)
-    for key in _TEXTS:
-        if isinstance(fields.get(key), list | YamlMap):
-            fix = "write one value, in quotes if it has brackets"
-            yield _at(name, fields, key, f"{key} is a text, not a list", fix, line=line)
+    for key, value in fields.items():
+        kind = FIELDS.get(key)
+        if kind is None or key == "id" or key in task.absent or not value:
+            continue
+        problem = _misfit(kind, value)
+        if problem is not None:
+            severity = Severity.ERROR if key in _STRICT else Severity.WARNING
+            message, fix = problem
+            yield _at(name, fields, key, f"{key} {message}", fix, line=line, severity=severity)
 
 
-def _at(name: str, fields: YamlMap, key: str, message: str, fix: str, *, line: int) -> Diagnostic:
+def _misfit(kind: Kind, value: Data) -> tuple[str, str] | None:
+    """Return why a value is not of its field's kind and what to write, if it is not."""
+    is_list = isinstance(value, list | YamlMap)
+    match kind:
+        case Kind.TEXT | Kind.MOMENT | Kind.FLAG_OR_TEXT if is_list:
+            return "is a text, not a list", "write one value, in quotes if it has brackets"
+        case Kind.NUMBER if is_list or _number(value) is None:
+            return "is a whole number", "write digits alone"
+        case Kind.FLAG if is_list or str(value).lower() not in _FLAGS:
+            return "is true or false", "write one of the two"
+        case Kind.TEXTS if isinstance(value, YamlMap) or _has_nested(value):
+            return "is a list of texts", "write it like [one, two]"
+        case Kind.NUMBERS if _has_nested(value) or None in map(_number, _texts(value)):
+            return "is a list of numbers", "write it like [7, 12]"
+    return None
+
+
+def _has_nested(value: Data) -> bool:
+    """Tell whether there is more in a value than texts, one after the other."""
+    parts = value if isinstance(value, list) else [value]
+    return not all(isinstance(part, str) for part in parts)
+
+
+def _at(
+    name: str,
+    fields: YamlMap,
+    key: str,
+    message: str,
+    fix: str,
+    *,
+    line: int,
+    severity: Severity = Severity.ERROR,
+) -> Diagnostic:
     """Return what is wrong at a field; one that is not there would stand first."""
     place = fields.places.get(key)
     where = (line, 1) if place is None else (place.line, place.column)
-    return Diagnostic(name, *where, "task", Severity.ERROR, message, fix)
+    return Diagnostic(name, *where, "task", severity, message, fix)
 
 
 def _refused(name: str, line: int, column: int, message: str, fix: str) -> Parsed:
@@ -142,24 +330,13 @@ def _refused(name: str, line: int, column: int, message: str, fix: str) -> Parse
     return Parsed(None, (Diagnostic(name, line, column, "task", Severity.ERROR, message, fix),))
 
 
-def _text(fields: YamlMap, key: str, written: str) -> str | None:
-    """Return a field that is one text; what stands for nothing, without quotes, is None."""
-    value = fields.get(key)
-    if not isinstance(value, str) or not value:
-        return None
-    place = fields.places[key]
-    return None if written[place.start : place.end] in _ABSENT else value
+def _number(value: Data) -> int | None:
+    """Return a whole number; `042` is forty-two."""
+    is_number = isinstance(value, str) and _NUMBER.fullmatch(value)
+    return int(value) if isinstance(value, str) and is_number else None
 
 
-def _id(value: Data) -> int | None:
-    """Return a task's number; `042` is forty-two."""
-    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
-        return None
-    number = int(value)
-    return number if number <= LARGEST_ID else None
-
-
-def _tags(value: Data) -> tuple[str, ...]:
-    """Return the words of a list; a single one may stand without brackets."""
-    words = value if isinstance(value, list) else [value]
-    return tuple(word for word in words if isinstance(word, str))
+def _texts(value: Data) -> tuple[str, ...]:
+    """Return the texts of a list; a single one may stand without brackets."""
+    parts = value if isinstance(value, list) else [value]
+    return tuple(part for part in parts if isinstance(part, str))

@@ -1,0 +1,145 @@
+"""`batty`: the spellings of the document on scheduled tasks, thin over the same functions.
+
+    batty task schedule 42 --at '2026-03-25T09:00:00-04:00'
+    batty task schedule 42 --cron '0 9 * * MON'
+    batty task schedule 42 --clear
+
+What is wrong is said as `Error: what`, with its cause below, and the exit code is 1; a
+command line that cannot be read is 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from horae import __version__
+from horae.cli.board import (
+    assign_task,
+    board_at,
+    checked_schedule,
+    move_task,
+    schedule_task,
+)
+from horae.cli.output import clean, echo
+from horae.cli.run import run
+from horae.errors import Exit, HoraeError
+from horae.kernel.task import LARGEST_ID
+from horae.rules.board import STATUSES, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from horae.workspace.tasks import Board
+
+_id = click.argument("task_id", metavar="<TASK_ID>", type=click.IntRange(0, LARGEST_ID))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="batty", message="%(prog)s %(version)s")
+def batty() -> None:
+    """Schedule the tasks of a board."""
+
+
+@batty.group()
+def task() -> None:
+    """Schedule, move and assign a task."""
+
+
+@task.command()
+@_id
+@click.option("--at", metavar="<AT>", help="Scheduled datetime in RFC3339 format")
+@click.option("--cron", metavar="<CRON>", help="Cron expression (e.g. '0 9 * * *')")
+@click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule")
+def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
+    """Hold a task back until a time, let it recur, or clear both."""
+    asked = checked_schedule(at=at, cron=cron, clear=clear)
+    schedule_task(_board(), task_id, asked)
+    echo(asked.words(task_id))
+
+
+@task.command()
+@_id
+@click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
+def transition(task_id: int, *, state: str) -> None:
+    """Move a task to another status, if it may go there."""
+    card = move_task(_board(), task_id, state)
+    echo(f"Task #{task_id} transitioned to {card.task.status}.")
+
+
+@task.command()
+@_id
+@click.option("--execution-owner", metavar="<NAME>", help="Who does it; '' is nobody")
+@click.option("--review-owner", metavar="<NAME>", help="Who reviews it; '' is nobody")
+def assign(task_id: int, *, execution_owner: str | None, review_owner: str | None) -> None:
+    """Say who does a task and who reviews it."""
+    assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
+    echo(f"Task #{task_id} ownership updated.")
+
+
+@batty.group()
+def board() -> None:
+    """Look at all tasks together."""
+
+
+@board.command("list")
+@click.option("--status", metavar="<STATUS>", help="Only tasks of this status")
+def list_(*, status: str | None) -> None:
+    """List the tasks of the board."""
+    for card in _board().read().cards:
+        if status is None or card.task.status == status.replace("_", "-"):
+            echo(f"#{card.task.id}  {card.task.status}  {card.task.title}")
+
+
+@board.command("summary")
+def summary_() -> None:
+    """Count the tasks of each status."""
+    for status, count in summary(_board().read().tasks).items():
+        echo(f"{status:<11} {count}")
+
+
+def project_root(here: Path) -> Path:
+    """Return the top of the repository, of the main one for a linked worktree; else *here*."""
+    for folder in (here, *here.parents):
+        mark = folder / ".git"
+        if mark.is_dir():
+            return folder
+        if mark.is_file():
+            common = Path(mark.read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+            is_linked = common.parent.name == "worktrees"
+            return common.parent.parent.parent if is_linked else folder
+    return here
+
+
+def tell(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; errors are said as the document has them."""
+    try:
+        batty.main(args=args, prog_name="batty", standalone_mode=False)
+    except HoraeError as error:
+        click.echo(f"Error: {clean(str(getattr(error, 'what', error)))}", err=True)
+        cause = getattr(error, "cause", "")
+        if cause:
+            click.echo(f"\nCaused by:\n    {clean(cause)}", err=True)
+        return Exit.FINDINGS
+    except (click.ClickException, click.Abort, click.exceptions.Exit):
+        return run(batty, name="batty", args=args)  # says it as every other command does
+    return Exit.OK
+
+
+def _board() -> Board:
+    """Return the board of the project that we are in."""
+    here = Path.cwd()
+    root = project_root(here)
+    return board_at("." if root == here else str(root))
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(tell())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,726 @@
+"""`task` and `board`: the Markdown tasks of a plan root, one by one and all together."""
+
+from __future__ import annotations
+
+import json
+import os.path
+from datetime import datetime, timedelta
+from functools import wraps
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.moments import parse_moment
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.config import load
+from horae.errors import Exit, HoraeError, ScheduleError
+from horae.kernel.task import LARGEST_ID, Kind
+from horae.rules.armed import cron_rule, policy_of
+from horae.rules.board import (
+    CLOSED,
+    STATUSES,
+    Ground,
+    Resolution,
+    check_depends_on,
+    complaints,
+    is_schedule_blocked,
+    moment,
+    standing,
+    summary,
+    task_policy,
+    transition,
+)
+from horae.rules.entry import Entry, Origin, key_time
+from horae.rules.project import project
+from horae.rules.recycle import Recycled, event_of, recycle
+from horae.rules.words import moment_text
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import zone
+from horae.workspace.board import EventLog, events_path
+from horae.workspace.tasks import Board, Card, TaskEditError, find_tasks, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes, Value
+
+_FAR: Final = timedelta(days=366 * 50)
+
+
+class TaskRequestError(HoraeError):
+    """A request about a task that makes no sense; `cause` says more."""
+
+    code = "task_request"
+
+    def __init__(self, what: str, *, cause: str = "") -> None:
+        self.what = what
+        self.cause = cause
+        super().__init__(f"{what} ({cause})" if cause else what)
+
+
+class Schedule(NamedTuple):
+    """What `task schedule` was asked to do, once it is known to make sense."""
+
+    at: str | None = None
+    cron: str | None = None
+    is_cleared: bool = False
+    timezone: str | None = None
+    catchup: str | None = None
+    until: str | None = None
+
+    def changes(self, task: Task) -> Changes:
+        """Return what this writes into a task."""
+        if self.is_cleared:
+            return {"scheduled_for": None, "cron_schedule": None}
+        asked = {
+            "scheduled_for": self.at,
+            "cron_schedule": self.cron,
+            "timezone": self.timezone,
+            "catchup": self.catchup,
+            "until": self.until,
+        }
+        changes: dict[str, Value | None] = {k: v for k, v in asked.items() if v is not None}
+        if self.cron is not None and task.cron_schedule is None:
+            changes["cron_last_run"] = None  # a schedule that is new has not come round yet
+        return changes
+
+    def words(self, number: int) -> str:
+        """Return what was done, in one line."""
+        if self.is_cleared:
+            return f"Task #{number} schedule cleared."
+        rows = (("scheduled_for", self.at), ("cron_schedule", self.cron))
+        said = ", ".join(f"{key}={value}" for key, value in rows if value is not None)
+        return f"Task #{number} schedule updated: {said}"
+
+
+def checked_schedule(
+    *,
+    at: str | None,
+    cron: str | None,
+    clear: bool,
+    tz: str | None = None,
+    catchup: str | None = None,
+    until: str | None = None,
+) -> Schedule:
+    """Return what was asked for, or raise an error that says what is wrong with it."""
+    if at is None and cron is None and not clear:
+        raise TaskRequestError("at least one of --at, --cron, or --clear is required")
+    if at is not None:
+        _check_moment(at)
+    if tz is not None:
+        zone(tz)
+    if cron is not None:
+        _check_cron(cron, tz or "UTC")
+    if until is not None:
+        policy_of({"UNTIL": until}, zone_name=tz or "UTC")
+    return Schedule(at, cron, clear, tz, catchup, until)
+
+
+def _check_moment(text: str) -> None:
+    # A blank for the T is common, and other tools take it.
+    usual = f"{text[:10]}T{text[11:]}" if text[10:11] == " " else text
+    try:
+        parse_rfc3339(usual)
+    except Rfc3339Error as error:
+        cause = f"{error.part} {error.reason}, column {error.column}"
+        raise TaskRequestError(f"invalid RFC3339 timestamp: {text}", cause=cause) from None
+
+
+def _check_cron(text: str, zone_name: str) -> None:
+    try:
+        rule = cron_rule(text, zone_name=zone_name)
+    except ScheduleError as error:
+        raise TaskRequestError(f"invalid cron expression: {error}") from None
+    never = next((each.expression for each in rule.crons if each.never), None)
+    if never is not None:
+        raise TaskRequestError(f"invalid cron expression: {never!r} names a day that never comes")
+
+
+def board_at(root: str) -> Board:
+    """Return the board of a plan root."""
+    settings = load(root)
+    named = getattr(settings, "board_dir", None)
+    tasks = find_tasks(root, board=None if named is None else str(named))
+    directory = tasks if root == "." else os.path.join(root, tasks)  # noqa: PTH118 - the text
+    return Board(directory, limit=settings.plan_max_bytes, most=settings.plan_max_files)
+
+
+def schedule_task(board: Board, number: int, asked: Schedule) -> Card:
+    """Set or clear the schedule of one task."""
+    return board.change(number, asked.changes)
+
+
+def assign_task(board: Board, number: int, *, execution: str | None, review: str | None) -> Card:
+    """Set or clear the owners of one task."""
+    if execution is None and review is None:
+        raise TaskRequestError("at least one owner must be provided")
+    changes: dict[str, Value | None] = {}
+    if execution is not None:
+        now = key_time(SystemClock().now()) if execution else None
+        changes |= {"claimed_by": execution, "claimed_at": now, "claim_expires_at": None}
+    if review is not None:
+        changes["review_owner"] = review
+    return board.change(number, lambda _: changes)
+
+
+def move_task(board: Board, number: int, status: str) -> Card:
+    """Move one task to another status, if it may go there."""
+    now = SystemClock().now()
+    return board.change(number, lambda task: transition(task, status, now=now))
+
+
+def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
+    """Bring back every task that is done and whose trigger has passed; a bad one stops none."""
+    cards = board.read()
+    events = EventLog(events_path(board.directory))
+    back: list[Recycled] = []
+    problems = list(cards.problems)
+    for card in cards.cards:
+        if not isinstance(recycle(card.task, now=now), Recycled):
+            continue
+        try:
+            made = _brought_back(board, card.task.id, now)
+            if made is not None:
+                events.add(json.dumps(event_of(made.words), separators=(",", ":")))
+                back.append(made)
+        except HoraeError as error:
+            problems.append(error)
+    return back, problems
+
+
+def _brought_back(board: Board, number: int, now: datetime) -> Recycled | None:
+    """Bring one task back; None if it came back, or changed, before we got to it."""
+    made: Recycled | None = None
+
+    def decide(task: Task) -> Changes:
+        nonlocal made
+        answer = recycle(task, now=now)
+        made = answer if isinstance(answer, Recycled) else None
+        return {} if made is None else made.changes
+
+    board.change(number, decide)
+    return made
+
+
+# The options that commands share.
+
+_number = click.argument("number", metavar="ID", type=click.IntRange(0, LARGEST_ID))
+_root = click.option("--root", default=".", metavar="DIR", help="The plan root of the board.")
+_at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
+
+
+def _telling(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command say its errors as JSON if an option asked for JSON."""
+
+    @wraps(command)
+    def telling(*args: Any, form: str | None, **options: Any) -> int:
+        output = Output.of(form)
+        try:
+            return command(*args, output=output, **options)
+        except HoraeError as error:
+            if not output.asked or output.form is Form.TABLE:
+                raise
+            output.say(error)
+            return error.exit_code
+
+    return form_options(telling)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def task() -> None:
+    """Add, show, schedule and move the tasks of a board."""
+
+
+@task.command()
+@_number
+@click.option("--at", "at", metavar="AT", help="Scheduled datetime in RFC3339 format.")
+@click.option("--cron", "cron", metavar="CRON", help="Cron expression (e.g. '0 9 * * *').")
+@click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule.")
+@click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
+@click.option("--catchup", type=click.Choice(["all", "latest", "none"]), help="After an outage.")
+@click.option("--until", metavar="DATE", help="The last day on which it comes back.")
+@_root
+@_telling
+def schedule(
+    number: int,
+    *,
+    at: str | None,
+    cron: str | None,
+    clear: bool,
+    tz: str | None,
+    catchup: str | None,
+    until: str | None,
+    root: str,
+    output: Output,
+) -> int:
+    """Hold a task back until a time, let it recur, or clear both."""
+    asked = checked_schedule(at=at, cron=cron, clear=clear, tz=tz, catchup=catchup, until=until)
+    try:
+        card = schedule_task(board_at(root), number, asked)
+    except HoraeError as error:
+        if error.exit_code != Exit.NOT_FOUND:
+            raise
+        raise TaskRequestError(str(error)) from None
+    return _answer(output, card, asked.words(number))
+
+
+@task.command()
+@click.argument("title")
+@click.option("--status", type=click.Choice(STATUSES), default="backlog", show_default=True)
+@click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
+@click.option("--assignee", metavar="NAME", help="The member that it is for.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG")
+@click.option("--depends-on", multiple=True, type=click.IntRange(0, LARGEST_ID), metavar="ID")
+@click.option("--body", default="", metavar="TEXT", help="What is to be done.")
+@click.option("--at", "at", metavar="AT", help="Hold it back until this time (RFC 3339).")
+@click.option("--cron", "cron", metavar="CRON", help="Let it recur.")
+@click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
+@_root
+@_telling
+def add(
+    title: str,
+    *,
+    status: str,
+    priority: str | None,
+    assignee: str | None,
+    tags: tuple[str, ...],
+    depends_on: tuple[int, ...],
+    body: str,
+    at: str | None,
+    cron: str | None,
+    tz: str | None,
+    root: str,
+    output: Output,
+) -> int:
+    """Add a task, with the next number that is free."""
+    if not " ".join(title.split()):
+        raise TaskRequestError("a task needs a title")
+    if at is not None or cron is not None:
+        checked_schedule(at=at, cron=cron, clear=False, tz=tz)
+    fields: dict[str, Value | None] = {
+        "status": status,
+        "priority": priority,
+        "assignee": assignee,
+        "tags": tags,
+        "depends_on": depends_on,
+        "scheduled_for": at,
+        "cron_schedule": cron,
+        "timezone": tz,
+        "created": key_time(SystemClock().now()),
+    }
+    card = board_at(root).add(" ".join(title.split()), fields, body=body)
+    return _answer(output, card, f"Task #{card.task.id} added: {card.path}")
+
+
+@task.command()
+@_number
+@click.option("--title", metavar="TEXT")
+@click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
+@click.option("--assignee", metavar="NAME", help="The member that it is for; '' is anybody.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="In place of those there are.")
+@click.option("--depends-on", multiple=True, type=click.IntRange(0, LARGEST_ID), metavar="ID")
+@click.option("--blocked-on", metavar="TEXT", help="What is in its way.")
+@click.option("--clear-blocked", is_flag=True, help="Nothing is in its way any more.")
+@click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Any other field.")
+@click.option("--unset", "gone", multiple=True, metavar="KEY", help="Take a field away.")
+@_root
+@_telling
+def edit(
+    number: int,
+    *,
+    title: str | None,
+    priority: str | None,
+    assignee: str | None,
+    tags: tuple[str, ...],
+    depends_on: tuple[int, ...],
+    blocked_on: str | None,
+    clear_blocked: bool,
+    fields: tuple[str, ...],
+    gone: tuple[str, ...],
+    root: str,
+    output: Output,
+) -> int:
+    """Change fields of a task; every other byte of its file stays."""
+    changes: dict[str, Value | None] = {}
+    if clear_blocked:
+        changes |= {"blocked": None, "block_reason": None, "blocked_on": None}
+    asked = {
+        "title": title,
+        "priority": priority,
+        "assignee": assignee,
+        "blocked_on": blocked_on,
+        "tags": tags or None,
+        "depends_on": depends_on or None,
+    }
+    changes |= {key: value for key, value in asked.items() if value is not None}
+    changes |= dict(map(_field, fields))
+    changes |= dict.fromkeys(gone)
+    if not changes:
+        raise TaskRequestError("no workflow fields provided")
+    _check_fields(changes)
+    board = board_at(root)
+    if depends_on:
+        others = {task.id: task.depends_on for task in board.read().tasks}
+        check_depends_on(number, depends_on, others)
+    card = board.change(number, lambda _: changes)
+    return _answer(output, card, f"Task #{number} metadata updated.")
+
+
+@task.command("transition")
+@_number
+@click.argument("state", metavar="STATE", type=click.Choice([*STATUSES, "in_progress"]))
+@_root
+@_telling
+def transition_(number: int, *, state: str, root: str, output: Output) -> int:
+    """Move a task to another status, if it may go there."""
+    card = move_task(board_at(root), number, state)
+    return _answer(output, card, f"Task #{number} transitioned to {card.task.status}.")
+
+
+@task.command()
+@_number
+@click.option("--execution-owner", metavar="NAME", help="Who does it; '' is nobody.")
+@click.option("--review-owner", metavar="NAME", help="Who reviews it; '' is nobody.")
+@_root
+@_telling
+def assign(
+    number: int,
+    *,
+    execution_owner: str | None,
+    review_owner: str | None,
+    root: str,
+    output: Output,
+) -> int:
+    """Say who does a task and who reviews it."""
+    card = assign_task(board_at(root), number, execution=execution_owner, review=review_owner)
+    return _answer(output, card, f"Task #{number} ownership updated.")
+
+
+@task.command()
+@_number
+@_root
+@_telling
+def archive(number: int, *, root: str, output: Output) -> int:
+    """Put a task away: its status becomes archived, and it never comes back."""
+    card = move_task(board_at(root), number, "archived")
+    return _answer(output, card, f"Task #{number} archived.")
+
+
+@task.command()
+@_number
+@_at
+@_root
+@_telling
+def show(number: int, *, at: str | None, root: str, output: Output) -> int:
+    """Show one task, how it stands, and when it comes."""
+    board = board_at(root)
+    now = _now(at)
+    card = board.card(number)
+    cards = board.read()
+    found = _standing(card.task, Ground.of(cards.tasks, archived=cards.archived), now)
+    data = {**_data(card, found), "next": _coming_text(card.task, now), "body": card.task.body}
+    if output.form is not Form.TABLE:
+        return _print(output, data)
+    echo(f"#{card.task.id}  {card.task.title}")
+    for key, value in data.items():
+        if value not in (None, "", []) and key not in {"id", "title", "body"}:
+            echo(f"  {key:<14}{_cell(value)}")
+    if card.task.body.strip():
+        echo(f"\n{card.task.body.strip()}")
+    return Exit.OK
+
+
+@task.command("next")
+@click.argument("number", metavar="[ID]", type=click.IntRange(0, LARGEST_ID), required=False)
+@click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
+@_at
+@_root
+@_telling
+def next_(number: int | None, *, count: int, at: str | None, root: str, output: Output) -> int:
+    """Show when tasks come: the times they are held back for, and their triggers."""
+    board = board_at(root)
+    now = _now(at)
+    cards = [board.card(number)] if number is not None else board.read().cards
+    streams = [_coming(card.task, now) for card in cards if not card.task.is_archived]
+    rows = list(islice(merge(*streams), count))
+    if output.form is not Form.TABLE:
+        data = [
+            {"at": key_time(row.at), "task": row.task, "title": row.title, "what": row.what,
+             "zone": row.zone}
+            for row in rows
+        ]  # fmt: skip
+        return _print_all(output, data)
+    for row in rows:
+        echo(f"{moment_text(row.at, row.zone)}  #{row.task}  {row.title}  ({row.what})")
+    if not rows:
+        echo("nothing comes")
+    return Exit.OK
+
+
+def _list_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of a list."""
+    command = click.option("--search", metavar="WORDS", help="Only tasks with these words.")(
+        command
+    )
+    return click.option("--status", "status", metavar="STATUS", help="Only tasks of this status.")(
+        command
+    )
+
+
+@task.command("list")
+@_list_options
+@_at
+@_root
+@_telling
+def list_(
+    status: str | None, search: str | None, *, at: str | None, root: str, output: Output
+) -> int:
+    """List the tasks of the board, and how each stands."""
+    return _list(board_at(root), status=status, search=search, now=_now(at), output=output)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def board() -> None:
+    """Look at all tasks together, and bring back those that recur."""
+
+
+@board.command("list")
+@_list_options
+@_at
+@_root
+@_telling
+def board_list(
+    status: str | None, search: str | None, *, at: str | None, root: str, output: Output
+) -> int:
+    """List the tasks of the board, and how each stands."""
+    return _list(board_at(root), status=status, search=search, now=_now(at), output=output)
+
+
+@board.command("summary")
+@_root
+@_telling
+def board_summary(*, root: str, output: Output) -> int:
+    """Count the tasks of each status."""
+    counts = summary(board_at(root).read().tasks)
+    if output.form is not Form.TABLE:
+        return _print(output, counts)
+    for status, count in counts.items():
+        echo(f"{status:<11} {count}")
+    return Exit.OK
+
+
+@board.command("health")
+@_at
+@_root
+@_telling
+def board_health(*, at: str | None, root: str, output: Output) -> int:
+    """Say what is wrong with the tasks; exit code 1 if anything is."""
+    cards = board_at(root).read()
+    found = complaints(cards.tasks, now=_now(at), archived=cards.archived)
+    odd = [odd for card in cards.cards for odd in card.oddities]
+    data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
+    data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]
+    data += [{"task": each.task, "message": each.message, "fix": each.fix} for each in found]
+    if output.form is not Form.TABLE:
+        _print_all(output, data)
+    else:
+        for line in (*map(str, cards.problems), *(f"{each}; {each.fix}" for each in odd)):
+            echo(line)
+        for each in found:
+            echo(f"#{each.task}: {each.message}; {each.fix}")
+        if not data:
+            echo(f"all {len(cards.cards)} tasks are well")
+    return Exit.FINDINGS if data else Exit.OK
+
+
+@board.command("tick")
+@_at
+@_root
+@_telling
+def board_tick(*, at: str | None, root: str, output: Output) -> int:
+    """Bring back what is done and due, once; an engine does this by itself."""
+    back, problems = tick(board_at(root), now=_now(at))
+    if output.form is not Form.TABLE:
+        data = [
+            {"task": made.task, "schedule": made.schedule, "triggers": made.triggers,
+             "scheduled_for": key_time(made.next_at), "cron_last_run": key_time(made.at)}
+            for made in back
+        ]  # fmt: skip
+        _print_all(output, data)
+    else:
+        for made in back:
+            echo(f"cron: {made.words}")
+        if not back:
+            echo("nothing comes back now")
+    for problem in problems:
+        output.say(problem)
+    return problems[0].exit_code if problems else Exit.OK
+
+
+def _list(
+    board: Board, *, status: str | None, search: str | None, now: datetime, output: Output
+) -> int:
+    """Print the tasks that are asked for."""
+    cards = board.read()
+    ground = Ground.of(cards.tasks, archived=cards.archived)
+    wanted = [card for card in cards.cards if _matches(card.task, status=status, search=search)]
+    rows = [(card, _standing(card.task, ground, now)) for card in wanted]
+    if output.form is not Form.TABLE:
+        _print_all(output, [_data(card, found) for card, found in rows])
+    else:
+        _print_rows(rows)
+    for problem in cards.problems:
+        output.say(problem)
+    return cards.problems[0].exit_code if cards.problems else Exit.OK
+
+
+def _print_rows(rows: Sequence[tuple[Card, Resolution | None]]) -> None:
+    """Print tasks, one a line."""
+    for card, found in rows:
+        task = card.task
+        how = "" if found is None else found.standing.value
+        why = f" ({found.reason})" if found is not None and found.reason else ""
+        echo(
+            f"#{task.id:<4} {task.status:<11} {task.priority:<8} {task.title}  {how}{why}".rstrip()
+        )
+    if not rows:
+        echo("no task")
+
+
+def _matches(task: Task, *, status: str | None, search: str | None) -> bool:
+    """Tell whether a task has the status and all of the words."""
+    if status is not None and task.status != status.replace("_", "-"):
+        return False
+    text = f"#{task.id} {task.title} {task.body} {' '.join(task.tags)}".casefold()
+    return all(word in text for word in (search or "").casefold().split())
+
+
+def _standing(task: Task, ground: Ground, now: datetime) -> Resolution | None:
+    """Return how a task stands, if it is open."""
+    return None if task.status in CLOSED else standing(task, ground, now=now)
+
+
+class _Coming(NamedTuple):
+    """A moment that a task waits for; ordered by time."""
+
+    at: datetime
+    task: int
+    title: str
+    what: str
+    zone: str
+
+
+def _coming(task: Task, now: datetime) -> Iterator[_Coming]:
+    """Yield the moments of a task that are still to come."""
+    place = task.timezone or "UTC"
+    gate = moment(task.scheduled_for)
+    waits = task.status not in CLOSED and is_schedule_blocked(task, now=now)
+    held = [_Coming(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
+    if task.cron_schedule is None:
+        return iter(held)
+    try:
+        rule = cron_rule(task.cron_schedule, zone_name=place)
+        entry = Entry("", Origin("", 0), task.title, rule, policy=task_policy(task), zone=place)
+    except ScheduleError:
+        return iter(held)
+    triggers = (
+        _Coming(each.at, task.id, task.title, "trigger", place)
+        for each in project(entry, now, now + _FAR)
+    )
+    return merge(held, triggers)
+
+
+def _coming_text(task: Task, now: datetime) -> list[str]:
+    """Return the next three moments of a task."""
+    return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now), 3)]
+
+
+def _data(card: Card, found: Resolution | None) -> dict[str, object]:
+    """Return a task as plain data."""
+    task = card.task
+    return {
+        "id": task.id,
+        "title": task.title,
+        "status": task.status,
+        "priority": task.priority,
+        "standing": None if found is None else found.standing.value,
+        "reason": None if found is None else found.reason or None,
+        "assignee": task.text("assignee"),
+        "claimed_by": task.text("claimed_by"),
+        "review_owner": task.text("review_owner"),
+        "tags": list(task.tags),
+        "depends_on": list(task.depends_on),
+        "scheduled_for": task.scheduled_for,
+        "cron_schedule": task.cron_schedule,
+        "cron_last_run": task.cron_last_run,
+        "timezone": task.timezone,
+        "file": card.path,
+    }
+
+
+def _answer(output: Output, card: Card, words: str) -> int:
+    """Print what was done: a sentence for people, the task for a program."""
+    if output.form is Form.TABLE:
+        echo(words)
+        return Exit.OK
+    return _print(output, _data(card, None))
+
+
+def _print(output: Output, data: object) -> int:
+    if output.form is Form.JSON:
+        print_json(data)
+    else:
+        print_line(data)
+    return Exit.OK
+
+
+def _print_all(output: Output, rows: Iterable[object]) -> int:
+    if output.form is Form.JSON:
+        print_json(list(rows))
+    else:
+        for row in rows:
+            print_line(row)
+    return Exit.OK
+
+
+def _cell(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _now(at: str | None) -> datetime:
+    """Return the moment that --at names, else this one."""
+    return SystemClock().now() if at is None else parse_moment(at, zone("UTC"))
+
+
+def _field(text: str) -> tuple[str, Value]:
+    """Return the key and the value of KEY=VALUE, as the field wants it."""
+    key, divider, value = text.partition("=")
+    if not divider:
+        raise TaskRequestError(f"{text!r} is not KEY=VALUE")
+    words = tuple(word.strip() for word in value.split(",") if word.strip())
+    is_number = value.isascii() and value.isdecimal()
+    match kind_of(key):
+        case Kind.NUMBER if is_number:
+            return key, int(value)
+        case Kind.NUMBERS if all(word.isascii() and word.isdecimal() for word in words):
+            return key, tuple(map(int, words))
+        case Kind.TEXTS:
+            return key, words
+        case Kind.FLAG | Kind.FLAG_OR_TEXT if value in {"true", "false"}:
+            return key, value == "true"
+        case Kind.NUMBER | Kind.NUMBERS | Kind.FLAG as kind:
+            raise TaskRequestError(f"{key} is {kind}, not {value!r}")
+    return key, value
+
+
+def _check_fields(changes: Changes) -> None:
+    """Refuse what another command is for, and names that no field can have."""
+    for key in changes:
+        if key in {"id", "status", "scheduled_for", "cron_schedule", "cron_last_run"}:
+            raise TaskRequestError(f"{key} is not changed by edit; use schedule or transition")
+        if not key.isascii() or not key.replace("_", "").replace("-", "").isalnum():
+            raise TaskEditError(key[:40], "is no name of a field; use letters, digits, _ and -")

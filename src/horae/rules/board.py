@@ -1,0 +1,403 @@
+"""The board: how each open task stands, and which moves it may make.
+
+One reading of a task's blocks, its time and its dependencies serves whoever shows the board
+and whoever hands its tasks out, so that the two cannot disagree. A number that no task has is
+a dependency that is not met.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from horae.errors import Exit, HoraeError, ScheduleError
+from horae.rules.armed import policy_of
+from horae.rules.entry import key_time
+from horae.timing.cron import Cron
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import ZoneError, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from horae.kernel.task import Task
+    from horae.rules.entry import Policy
+
+STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
+CLOSED: Final = frozenset({"done", "archived"})
+PRIORITIES: Final = ("critical", "high", "medium", "low")
+
+Value: TypeAlias = "str | int | bool | tuple[str, ...] | tuple[int, ...]"
+Changes: TypeAlias = "Mapping[str, Value | None]"  # fields with their new values; None clears one
+
+_RUNNABLE: Final = frozenset({"todo", "backlog", "in-progress", "runnable"})
+_MOVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "backlog": ("todo", "archived"),
+    "todo": ("backlog", "in-progress", "blocked", "archived"),
+    "in-progress": ("todo", "review", "blocked"),
+    "review": ("in-progress", "blocked", "done", "archived"),
+    "blocked": ("todo", "in-progress", "archived"),
+    "done": ("archived",),
+    "archived": (),
+}
+_BLOCKS: Final = ("blocked", "block_reason", "blocked_on")
+_BODY_LINE: Final = re.compile(
+    r"^[ \t]*(?:-[ \t]*)?(?:blocked|depends) on:([^\n]*)", re.IGNORECASE | re.MULTILINE
+)
+_REFERENCE: Final = re.compile(r"#([0-9]{1,10})", re.ASCII)
+_LOOSE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](.*?)(?:([+-]\d\d):?(\d\d))?", re.ASCII)
+
+
+class TransitionError(HoraeError):
+    """A move that a task may not make."""
+
+    code = "transition"
+
+    def __init__(self, before: str, after: str) -> None:
+        self.before = before
+        self.after = after
+        may = ", ".join(_MOVES.get(before, ())) or "nowhere"
+        said = f"illegal task state transition: {_variant(before)} -> {_variant(after)}"
+        super().__init__(f"{said}; from {before} it may go to {may}")
+
+
+class DependencyError(HoraeError):
+    """A dependency that would be in its own way."""
+
+    code = "dependency"
+    exit_code = Exit.USAGE
+
+    def __init__(self, task: int, circle: tuple[int, ...]) -> None:
+        self.task = task
+        self.circle = circle
+        way = " -> ".join(f"#{number}" for number in circle)
+        super().__init__(f"task #{task} would wait for itself: {way}; leave one of them out")
+
+
+class Standing(StrEnum):
+    """What can be done about an open task."""
+
+    RUNNABLE = "Runnable"
+    BLOCKED = "Blocked"
+    NEEDS_REVIEW = "NeedsReview"
+    NEEDS_ACTION = "NeedsAction"
+
+
+class Resolution(NamedTuple):
+    """How one task stands, and what is in its way."""
+
+    task: Task
+    standing: Standing
+    reason: str = ""
+
+
+class Ground(NamedTuple):
+    """What tasks depend on: the status of every task, by its number."""
+
+    statuses: Mapping[int, str]
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> Ground:
+        """Return the ground of a board; *archived* are the tasks that were put away."""
+        put_away = dict.fromkeys(archived, "archived")
+        return cls(put_away | {task.id: task.status for task in tasks})
+
+    def is_met(self, number: int) -> bool:
+        """Tell whether a dependency is met."""
+        return self.statuses.get(number) in CLOSED
+
+
+def resolve(
+    tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
+) -> list[Resolution]:
+    """Return how every open task stands, in the order of their numbers."""
+    ground = Ground.of(tasks, archived=archived)
+    still_open = (task for task in tasks if task.status not in CLOSED)
+    return [standing(task, ground, now=now) for task in sorted(still_open, key=_number)]
+
+
+def standing(task: Task, ground: Ground, *, now: datetime) -> Resolution:
+    """Return how one open task stands."""
+    reason = blocking_reason(task, ground, now=now)
+    if reason is not None:
+        return Resolution(task, Standing.BLOCKED, reason)
+    if task.status == "review":
+        return Resolution(task, Standing.NEEDS_REVIEW)
+    if task.status in _RUNNABLE:
+        return Resolution(task, Standing.RUNNABLE)
+    return Resolution(task, Standing.NEEDS_ACTION)
+
+
+def blocking_reason(task: Task, ground: Ground, *, now: datetime) -> str | None:
+    """Return the first thing that is in a task's way, if anything is."""
+    said = blocked_text(task)
+    if said is not None:
+        return said
+    if is_schedule_blocked(task, now=now):
+        return f"scheduled for {task.scheduled_for}"
+    return _body_reason(task, ground) or _dependency_reason(task, ground)
+
+
+def blocked_text(task: Task) -> str | None:
+    """Return why somebody has blocked a task, if so; a block without a reason says only that."""
+    flag = task.flag("blocked")
+    legacy = task.text("blocked") if flag is None else None
+    said = task.text("block_reason") or legacy or task.text("blocked_on")
+    return said or ("blocked" if flag else None)
+
+
+def is_schedule_blocked(task: Task, *, now: datetime) -> bool:
+    """Tell whether a task's time is still to come; one without a time is never blocked by it."""
+    at = moment(task.scheduled_for)
+    return at is not None and at > now
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return the moment that a field names; None if it names none.
+
+    People and tools write an offset without its colon, or a blank for the T.
+
+    >>> str(moment("2999-04-10 19:26:40-0400"))
+    '2999-04-10 19:26:40-04:00'
+    """
+    loose = _LOOSE.fullmatch(text.strip()) if text else None
+    if loose is None:
+        return None
+    date, time, hours, minutes = loose.groups()
+    try:
+        return parse_rfc3339(f"{date}T{time}{hours}:{minutes}" if hours else f"{date}T{time}")
+    except Rfc3339Error:
+        return None
+
+
+def task_policy(task: Task) -> Policy:
+    """Return how a recurring task wants to be kept; raises ScheduleError if that is not clear."""
+    said = {"CATCHUP": task.text("catchup"), "UNTIL": task.text("until")}
+    props = {key: value for key, value in said.items() if value is not None}
+    return policy_of(props, zone_name=task.timezone or "UTC")
+
+
+def transition(task: Task, status: str, *, now: datetime) -> Changes:
+    """Return the fields that a move to another status changes; to stay is always allowed."""
+    status = status.replace("_", "-")
+    if status == task.status:
+        return {}
+    if status not in _MOVES.get(task.status, STATUSES):
+        raise TransitionError(task.status, status)
+    changes: dict[str, Value | None] = {"status": status}
+    if status != "blocked":
+        changes |= cleared(task, _BLOCKS)
+    if status == "done":
+        changes["completed"] = key_time(now)
+    return changes
+
+
+def cleared(task: Task, keys: Iterable[str]) -> dict[str, Value | None]:
+    """Return the change that takes away those of the fields that the task has."""
+    return {key: None for key in keys if key in task.fields}
+
+
+def find_circle(numbers: Mapping[int, tuple[int, ...]], start: int) -> tuple[int, ...]:
+    """Return the way on which a task depends on itself, from it back to it; () if there is none.
+
+    >>> find_circle({1: (2,), 2: (3, 1), 3: ()}, 1)
+    (1, 2, 1)
+    """
+    before: dict[int, int] = {}
+    line = [start]
+    while line:
+        here = line.pop()
+        for number in numbers.get(here, ()):
+            if number == start:
+                way = [start, here]
+                while way[-1] != start:
+                    way.append(before[way[-1]])
+                return tuple(reversed(way))
+            if number not in before:
+                before[number] = here
+                line.append(number)
+    return ()
+
+
+def check_depends_on(
+    task: int, depends_on: tuple[int, ...], others: Mapping[int, tuple[int, ...]]
+) -> None:
+    """Raise DependencyError if a task that depends on these would wait for itself."""
+    circle = find_circle({**others, task: depends_on}, task)
+    if circle:
+        raise DependencyError(task, circle)
+
+
+def archivable(tasks: Iterable[Task], *, now: datetime, after: timedelta) -> list[Task]:
+    """Return the tasks that have been done so long that they can be put away.
+
+    One that recurs never is, however long it waits: it comes back.
+    """
+    done = (task for task in tasks if task.status == "done" and task.cron_schedule is None)
+    return [task for task in done if _has_rested(task, now=now, after=after)]
+
+
+def rank(task: Task) -> int:
+    """Return a task's place by its priority; the most urgent is 0."""
+    word = task.priority.lower()
+    return PRIORITIES.index(word) if word in PRIORITIES else len(PRIORITIES)
+
+
+def summary(tasks: Iterable[Task]) -> dict[str, int]:
+    """Return how many tasks have each status: the seven, then those that are no status of ours."""
+    counts = Counter(task.status for task in tasks)
+    return {status: counts.pop(status, 0) for status in STATUSES} | dict(sorted(counts.items()))
+
+
+class Complaint(NamedTuple):
+    """Something about a task that keeps it from what was meant, and what to do about it."""
+
+    task: int
+    message: str
+    fix: str
+
+
+def complaints(
+    tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
+) -> list[Complaint]:
+    """Return what is wrong with the tasks of a board, in the order of their numbers."""
+    ground = Ground.of(tasks, archived=archived)
+    counts = Counter(task.id for task in tasks)
+    found = [
+        complaint
+        for task in tasks
+        for complaint in (
+            *_double(task, counts),
+            *_odd_words(task),
+            *_odd_times(task),
+            *_odd_dependencies(task, ground),
+            *_odd_claim(task, now),
+        )
+    ]
+    for circle in circles({task.id: task.depends_on for task in tasks}):
+        way = " -> ".join(f"#{number}" for number in circle)
+        fix = "leave one of them out of depends_on"
+        found.append(Complaint(circle[0], f"waits for itself: {way}", fix))
+    return sorted(set(found))
+
+
+def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return ways on which tasks wait for themselves; none is returned if there is none.
+
+    >>> circles({1: (2,), 2: (3, 1), 3: (), 4: (1,), 5: (5,)})
+    [(1, 2, 1), (5, 5)]
+    """
+    left = _after_peeling({number: set(deps) & numbers.keys() for number, deps in numbers.items()})
+    found: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for start in sorted(left):
+        way: dict[int, None] = {}
+        here = start
+        # Each of those that are left waits for one that is left: the way never ends.
+        while here not in seen and here not in way:
+            way[here] = None
+            here = min(left[here])
+        if here in way:
+            circle = [*way][[*way].index(here) :]
+            first = circle.index(min(circle))
+            found.append((*circle[first:], *circle[: first + 1]))
+        seen.update(way)
+    return found
+
+
+def _after_peeling(waits: dict[int, set[int]]) -> dict[int, set[int]]:
+    """Return what is left once everything that waits for nothing is gone, again and again."""
+    waiting_for: dict[int, list[int]] = {}
+    for number, others in waits.items():
+        for other in others:
+            waiting_for.setdefault(other, []).append(number)
+    line = [number for number, others in waits.items() if not others]
+    while line:
+        gone = line.pop()
+        del waits[gone]
+        for number in waiting_for.get(gone, ()):
+            waits[number].discard(gone)
+            if not waits[number]:
+                line.append(number)
+    return waits
+
+
+def _double(task: Task, counts: Mapping[int, int]) -> Iterator[Complaint]:
+    if counts[task.id] > 1:
+        fix = "give all but one of them another number"
+        yield Complaint(task.id, f"{counts[task.id]} files have this number", fix)
+
+
+def _odd_words(task: Task) -> Iterator[Complaint]:
+    if task.status not in STATUSES:
+        fix = f"write one of {', '.join(STATUSES)}"
+        yield Complaint(task.id, f"status {task.status!r} is none that we know", fix)
+
+
+def _odd_times(task: Task) -> Iterator[Complaint]:
+    for key in ("scheduled_for", "cron_last_run"):
+        text = task.text(key)
+        if text is not None and moment(text) is None:
+            fix = "write it like 2026-03-25T09:00:00-04:00"
+            yield Complaint(task.id, f"{key} {text!r} is no moment, so it gates nothing", fix)
+    if task.cron_schedule is None:
+        return
+    try:
+        zone(task.timezone or "UTC")
+        task_policy(task)
+        for part in task.cron_schedule.split(";"):
+            if Cron(part.strip()).never:
+                fix = "write a day that comes"
+                yield Complaint(task.id, f"cron {part.strip()!r} never comes", fix)
+    except (ScheduleError, ZoneError) as error:
+        yield Complaint(task.id, f"it cannot come back: {error}", "set its schedule again")
+
+
+def _odd_dependencies(task: Task, ground: Ground) -> Iterator[Complaint]:
+    for number in task.depends_on:
+        if number not in ground.statuses:
+            fix = "add that task, or leave it out of depends_on"
+            yield Complaint(task.id, f"depends on #{number}, which does not exist", fix)
+
+
+def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
+    end = moment(task.text("claim_expires_at"))
+    holder = task.text("claimed_by")
+    if holder is not None and end is not None and end <= now:
+        fix = "it goes to somebody else by itself"
+        yield Complaint(task.id, f"the claim of {holder} ended at {key_time(end)}", fix)
+
+
+def _body_reason(task: Task, ground: Ground) -> str | None:
+    """Return what a line of the body says is in the way."""
+    for line in _BODY_LINE.finditer(task.body):
+        numbers = [int(number) for number in _REFERENCE.findall(line[1])]
+        if not numbers:
+            return "body dependency reference"
+        unmet = next((number for number in numbers if not ground.is_met(number)), None)
+        if unmet is not None:
+            return f"unmet body dependency #{unmet}"
+    return None
+
+
+def _dependency_reason(task: Task, ground: Ground) -> str | None:
+    """Return the first dependency that is not met."""
+    unmet = next((number for number in task.depends_on if not ground.is_met(number)), None)
+    return None if unmet is None else f"unmet dependency #{unmet}"
+
+
+def _has_rested(task: Task, *, now: datetime, after: timedelta) -> bool:
+    completed = moment(task.text("completed"))
+    return completed is not None and now - completed.astimezone(UTC) >= after
+
+
+def _variant(status: str) -> str:
+    """Return a status as the errors of boards have always spelled it."""
+    return "".join(word.capitalize() for word in status.split("-"))
+
+
+def _number(task: Task) -> int:
+    return task.id

@@ -1,0 +1,178 @@
+"""Dispatch: which task goes to which member, and what that writes into the task.
+
+A claim stands in the file before the run begins, with the moment at which it ends, so that
+whoever looks at the board sees who has a task, and a holder that died does not keep it.
+Everything here is data: the fields to change. Whoever runs members writes them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.rules.board import Ground, Standing, cleared, moment, rank, standing
+from horae.rules.entry import key_time
+from horae.rules.misfire import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes, Value
+
+TTL: Final = timedelta(minutes=30)  # of a claim that nobody extends
+_DISPATCHED: Final = frozenset({"todo", "backlog"})
+_CLAIM: Final = (
+    "claimed_by",
+    "claimed_at",
+    "claim_ttl_secs",
+    "claim_expires_at",
+    "last_progress_at",
+    "claim_warning_sent_at",
+    "claim_extensions",
+    "last_output_bytes",
+)
+_LONGEST_REASON: Final = 200
+
+
+class Assignment(NamedTuple):
+    """A task and the member that it goes to."""
+
+    task: Task
+    member: str
+
+
+def dispatch(
+    tasks: Collection[Task],
+    *,
+    free: Sequence[str],
+    now: datetime,
+    archived: Iterable[int] = (),
+    excluded: Collection[str] = (),
+) -> list[Assignment]:
+    """Return which tasks go to which of the free members, the most urgent first.
+
+    A task with an assignee goes to nobody else; one without goes to the first member for whom
+    no task waits by name. *excluded* are tags of tasks that are not handed out.
+    """
+    line = candidates(tasks, now=now, archived=archived, excluded=excluded)
+    named = {task.text("assignee") for task in line}
+    # Those that are waited for by name come last for what anybody may do.
+    members = sorted(dict.fromkeys(free), key=lambda name: name in named)
+    given: list[Assignment] = []
+    for task in line:
+        wanted = task.text("assignee")
+        member = wanted if wanted in members else None
+        if wanted is None and members:
+            member = members[0]
+        if member is not None:
+            members.remove(member)
+            given.append(Assignment(task, member))
+    return given
+
+
+def candidates(
+    tasks: Collection[Task],
+    *,
+    now: datetime,
+    archived: Iterable[int] = (),
+    excluded: Collection[str] = (),
+) -> list[Task]:
+    """Return the tasks that may be handed out, by priority, then by number."""
+    ground = Ground.of(tasks, archived=archived)
+    ready = (task for task in tasks if why_not(task, ground, now=now, excluded=excluded) is None)
+    return sorted(ready, key=lambda task: (rank(task), task.id))
+
+
+def why_not(
+    task: Task, ground: Ground, *, now: datetime, excluded: Collection[str] = ()
+) -> str | None:
+    """Return why a task is not handed out, if it is not."""
+    if task.status not in _DISPATCHED:
+        return f"status {task.status} is not dispatchable"
+    holder = task.text("claimed_by")
+    if holder is not None:
+        return f"claimed by {holder}"
+    if task.is_archived:
+        return "it is archived"
+    tag = next((tag for tag in task.tags if tag in excluded), None)
+    if tag is not None:
+        return f"tasks with the tag {tag} are not handed out"
+    found = standing(task, ground, now=now)
+    return found.reason if found.standing is Standing.BLOCKED else None
+
+
+def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
+    """Return what a claim writes into a task, before the member begins."""
+    changes: dict[str, Value | None] = {
+        **cleared(task, _CLAIM),
+        "status": "in-progress",
+        "claimed_by": member,
+        "claimed_at": key_time(now),
+        "claim_ttl_secs": int(ttl.total_seconds()),
+        "claim_expires_at": key_time(now + ttl),
+    }
+    if task.text("started") is None:
+        changes["started"] = key_time(now)
+    return changes
+
+
+def extend(task: Task, *, now: datetime) -> Changes:
+    """Return what a sign of life from the holder writes: the claim holds as long once more."""
+    seconds = task.number("claim_ttl_secs")
+    ttl = TTL if seconds is None else timedelta(seconds=min(seconds, 10**9))
+    return {
+        "last_progress_at": key_time(now),
+        "claim_expires_at": key_time(now + ttl),
+        "claim_extensions": (task.number("claim_extensions") or 0) + 1,
+    }
+
+
+def move(
+    task: Task, outcome: Status, *, reason: str, now: datetime, needs_review: bool = False
+) -> Changes:
+    """Return what the end of a member's run writes into its task.
+
+    Work that was done, or that was found to be done, goes on to review or is done; anything
+    else goes back with the attempt and its reason.
+    """
+    if outcome not in {Status.DONE, Status.NO_WORK}:
+        return give_back(task, reason=f"{outcome}: {reason}")
+    changes: dict[str, Value | None] = {
+        "status": "review" if needs_review else "done",
+        **cleared(task, (*_CLAIM, "attempt", "attempt_reason")),
+    }
+    return changes if needs_review else {**changes, "completed": key_time(now)}
+
+
+def give_back(task: Task, *, reason: str) -> Changes:
+    """Return what a task needs to be handed out again, with the attempt and its reason noted."""
+    shown = " ".join(reason.split())
+    return {
+        "status": "todo",
+        **cleared(task, (*_CLAIM, "started")),
+        "attempt": (task.number("attempt") or 0) + 1,
+        "attempt_reason": shown[:_LONGEST_REASON],
+    }
+
+
+def lapsed(
+    tasks: Iterable[Task], *, now: datetime, at_work: Collection[int] | None = None
+) -> Mapping[int, Changes]:
+    """Return the claims to take back, by task, each with what that writes.
+
+    A claim is over when its time is, or when nobody works on the task any more: *at_work*
+    are the tasks that somebody does work on, if that is known.
+    """
+    found: dict[int, Changes] = {}
+    for task in tasks:
+        holder = task.text("claimed_by")
+        if holder is None or task.status != "in-progress":
+            continue
+        end = moment(task.text("claim_expires_at"))
+        # Without an end it is a person's claim, and a person need not say that they live.
+        if end is not None and end <= now:
+            found[task.id] = give_back(task, reason=f"the claim of {holder} ran out")
+        elif end is not None and at_work is not None and task.id not in at_work:
+            found[task.id] = give_back(task, reason=f"{holder} no longer works on it")
+    return found

@@ -1,0 +1,230 @@
+"""The recycler: what becomes of a task that recurs, once it is done.
+
+A task comes back when it is done and one of its triggers has passed since it last came back.
+So a trigger that passes while the task is not done waits for it, and however many have passed
+bring it back once: `scheduled_for` is the next occurrence from now, and `cron_last_run` is now.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from horae.errors import ScheduleError
+from horae.rules.armed import cron_rule
+from horae.rules.board import cleared, moment, task_policy
+from horae.rules.entry import key_time
+from horae.timing.cron_count import count_any
+from horae.timing.rfc3339 import parse_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes
+    from horae.timing.cron import Cron
+
+# How far back a trigger may lie for a task that has never come back.
+LOOK_BACK: Final = timedelta(days=1)
+_TINY: Final = timedelta(microseconds=1)
+
+# What belongs to one round of a task and not to the task.
+TRANSIENT: Final = (
+    "claimed_by",
+    "branch",
+    "commit",
+    "worktree_path",
+    "blocked_on",
+    "review_owner",
+    "artifacts",
+    "next_action",
+    "blocked",
+    "block_reason",
+    "claimed_at",
+    "claim_ttl_secs",
+    "claim_expires_at",
+    "last_progress_at",
+    "claim_warning_sent_at",
+    "claim_extensions",
+    "last_output_bytes",
+    "attempt",
+    "attempt_reason",
+    "review_disposition",
+    "review_feedback",
+    "reviewed_by",
+    "reviewed_at",
+    "review_blockers",
+    "changed_paths",
+    "tests_run",
+    "tests_passed",
+    "test_results",
+    "outcome",
+    "execution_owner",
+    "started",
+    "completed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recycled:
+    """A task that comes back: what to write, and which triggers that answers."""
+
+    task: int
+    schedule: str
+    changes: Changes
+    at: datetime
+    next_at: datetime
+    trigger_at: datetime  # the first that had passed
+    triggers: int  # how many had passed; all but one are coalesced into it
+
+    @property
+    def words(self) -> str:
+        """What happened, as its receipt says it."""
+        return (
+            f"recycled task #{self.task} (schedule: {self.schedule}) back to todo"
+            f" at {key_time(self.at)}; scheduled for {key_time(self.next_at)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """A task that does not come back now, and why."""
+
+    reason: str
+
+
+class RecycledEvent(TypedDict):
+    """A line of `events.jsonl`; `ts` counts seconds."""
+
+    event: str
+    task: str
+    reason: str
+    ts: int
+
+
+NOT_DONE: Final = "it is not done yet; it comes back when it is"
+
+
+def recycle(
+    task: Task, *, now: datetime, planned_at: datetime | None = None, is_asked: bool = False
+) -> Recycled | Stays:
+    """Return how a task comes back now, or why it stays as it is.
+
+    *planned_at* is a trigger that is known to have passed; it counts for a task that does not
+    say when it last came back. *is_asked*: a person wants it back, whether or not one has.
+    """
+    if task.cron_schedule is None:
+        return Stays("it no longer recurs")
+    if task.is_archived:
+        return Stays("it is archived")
+    if task.status != "done":
+        return Stays(_why_not_done(task, planned_at))
+    try:
+        crons = cron_rule(task.cron_schedule, zone_name=task.timezone or "UTC").crons
+        until = task_policy(task).until
+    except ScheduleError as error:
+        return Stays(f"its schedule cannot be read: {error}")
+    since = _reference(task, now=now, planned_at=planned_at)
+    gate = moment(task.scheduled_for) if moment(task.cron_last_run) is None else None
+    trigger = _first_after(crons, since)
+    if gate is not None and gate <= now and (trigger is None or gate < trigger):
+        # The time that it was set for is what it was done for: that one has passed, too.
+        trigger = gate
+    if trigger is None or (trigger > now and not is_asked):
+        coming = "never comes" if trigger is None else f"is {key_time(trigger)}"
+        return Stays(f"no trigger has passed since it last came back; the next one {coming}")
+    coming_at = _first_after(crons, now)
+    if coming_at is None or (until is not None and coming_at > until):
+        return Stays("its schedule is over: no occurrence is left")
+    return _recycled(task, crons, now=now, since=since, trigger=trigger, coming_at=coming_at)
+
+
+def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
+    """Return the first trigger that a done task has not come back for, past or to come.
+
+    A task that neither came back before nor had a time to wait for is looked at as of
+    *written_at*, when it was found to be done.
+    """
+    if task.cron_schedule is None:
+        return None
+    crons = cron_rule(task.cron_schedule, zone_name=task.timezone or "UTC").crons
+    last = moment(task.cron_last_run)
+    gate = moment(task.scheduled_for)
+    if last is None and gate is not None:
+        return gate
+    return _first_after(crons, written_at - LOOK_BACK if last is None else last)
+
+
+def event_of(words: str) -> RecycledEvent | None:
+    """Return the event that goes with a receipt, from what the receipt says.
+
+    >>> event_of(
+    ...     "recycled task #42 (schedule: 0 9 * * MON) back to todo at 2026-03-30T09:00:05Z;"
+    ...     " scheduled for 2026-04-06T09:00:00Z"
+    ... )
+    {'event': 'task_recycled', 'task': '#42', 'reason': '0 9 * * MON', 'ts': 1774861205}
+    """
+    said = _WORDS.fullmatch(words)
+    if said is None:
+        return None
+    at = int(parse_rfc3339(said["at"]).timestamp())
+    return {"event": "task_recycled", "task": said["task"], "reason": said["cron"], "ts": at}
+
+
+_WORDS: Final = re.compile(
+    r"recycled task (?P<task>#[0-9]+) \(schedule: (?P<cron>.*)\) back to todo"
+    r" at (?P<at>[0-9TZ:-]+); scheduled for [0-9TZ:-]+",
+    re.ASCII | re.DOTALL,
+)
+
+
+def _recycled(
+    task: Task,
+    crons: Sequence[Cron],
+    *,
+    now: datetime,
+    since: datetime,
+    trigger: datetime,
+    coming_at: datetime,
+) -> Recycled:
+    changes: Changes = {
+        "status": "todo",
+        "scheduled_for": key_time(coming_at),
+        "cron_last_run": key_time(now),
+        **cleared(task, TRANSIENT),
+    }
+    return Recycled(
+        task.id,
+        task.cron_schedule or "",
+        changes,
+        now,
+        coming_at,
+        trigger,
+        max(1, count_any(tuple(crons), since, now)),
+    )
+
+
+def _reference(task: Task, *, now: datetime, planned_at: datetime | None) -> datetime:
+    """Return the moment after which a trigger counts."""
+    last = moment(task.cron_last_run)
+    if last is not None and last <= now:
+        return last
+    # A stamp in the future is from a clock that ran ahead: it must not silence the task.
+    since = now - LOOK_BACK if last is None else now
+    return since if planned_at is None else min(since, planned_at - _TINY)
+
+
+def _why_not_done(task: Task, planned_at: datetime | None) -> str:
+    last = moment(task.cron_last_run)
+    if last is not None and planned_at is not None and last >= planned_at:
+        return f"it came back already, at {key_time(last)}"
+    return NOT_DONE
+
+
+def _first_after(crons: Sequence[Cron], after: datetime) -> datetime | None:
+    """Return the first moment after another that any of the expressions names."""
+    found = (cron.next(after) for cron in crons)
+    # In UTC: of one zone, Python compares only what the wall shows.
+    return min((at.astimezone(UTC) for at in found if at is not None), default=None)

@@ -1,0 +1,590 @@
+"""The tasks of a board on disk: found, read, and changed field by field.
+
+An edit replaces the bytes of the lines that its fields stand on, and no other byte. What it
+would make of the file is read back before it is written: if any other field would read
+otherwise, nothing is written. A person's save in between wins; the edit is then made anew on
+what the person wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import unicodedata
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.engine.ports import Ended, Process, RunError, Unreleased
+from horae.errors import Exit, HoraeError
+from horae.kernel.plan import Severity, Span
+from horae.kernel.task import FIELDS, Kind, byte_span, lines_of, parse, value_of
+from horae.rules.armed import Scanned
+from horae.rules.board import moment
+from horae.rules.entry import Origin, Unarmed, key_time
+from horae.rules.identity import Mark
+from horae.rules.misfire import Status
+from horae.rules.recycle import Recycled, recycle
+from horae.workspace.edit import EditConflictError, Splice, create, edit, spliced
+from horae.workspace.files import (
+    LIMIT,
+    MOST,
+    PlanFileError,
+    PlanMissingError,
+    checked_name,
+    decoded,
+    read_plan,
+    told,
+)
+from horae.workspace.git import Git, GitError, repository_of
+from horae.workspace.git.calls import HORAE
+from horae.workspace.org import Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from horae.engine.ports import Clock, Filed, Job, Run
+    from horae.kernel.plan import Diagnostic
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes, Value
+    from horae.workspace.files import Content, StrPath
+
+TASKS: Final = "board/tasks"
+ELSEWHERE: Final = (
+    ".batty/team_config/board/tasks"  # where the tool keeps it that we take over from
+)
+
+_ATTEMPTS: Final = 64  # against others who save the same file
+_LONGEST_SLUG: Final = 50
+_NAME: Final = re.compile(r"([0-9]{1,10})(?:-.*)?\.md", re.ASCII | re.DOTALL)
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()/+-]*(?: [A-Za-z0-9_.()/+-]+)*", re.ASCII)
+# Words that some reader of YAML takes for something else than a text.
+_TYPED: Final = frozenset(
+    {"true", "false", "yes", "no", "on", "off", "y", "n", "null", "inf", "nan", "_"}
+)
+_ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uffff\u200e-\u202e]')
+_SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+class TaskFileError(PlanFileError):
+    """A task that cannot be read."""
+
+    code = "task_file"
+
+    def __init__(self, path: str, problem: Diagnostic) -> None:
+        where = f"line {problem.line}, column {problem.column}"
+        reason = f"{where}: {problem.message}; {problem.fix}"
+        super().__init__(path, reason, line=problem.line, column=problem.column)
+
+
+class TaskEditError(PlanFileError):
+    """A task that cannot be changed without touching more than was asked for."""
+
+    code = "task_edit"
+
+
+class TaskMissingError(HoraeError):
+    """A number that no task of the board has."""
+
+    code = "task_missing"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, task: int, directory: str) -> None:
+        self.task = task
+        self.directory = directory
+        super().__init__(f"task #{task} not found in {directory}")
+
+
+class BoardMissingError(HoraeError):
+    """A board that is not there."""
+
+    code = "board_missing"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, directory: str, reason: str = "it does not exist") -> None:
+        self.directory = directory
+        self.reason = reason
+        super().__init__(f"failed to read tasks directory: {directory}: {reason}")
+
+
+class Card(NamedTuple):
+    """A task, the file that it stands in, and what is odd about it."""
+
+    task: Task
+    path: str
+    oddities: tuple[Diagnostic, ...] = ()
+
+
+class Cards(NamedTuple):
+    """The tasks of a board by number, what could not be read, and which were put away."""
+
+    cards: tuple[Card, ...]
+    problems: tuple[HoraeError, ...]
+    archived: frozenset[int]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks alone."""
+        return [card.task for card in self.cards]
+
+    def find(self, number: int) -> Card | None:
+        """Return the task of a number; of two files the one that is named for it."""
+        found = [card for card in self.cards if card.task.id == number]
+        named = (card for card in found if _number_in(card.path) == number)
+        return next(named, found[0] if found else None)
+
+
+def find_tasks(root: StrPath, *, board: str | None = None) -> str:
+    """Return where the tasks of a root are, from there: as it is set, else where a board is."""
+    if board is not None:
+        return f"{board.strip('/')}/tasks"
+    is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")  # noqa: PTH112 - no link matters
+    is_here = os.path.isdir(f"{os.fspath(root)}/{TASKS}")  # noqa: PTH112 - as above
+    return ELSEWHERE if is_elsewhere and not is_here else TASKS
+
+
+class Board:
+    """The tasks in one directory; a file is parsed again only if its bytes have changed."""
+
+    def __init__(self, directory: StrPath, *, limit: int = LIMIT, most: int = MOST) -> None:
+        self.directory = os.fspath(directory).rstrip("/") or "/"
+        self._limit = limit
+        self._cards: dict[str, Card] = {}
+        self._shelf: Shelf[None] = Shelf(
+            self.directory,
+            reader="tasks",
+            understand=self._understand,
+            suffixes=(".md",),
+            is_flat=True,
+            limit=limit,
+            most=most,
+        )
+
+    def read(self) -> Cards:
+        """Return the tasks as they stand now; raises BoardMissingError if there is no board."""
+        scan = self._shelf.look({})
+        for problem in scan.problems:
+            if isinstance(problem, PlanMissingError):
+                raise BoardMissingError(self.directory)
+        files = {each.item.origin.file for each in scan.entries}
+        self._cards = {file: self._cards[file] for file in files}
+        cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
+        return Cards(tuple(cards), scan.problems, self._archived())
+
+    def card(self, number: int) -> Card:
+        """Return one task, or raise TaskMissingError."""
+        # Most files are named for their number: then no other need be read.
+        broken: Content | None = None
+        for path in self._named_for(number):
+            content = read_plan(path, root=self.directory, limit=self._limit)
+            task = parse(content.text).task
+            if task is None:
+                broken = content
+            elif task.id == number:
+                return card_of(content)
+        card = self.read().find(number)
+        if card is not None:
+            return card
+        if broken is not None:
+            return card_of(broken)  # which says what is wrong with it
+        raise TaskMissingError(number, self.directory)
+
+    def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
+        """Change fields of one task, as *decide* says of what stands there; return it after."""
+        return change(
+            self.card(number).path, decide, number=number, root=self.directory, limit=self._limit
+        )
+
+    def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
+        """Make a task with the next number and return it."""
+        # Beside the directory of the tasks, whose own lock each save takes.
+        with _locked(os.path.dirname(self.directory)):  # noqa: PTH120 - the text alone
+            cards = self.read()
+            taken = {card.task.id for card in cards.cards} | cards.archived
+            number = max(taken, default=0) + 1
+            path = f"{self.directory}/{number:03}-{slug(title)}.md"
+            text = task_text({"id": number, "title": title, **fields}, body=body)
+            task, problems = parse(text, name=path)
+            if task is None or problems:
+                raise TaskEditError(path, f"would not read as a task: {problems[0].message}")
+            create(path, text.encode(), root=self.directory, limit=self._limit)
+        return Card(task, path)
+
+    def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+        """Remember the task of a file."""
+        self._cards[file] = card_of(content)
+        task = self._cards[file].task
+        address = f"task:{task.id}"
+        mark = Mark(address, task.title, "", "")
+        return None, (Scanned(mark, Unarmed(address, Origin(file, 1), task.title, "")),)
+
+    def _named_for(self, number: int) -> list[str]:
+        """Return the files whose names begin with a number."""
+        try:
+            with os.scandir(self.directory) as found:
+                names = sorted(each.name for each in found if each.is_file(follow_symlinks=False))
+        except OSError as error:
+            reason = "it does not exist" if error.errno == errno.ENOENT else str(error.strerror)
+            raise BoardMissingError(self.directory, reason) from None
+        return [f"{self.directory}/{name}" for name in names if _number_in(name) == number]
+
+    def _archived(self) -> frozenset[int]:
+        """Return the numbers of the tasks whose files were put away."""
+        try:
+            with os.scandir(f"{os.path.dirname(self.directory)}/archive") as found:  # noqa: PTH120
+                numbers = {_number_in(each.name) for each in found}
+        except OSError:
+            return frozenset()
+        return frozenset(number for number in numbers if number is not None)
+
+
+def change(
+    path: StrPath,
+    decide: Callable[[Task], Changes],
+    *,
+    number: int | None = None,
+    root: StrPath | None = None,
+    limit: int = LIMIT,
+) -> Card:
+    """Change fields of the task in a file, as *decide* says of what stands there.
+
+    If somebody saves meanwhile *decide* is asked again about that. It may raise.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        content = read_plan(path, root=root, limit=limit)
+        card = card_of(content)
+        task = card.task
+        if number is not None and task.id != number:
+            raise EditConflictError(content.path, f"is no longer task #{number}; try again")
+        splices = splices_of(content, task, decide(task))
+        if not splices:
+            return card
+        try:
+            edit(content.path, splices, expected=content.digest, root=root, limit=limit)
+        except EditConflictError:
+            if attempt == _ATTEMPTS:
+                raise
+            continue
+        text = decoded(content.path, spliced(content.data, splices))
+        return card_of(content._replace(text=text))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def card_of(content: Content) -> Card:
+    """Return the task of a file, or raise TaskFileError."""
+    task, problems = parse(content.text, name=content.path)
+    wrong = next((each for each in problems if each.severity is Severity.ERROR), None)
+    if wrong is not None or task is None:
+        raise TaskFileError(content.path, wrong or problems[0])
+    return Card(task, content.path, problems)
+
+
+def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
+    """Return the splices that change fields of a task, none for those that are so already.
+
+    Raises TaskEditError if what comes out would read otherwise than meant.
+    """
+    text = content.text
+    wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
+    if not wanted:
+        return []
+    if _is_flow(text, task):
+        reason = "its fields stand in braces; write each on a line of its own"
+        raise TaskEditError(content.path, reason)
+    pieces = [_piece(text, task, key, value) for key, value in wanted.items() if key in task.fields]
+    new = [(key, value) for key, value in wanted.items() if key not in task.fields]
+    pieces.sort()
+    if lines := "".join(_line(text, task, key, value) for key, value in new if value is not None):
+        end = task.frontmatter.end
+        pieces.append((Span(end, end), lines))
+    try:
+        splices = [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
+    except UnicodeEncodeError:
+        reason = "a value has half a character in it; write the whole one"
+        raise TaskEditError(content.path, reason) from None
+    _check_outcome(content, task, wanted, splices)
+    return splices
+
+
+def scalar(value: Value) -> str:
+    r"""Return a value as YAML, in quotes unless every reader takes it for the same text.
+
+    >>> print(scalar("todo"), scalar("0 9 * * MON"), scalar("yes"), scalar(("a", "b: c")))
+    todo "0 9 * * MON" "yes" [a, "b: c"]
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(scalar(part) for part in value)}]"
+    if _PLAIN.fullmatch(value) and value.lower() not in _TYPED:
+        return value
+    return f'"{_ESCAPED.sub(_escape, value)}"'
+
+
+def task_text(fields: Changes, *, body: str = "") -> str:
+    """Return the text of a new task file."""
+    lines = "".join(
+        f"{key}: {scalar(value)}\n" for key, value in _plain(fields).items() if value is not None
+    )
+    return f"---\n{lines}---\n\n{body.strip()}\n" if body.strip() else f"---\n{lines}---\n"
+
+
+def slug(title: str) -> str:
+    """Return the words of a title as they stand in a file's name.
+
+    >>> slug("Weekly: stand-up, Über alles!")
+    'weekly-stand-up-uber-alles'
+    """
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    words = re.findall(r"[a-z0-9]+", plain)
+    while len(words) > 1 and len("-".join(words)) > _LONGEST_SLUG:
+        words.pop()
+    return "-".join(words)[:_LONGEST_SLUG] or "task"
+
+
+def _plain(changes: Changes) -> dict[str, Value | None]:
+    """Return the changes; an empty text or list is nothing."""
+    return {key: None if value in ("", ()) else value for key, value in changes.items()}
+
+
+def _is(task: Task, key: str, value: Value | None) -> bool:
+    """Tell whether a field reads as a value."""
+    if value is None:
+        return key not in task.fields
+    if isinstance(value, bool):
+        return task.flag(key) is value
+    if isinstance(value, int):
+        return task.number(key) == value
+    if isinstance(value, tuple):
+        held = task.fields.get(key)
+        return isinstance(held, list) and held == [str(part) for part in value]
+    return task.text(key) == value
+
+
+def _is_flow(text: str, task: Task) -> bool:
+    """Tell whether the fields stand in braces."""
+    first = min(task.fields.places.values(), key=lambda place: place.key)
+    at = task.frontmatter.start + first.key
+    return "{" in text[text.rfind("\n", 0, at) + 1 : at] or _before(text, task, at).endswith("{")
+
+
+def _before(text: str, task: Task, at: int) -> str:
+    """Return what stands in the fields before a place, without comments and blanks."""
+    lines = text[task.frontmatter.start : at].splitlines()
+    return "".join(line.partition("#")[0].strip() for line in lines)
+
+
+def _piece(text: str, task: Task, key: str, value: Value | None) -> tuple[Span, str]:
+    """Return what to put where for a field that is there."""
+    if value is None:
+        return lines_of(text, task, key), ""
+    where = value_of(text, task, key)
+    blank = "" if text[where.start - 1] in " \t" else " "
+    return where, f"{blank}{scalar(value)}"
+
+
+def _line(text: str, task: Task, key: str, value: Value) -> str:
+    """Return the line of a field that is not there yet, like the others."""
+    first = min(task.fields.places.values(), key=lambda place: place.key)
+    indent = " " * (first.column - 1)
+    end = "\r\n" if text[: task.frontmatter.end].endswith("\r\n") else "\n"
+    return f"{indent}{key}: {scalar(value)}{end}"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
+
+
+def _check_outcome(
+    content: Content, task: Task, wanted: Mapping[str, Value | None], splices: list[Splice]
+) -> None:
+    """Raise TaskEditError unless the wanted fields, and they alone, would read anew."""
+    text = spliced(content.data, splices).decode()
+    after, _ = parse(text, name=content.path)
+    kept = task.fields.keys() - wanted.keys()
+    is_meant = (
+        after is not None
+        and after.body == task.body
+        and after.fields.keys() - wanted.keys() == kept
+        and all(after.fields[key] == task.fields[key] for key in kept)
+        and all(_is(after, key, value) for key, value in wanted.items())
+    )
+    if not is_meant:
+        names = ", ".join(sorted(wanted))
+        reason = f"{names} cannot be changed without touching other lines; change it by hand"
+        raise TaskEditError(content.path, reason)
+
+
+def _number_in(path: str) -> int | None:
+    """Return the number that a file is named for."""
+    named = _NAME.fullmatch(path.rpartition("/")[2])
+    return int(named[1]) if named else None
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """Hold the lock of a directory, so that two new tasks never get one number."""
+    import fcntl
+
+    name = checked_name(directory or ".")
+    with told(name):
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def kind_of(key: str) -> Kind:
+    """Return what a field holds; one that we do not know is a text."""
+    return FIELDS.get(key, Kind.TEXT)
+
+
+# How a recycle is a run.
+
+
+class RecycleRunner:
+    """Makes the runs that bring a task back: an edit of ours, and no process.
+
+    To make the edit twice changes nothing, so after a crash the file itself tells whether it
+    was made. With *inline* all is done in the caller's thread, and git is left alone.
+    """
+
+    def __init__(
+        self,
+        root: StrPath,
+        *,
+        clock: Clock,
+        tasks: str = TASKS,
+        limit: int = LIMIT,
+        inline: bool = False,
+    ) -> None:
+        self._root = os.fspath(root).rstrip("/")
+        self._tasks = f"{self._root}/{tasks.strip('/')}"
+        self._limit = limit
+        self._clock = clock
+        self._inline = inline
+
+    async def hold(self, job: Job) -> RecycleRun:
+        """Make a run that waits for its go."""
+        task = parse(job.text).task
+        if task is None:
+            raise RunError("the text that it should bring back is no task")
+        return RecycleRun(self, job.filed, task.id)
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made: the file says it."""
+        try:
+            content = read_plan(f"{self._root}/{filed.origin.file}", limit=self._limit)
+            task = card_of(content).task
+        except PlanFileError:
+            return None
+        last, coming = moment(task.cron_last_run), moment(task.scheduled_for)
+        if last is None or coming is None or last < run.started_at.replace(microsecond=0):
+            return Unreleased()
+        made = Recycled(task.id, task.cron_schedule or "", {}, last, coming, last, 1)
+        return Ended(Status.DONE, made.words, facts={"task": task.id, "found": True})
+
+    async def carry_out(self, filed: Filed, number: int) -> Ended:
+        """Bring a task back, if it is done and a trigger has passed."""
+        try:
+            if self._inline:
+                return self._bring_back(filed, number)
+            path = await asyncio.to_thread(self._find, filed, number)
+            top = repository_of(path)
+            if top is None:
+                return await asyncio.to_thread(self._bring_back, filed, number)
+            return await self._in_git(Git(top), path, filed, number)
+        except TaskMissingError:
+            return Ended(Status.NO_WORK, f"task #{number} is not on the board any more")
+        except (HoraeError, OSError) as error:
+            return Ended(Status.FAILED, str(error))
+
+    async def _in_git(self, git: Git, path: str, filed: Filed, number: int) -> Ended:
+        """Bring a task back and commit its file; what git refuses is only noted."""
+        absolute = os.path.abspath(path)  # noqa: PTH100 - the text, with no link resolved
+        try:
+            async with git.held():
+                was = await git.status(absolute)
+                ended = await asyncio.to_thread(self._bring_back, filed, number)
+                if ended.outcome is not Status.DONE:
+                    return ended
+                message = f"Bring task #{number} back to todo"
+                made = await git.commit(absolute, message=message, author=HORAE, was=was)
+        except GitError as error:
+            ended = await asyncio.to_thread(self._bring_back, filed, number)
+            return Ended(ended.outcome, ended.reason, facts={**ended.facts, "git": error.reason})
+        said = {"git": made.words} if made.sha is None else {"commit": made.sha}
+        return Ended(ended.outcome, ended.reason, facts={**ended.facts, **said})
+
+    def _find(self, filed: Filed, number: int) -> str:
+        """Return the file of a task: where it stood, else where it stands now."""
+        path = f"{self._root}/{filed.origin.file}"
+        if path.startswith(f"{self._tasks}/"):
+            with suppress(PlanFileError):
+                content = read_plan(path, root=self._tasks, limit=self._limit)
+                if card_of(content).task.id == number:
+                    return path
+        return Board(self._tasks, limit=self._limit).card(number).path
+
+    def _bring_back(self, filed: Filed, number: int) -> Ended:
+        """Edit the task's file, if the task comes back now."""
+        now = self._clock.now()
+        receipt = filed.receipt
+        is_asked = receipt.key.startswith("manual:")
+        found: Recycled | None = None
+        reason = ""
+
+        def decide(task: Task) -> Changes:
+            nonlocal found, reason
+            answer = recycle(task, now=now, planned_at=receipt.planned_at, is_asked=is_asked)
+            if isinstance(answer, Recycled):
+                found = answer
+                return answer.changes
+            found, reason = None, answer.reason
+            return {}
+
+        path = self._find(filed, number)
+        change(path, decide, number=number, root=self._tasks, limit=self._limit)
+        if found is None:
+            return Ended(Status.NO_WORK, reason)
+        facts = {
+            "task": number,
+            "trigger": key_time(found.trigger_at),
+            "triggers": found.triggers,
+            "next": key_time(found.next_at),
+        }
+        return Ended(Status.DONE, found.words, facts=facts)
+
+
+class RecycleRun:
+    """One task that waits to be brought back."""
+
+    process = Process(0, 0)  # there is none
+
+    def __init__(self, runner: RecycleRunner, filed: Filed, number: int) -> None:
+        self._runner = runner
+        self._filed = filed
+        self._number = number
+        self._going: asyncio.Future[Ended] | None = None
+        self._cancelled = ""
+
+    def go(self) -> None:
+        """Let it begin."""
+        if not self._cancelled:
+            part = self._runner.carry_out(self._filed, self._number)
+            self._going = asyncio.ensure_future(part)
+
+    def cancel(self, reason: str) -> None:
+        """Keep it from beginning; an edit that was begun is soon over and is not torn."""
+        self._cancelled = reason
+
+    async def ended(self) -> Ended:
+        """Return how it ended."""
+        if self._going is None:
+            return Ended(Status.KILLED, self._cancelled or "it was never let go")
+        return await self._going

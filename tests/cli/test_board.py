@@ -1,0 +1,284 @@
+"""`task` and `board` as a person types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calling import Call
+
+REPORT = """\
+---
+id: 42
+title: Weekly standup report  # ours
+status: todo
+priority: medium
+---
+
+Generate and distribute the weekly standup report.
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    folder = tmp_path / "board" / "tasks"
+    folder.mkdir(parents=True)
+    (folder / "042-report.md").write_text(REPORT)
+    return folder
+
+
+def text_of(tasks: Path) -> str:
+    return (tasks / "042-report.md").read_text()
+
+
+def with_lines(*lines: str) -> str:
+    return REPORT.replace("medium\n", "medium\n" + "".join(f"{line}\n" for line in lines))
+
+
+# Schedule
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "lines"),
+    [
+        (
+            ("--at", "2026-03-25T09:00:00-04:00"),
+            "updated: scheduled_for=2026-03-25T09:00:00-04:00",
+            ('scheduled_for: "2026-03-25T09:00:00-04:00"',),
+        ),
+        (("--cron", "*/5 * * * *"), "updated: cron_schedule=*/5 * * * *", ('cron_schedule: "*/5 * * * *"',)),
+        (
+            ("--at", "2026-03-25T09:00:00-04:00", "--cron", "0 9 * * MON"),
+            "updated: scheduled_for=2026-03-25T09:00:00-04:00, cron_schedule=0 9 * * MON",
+            ('scheduled_for: "2026-03-25T09:00:00-04:00"', 'cron_schedule: "0 9 * * MON"'),
+        ),
+        (
+            ("--cron", "@daily", "--tz", "Asia/Tokyo", "--catchup", "none", "--until", "2026-12-31"),
+            "updated: cron_schedule=@daily",
+            ('cron_schedule: "@daily"', "timezone: Asia/Tokyo", "catchup: none", 'until: "2026-12-31"'),
+        ),
+        (("--clear",), "cleared.", ()),
+        (("--clear", "--cron", "@daily"), "cleared.", ()),
+    ],
+)  # fmt: skip
+def test_a_schedule_is_written_as_it_was_given_and_nothing_else_changes(
+    call: Call, tasks: Path, options: tuple[str, ...], said: str, lines: tuple[str, ...]
+) -> None:
+    ending = call("task", "schedule", "42", *options, "--table")
+    assert (ending.code, ending.out, ending.err) == (0, f"Task #42 schedule {said}\n", "")
+    assert text_of(tasks) == with_lines(*lines)
+
+
+def test_clearing_takes_both_fields_and_leaves_the_last_run(call: Call, tasks: Path) -> None:
+    kept = 'cron_last_run: "2026-03-24T09:00:00Z"'
+    both = ("cron_schedule: '@daily'", "scheduled_for: x")
+    (tasks / "042-report.md").write_text(with_lines(*both, kept))
+    for _ in range(2):
+        assert call("task", "schedule", "42", "--clear").code == 0
+        assert text_of(tasks) == with_lines(kept)
+
+
+def test_a_schedule_that_is_set_anew_does_not_go_on_from_the_old_one(
+    call: Call, tasks: Path
+) -> None:
+    (tasks / "042-report.md").write_text(with_lines("cron_last_run: 2020-01-01T00:00:00Z"))
+    assert call("task", "schedule", "42", "--cron", "@daily").code == 0
+    assert text_of(tasks) == with_lines('cron_schedule: "@daily"')
+    (tasks / "042-report.md").write_text(with_lines("cron_schedule: x", "cron_last_run: y"))
+    assert call("task", "schedule", "42", "--cron", "@daily").code == 0
+    assert text_of(tasks) == with_lines('cron_schedule: "@daily"', "cron_last_run: y")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("42",), 1, "at least one of --at, --cron, or --clear is required"),
+        (("42", "--tz", "UTC"), 1, "at least one of --at, --cron, or --clear is required"),
+        (("42", "--at", "not-a-date"), 1, "invalid RFC3339 timestamp: not-a-date"),
+        (("42", "--at", "2026-03-25"), 1, "invalid RFC3339 timestamp: 2026-03-25 (time is missing"),
+        (("42", "--at", "2026-03-25T09:00:00"), 1, "offset is missing"),
+        (("42", "--at", "2026-03-25T09:00:00-0800"), 1, "needs a colon: -08:00"),
+        (("42", "--cron", "not-a-cron"), 1, "invalid cron expression: "),
+        (("42", "--cron", "0 9 30 2 *"), 1, "names a day that never comes"),
+        (("42", "--cron", "0 9 * * FRI-MON"), 1, "invalid cron expression: "),
+        (("42", "--clear", "--at", "x"), 1, "invalid RFC3339 timestamp: x"),
+        (("42", "--cron", "@daily", "--tz", "Mars/Base"), 2, "Mars/Base"),
+        (("42", "--cron", "@daily", "--until", "soon"), 2, "soon"),
+        (("999", "--clear"), 1, "task #999 not found in board/tasks"),
+        (("x", "--clear"), 2, "'x' is not a valid integer"),
+        (("--clear",), 2, "Missing argument"),
+        (("42", "--never"), 2, "--never"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    call: Call, tasks: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    ending = call("task", "schedule", *options)
+    assert (ending.code, ending.out) == (code, "")
+    assert message in ending.err
+    assert text_of(tasks) == REPORT
+
+
+def test_without_a_board_that_is_said(call: Call) -> None:
+    ending = call("task", "schedule", "42", "--clear")
+    assert (ending.code, ending.err) == (
+        1,
+        "horae: failed to read tasks directory: board/tasks: it does not exist\n",
+    )
+    assert call("board", "list").code == 4
+
+
+def test_errors_are_json_where_json_was_asked_for(call: Call, tasks: Path) -> None:
+    ending = call("task", "show", "9", "--json")
+    assert ending.code == 4
+    assert json.loads(ending.err)["error"]["code"] == "task_missing"
+
+
+# The other verbs
+
+
+def test_a_task_is_added_shown_edited_and_put_away(call: Call, tasks: Path) -> None:
+    made = call(
+        "task", "add", "Sow: beans", "--status", "todo", "--tag", "a", "--depends-on", "42",
+        "--cron", "0 9 * * *", "--body", "In rows.", "--json",
+    )  # fmt: skip
+    assert (made.code, made.data["id"], made.data["title"]) == (0, 43, "Sow: beans")
+    shown = call("task", "show", "43", "--json", "--at", "2026-03-25T12:00:00Z").data
+    assert (shown["standing"], shown["reason"]) == ("Blocked", "unmet dependency #42")
+    assert shown["next"][0] == "2026-03-26T09:00:00Z trigger"
+    done = call(
+        "task", "edit", "43", "--title", "Sow", "--set", "estimate=3h", "--unset", "tags", "--table"
+    )
+    assert (done.code, done.out) == (0, "Task #43 metadata updated.\n")
+    assert 'estimate: "3h"\n' in (tasks / "043-sow-beans.md").read_text()
+    assert call("task", "archive", "43", "--table").out == "Task #43 archived.\n"
+    assert call("task", "show", "43", "--json").data["status"] == "archived"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "no workflow fields provided"),
+        (("--set", "status=done"), "status is not changed by edit"),
+        (("--set", "parent=x"), "parent is a whole number, not 'x'"),
+        (("--set", "a b=x"), "is no name of a field"),
+        (("--set", "x"), "'x' is not KEY=VALUE"),
+        (("--depends-on", "42"), "task #42 would wait for itself: #42 -> #42"),
+    ],
+)
+def test_an_edit_that_makes_no_sense_is_refused(
+    call: Call, tasks: Path, options: tuple[str, ...], message: str
+) -> None:
+    ending = call("task", "edit", "42", *options)
+    assert ending.code != 0
+    assert message in ending.err
+    assert text_of(tasks) == REPORT
+
+
+def test_a_task_moves_where_it_may(call: Call, tasks: Path) -> None:
+    assert call("task", "transition", "42", "in_progress", "--table").out == (
+        "Task #42 transitioned to in-progress.\n"
+    )
+    ending = call("task", "transition", "42", "done")
+    assert ending.code == 1
+    assert "illegal task state transition: InProgress -> Done" in ending.err
+    assert call("task", "transition", "42", "nowhere").code == 2
+    assert "status: in-progress\n" in text_of(tasks)
+
+
+def test_owners_are_set_and_cleared(call: Call, tasks: Path) -> None:
+    said = call(
+        "task", "assign", "42", "--execution-owner", "wren", "--review-owner", "ann", "--table"
+    )
+    assert said.out == "Task #42 ownership updated.\n"
+    shown = call("task", "show", "42", "--json").data
+    assert (shown["claimed_by"], shown["review_owner"]) == ("wren", "ann")
+    call("task", "assign", "42", "--execution-owner", "", "--review-owner", "")
+    assert text_of(tasks) == REPORT
+    assert "at least one owner must be provided" in call("task", "assign", "42").err
+
+
+def test_the_board_is_listed_and_searched(call: Call, tasks: Path) -> None:
+    (tasks / "007-sow.md").write_text(
+        "---\nid: 7\ntitle: Sow\nstatus: todo\nscheduled_for: 2999-01-01T00:00:00Z\n---\n"
+    )
+    rows = call("board", "list", "--json").data
+    assert [(row["id"], row["standing"], row["reason"]) for row in rows] == [
+        (7, "Blocked", "scheduled for 2999-01-01T00:00:00Z"),
+        (42, "Runnable", None),
+    ]
+    assert [row["id"] for row in call("board", "list", "--search", "DISTRIBUTE weekly").data] == [
+        42
+    ]
+    assert call("task", "list", "--status", "done", "--table").out == "no task\n"
+    lines = call("board", "summary", "--table").out.splitlines()
+    assert lines[1] == "todo        2"
+    assert len(lines) == 7
+
+
+def test_what_comes_is_shown_in_order(call: Call, tasks: Path) -> None:
+    now = ("--at", "2026-03-24T12:00:00Z")
+    call("task", "schedule", "42", "--at", "2026-03-25T09:00:00-04:00", "--cron", "0 9 * * MON")
+    rows = call("task", "next", "-n", "2", *now, "--json").data
+    assert [(row["at"], row["what"]) for row in rows] == [
+        ("2026-03-25T13:00:00Z", "scheduled"),
+        ("2026-03-30T09:00:00Z", "trigger"),
+    ]
+    assert call("task", "next", "42", "-n", "1", *now, "--table").out == (
+        "2026-03-25 Wed 13:00 UTC  #42  Weekly standup report  (scheduled)\n"
+    )
+
+
+def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
+    assert call("board", "health", "--table").out == "all 1 tasks are well\n"
+    (tasks / "042-report.md").write_text(with_lines("depends_on: [7]", "cron_schedule: 0 25 * * *"))
+    (tasks / "1.md").write_text("no task")
+    ending = call("board", "health", "--table")
+    assert ending.code == 1
+    assert "1.md: line 1, column 1: a task begins with a line of three dashes" in ending.out
+    assert "#42: depends on #7, which does not exist; add that task" in ending.out
+    assert "#42: it cannot come back: cron '0 25 * * *': hour 25" in ending.out
+    assert len(call("board", "health", "--json").data) == 3
+
+
+def test_a_tick_brings_back_what_is_done_and_due_and_writes_the_event(
+    call: Call, tasks: Path
+) -> None:
+    lines = ("cron_schedule: 0 9 * * MON", "cron_last_run: 2026-03-23T09:00:00Z")
+    (tasks / "042-report.md").write_text(with_lines(*lines).replace("todo", "done"))
+    said = "cron: recycled task #42 (schedule: 0 9 * * MON) back to todo at 2026-03-30T09:00:05Z;"
+    for now, out in (
+        ("2026-03-30T08:59:59Z", "nothing comes back now\n"),
+        ("2026-03-30T09:00:05Z", f"{said} scheduled for 2026-04-06T09:00:00Z\n"),
+        ("2026-03-30T09:00:10Z", "nothing comes back now\n"),
+    ):
+        assert call("board", "tick", "--at", now, "--table").out == out
+    events = (tasks.parent / "events.jsonl").read_text()
+    assert (
+        events == '{"event":"task_recycled","task":"#42","reason":"0 9 * * MON","ts":1774861205}\n'
+    )
+
+
+def test_one_broken_task_stops_no_other_from_coming_back(call: Call, tasks: Path) -> None:
+    lines = ("cron_schedule: '@daily'", "cron_last_run: 2026-03-23T09:00:00Z")
+    text = with_lines(*lines).replace("todo", "done")
+    (tasks / "042-report.md").write_text(text)
+    (tasks / "1.md").write_text("no task")
+    (tasks / "2.md").write_text(text.replace("42", "2"))
+    (tasks / "2.md").chmod(0o400)
+    ending = call("board", "tick", "--at", "2026-03-30T09:00:05Z", "--json")
+    assert [row["task"] for row in ending.data] == [42]
+    assert ending.code == 1
+    assert "1.md" in ending.err
+    assert "2.md: is read-only" in ending.err
+
+
+def test_the_board_of_the_other_tool_is_found(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / ".batty" / "team_config" / "board" / "tasks"
+    folder.mkdir(parents=True)
+    (folder / "042-report.md").write_text(REPORT)
+    [row] = call("task", "list", "--json").data
+    assert row["file"] == ".batty/team_config/board/tasks/042-report.md"
+    assert [row["id"] for row in call("board", "list", "--root", str(tmp_path), "--json").data] == [
+        42
+    ]
