@@ -73,6 +73,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "alert.every": timedelta(minutes=1),
         "gate.slots": 4,
         "agent.command": None,
+        "board.dir": None,
         "crew.def": None,
         "crew.max_concurrent": 2,
         "crew.stagger": timedelta(seconds=30),

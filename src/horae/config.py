@@ -356,6 +356,12 @@ class Config:
     agent_command = Setting(
         "agent.command", optional(COMMAND), None, "what runs an agent that names no command"
     )
+    board_dir = Setting(
+        "board.dir",
+        optional(Kind("a path from the plan root", _text)),
+        None,
+        "where the board is; unset, `board` or where the other tool keeps it",
+    )
     crew_def = Setting(
         "crew.def", optional(PATH), None, "the crew's manifest; wins over a keeper", "WB_CREW_DEF"
     )

@@ -7,7 +7,8 @@
         EditConflictError   a file that changed under an edit           (workspace.edit)
       SpliceError           an edit that does not fit its text          (workspace.edit)
         HeadlineMissingError, HeadlineAmbiguousError, HeadlineVoidError (workspace.done)
-        TaskFileError       a task file                                 (workspace.board)
+        TaskFileError       a task file                                 (workspace.tasks)
+        TaskEditError       an edit of one that would touch other lines
       YamlError             YAML that the guard refuses                 (kernel.yaml)
       LedgerError           a ledger that cannot do what it was asked   (engine.ports)
         LedgerBusyError     another process keeps it from being written
@@ -41,6 +42,15 @@
         GitTimeoutError     it took too long and was ended
         GitRefusedError     a repository that is not trusted
         GitBusyError        another process is at work in it
+      ToolPolicyError       a tool policy that cannot be read           (rules.tools)
+      AgentTwiceError       two agents of one name                      (runner.agents)
+      AgentNotFoundError    a name that no agent goes by
+      MissingExtraError     models cannot be called here                (runner.model)
+      TaskMissingError      a number that no task has                   (workspace.tasks)
+      BoardMissingError     a board that is not there
+      TransitionError       a move that a task may not make             (rules.board)
+      DependencyError       a task that would wait for itself
+      TaskRequestError      a request about a task that makes no sense  (cli.board)
       ClaimError            a claim that could not be made              (workspace.claims)
         ClaimLostError      somebody else has the task
         ClaimRefusedError   the plan as written does not allow it

@@ -44,6 +44,7 @@ _KEYS: Final = (
     "WAKE",
 )
 _WORDS: Final = re.compile(r"[\s,]+")
+_TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -176,7 +177,7 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
         runner=_choice(Runner, heading, file, "RUNNER"),
         command=call.argv if "COMMAND" in props else (),
         timeout=_timeout(heading, file),
-        tools=_words(props.get("TOOLS", "")),
+        tools=tuple(_TOOLS.findall(props.get("TOOLS", ""))),
         variables=call.variables,
         wake=_choice(Wake, heading, file, "WAKE"),
     )

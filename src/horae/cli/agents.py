@@ -1,0 +1,414 @@
+"""`agents` and `agent`: who there is, what each may do, and a run of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.output import Form, Output, clean, echo, form_options, print_json, print_line
+from horae.config import load
+from horae.errors import Exit, HoraeError
+from horae.kernel.org.document import read
+from horae.rules.agent import AgentError, parse_agent
+from horae.rules.crew import parse_crew
+from horae.rules.entry import Origin
+from horae.rules.misfire import Status
+from horae.runner.agents import Agent, Registry, hold_agent, provider_of
+from horae.runner.programs import Answers, can_keep, program_of
+from horae.timing.duration import DurationError, format_duration, parse_duration
+from horae.workspace.files import find_plans, read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import timedelta
+
+    from horae.config import Config
+    from horae.engine.ports import Ended
+    from horae.rules.agent import AgentDefinition
+    from horae.runner.agents import AgentRun
+
+LOOK: Final = 0.1  # seconds between two looks at the output
+KEEPER: Final = "keeper"  # the name of a single keeper that has none
+ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
+_MARK: Final = ":agent:"
+
+_root = click.option(
+    "--root", default=".", metavar="DIR", help="The plan root; else this directory."
+)
+_name = click.argument("name", metavar="NAME")
+
+
+@click.command()
+@_root
+@form_options
+def agents(*, root: str, form: str | None) -> int:
+    """List the agents there are: where each is defined, what runs it, and whether it can run.
+
+    They come from the crew's manifest (`crew.def`), the keeper's file (`keeper.def`) and every
+    headline tagged :agent: beneath the plan root.
+    """
+    output = Output.of(form)
+    found = Found.of(load(root), output)
+    rows = [_row(found.registry, agent) for agent in found.registry]
+    match output.form:
+        case Form.TABLE:
+            _print_table(rows)
+        case Form.JSON:
+            print_json(rows)
+        case Form.JSONL:
+            for row in rows:
+                print_line(row)
+    return found.exit_code
+
+
+@click.group()
+def agent() -> None:
+    """Show one agent, or let it run."""
+
+
+@agent.command()
+@_name
+@_root
+@form_options
+def show(name: str, *, root: str, form: str | None) -> int:
+    """Show who an agent is: its definition, its tools, and what keeps it from running."""
+    output = Output.of(form)
+    registry = Found.of(load(root), output).registry
+    data = _shown(registry, registry.get(name))
+    if output.form is Form.TABLE:
+        for key, value in data.items():
+            if value not in (None, "", []):
+                words = shlex.join if key == "command" else ", ".join
+                echo(f"{key:<10}  {words(value) if isinstance(value, list) else value}")
+    elif output.form is Form.JSON:
+        print_json(data)
+    else:
+        print_line(data)
+    return Exit.OK
+
+
+@agent.command()
+@_name
+@click.option("--prompt", metavar="TEXT|-", help="What it is asked; - reads it from the input.")
+@click.option("--dir", "directory", metavar="DIR", help="Where it works; else the plan root.")
+@click.option("--timeout", metavar="TIME", help="How long it may take, such as 15m.")
+@click.option("--model", metavar="NAME", help="The model, instead of the definition's.")
+@_root
+@form_options
+def run(
+    name: str,
+    *,
+    prompt: str | None,
+    directory: str | None,
+    timeout: str | None,
+    model: str | None,
+    root: str,
+    form: str | None,
+) -> int:
+    """Let an agent run here and now, and show what it puts out.
+
+    It runs as the engine would run it, with the same environment, tools and wall clock, but
+    beside the ledger: no receipt is filed. The exit code is 0 if it ended well, 1 if not, and 124
+    if it took longer than it may.
+    """
+    output = Output.of(form)
+    config = load(root)
+    registry = Found.of(config, output).registry
+    asked = registry.get(name)
+    if directory is not None:
+        if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
+            raise click.UsageError(f"--dir: {directory!r} is no directory.")
+        asked = replace(asked, directory=Path(directory).resolve())
+    limit = _limit(timeout) or asked.definition.timeout or config.keeper_timeout
+    words = sys.stdin.read() if prompt == "-" else prompt or ASKED
+    ended = asyncio.run(
+        _run(config, registry, asked, words, limit=limit, model=model, output=output)
+    )
+    if output.form is Form.TABLE:
+        status = str(ended.outcome).replace("_", " ")
+        echo(f"horae: {asked.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
+    else:
+        told = {"agent": asked.name, "outcome": ended.outcome.value, "reason": ended.reason}
+        (print_json if output.form is Form.JSON else print_line)({**told, **ended.facts})
+    return _code(ended)
+
+
+# Finding agents
+
+
+class Found:
+    """The agents that the settings and the plan root tell of; what is odd is said."""
+
+    def __init__(self, config: Config, output: Output) -> None:
+        self._config = config
+        self._output = output
+        self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
+        self.registry = Registry(command=config.agent_command, provider=provider_of(os.environ))
+        self.exit_code: int = Exit.OK
+
+    @classmethod
+    def of(cls, config: Config, output: Output) -> Found:
+        """Return all agents; the crew's first, since the manifest has the last word on a name."""
+        found = cls(config, output)
+        for each in found._all():
+            found._add(each)
+        return found
+
+    def _all(self) -> Iterator[Agent]:
+        config = self._config
+        if config.crew_def is not None:
+            yield from self._crew(os.path.join(self._root, config.crew_def))  # noqa: PTH118
+        elif config.keeper_def is not None:
+            keeper = os.path.join(self._root, config.keeper_def)  # noqa: PTH118
+            yield from self._defined(keeper, otherwise=KEEPER)
+        yield from self._beneath()
+
+    def _crew(self, manifest: str) -> Iterator[Agent]:
+        """Yield the members of a crew, each under its name in the manifest."""
+        text = self._text(manifest)
+        if text is None:
+            return
+        crew = parse_crew(text, self._short(manifest))
+        for finding in crew.diagnostics:
+            echo(f"horae: {finding}", err=True)
+        beside = os.path.dirname(manifest)  # noqa: PTH120
+        for member in crew.members:
+            path = os.path.normpath(os.path.join(beside, member.definition))  # noqa: PTH118
+            for found in self._defined(path, otherwise=member.name):
+                own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
+                yield replace(found, name=member.name, definition=own)
+                break
+
+    def _beneath(self) -> Iterator[Agent]:
+        """Yield the agents that plans beneath the root define."""
+        try:
+            found = find_plans(self._root, most=self._config.plan_max_files)
+        except HoraeError as error:
+            self._say(error)
+            return
+        for path in found.plans:
+            yield from self._defined(path, root=self._root)
+
+    def _defined(
+        self, path: str, *, otherwise: str = "", root: str | None = None
+    ) -> Iterator[Agent]:
+        """Yield the agents that a file defines; beneath a root it need not define any."""
+        text = self._text(path, root=root)
+        if text is None or (root is not None and _MARK not in text):
+            return
+        file = self._short(path)
+        try:
+            for line, definition in _definitions(text, file, is_plan=root is not None):
+                origin = Origin(file, line)
+                yield Agent(_named(definition, origin, otherwise), definition, origin)
+        except AgentError as error:
+            self._say(error)
+
+    def _add(self, found: Agent) -> None:
+        try:
+            self.registry.add(found, environ=os.environ)
+        except HoraeError as error:
+            self._say(error)
+
+    def _text(self, path: str, *, root: str | None = None) -> str | None:
+        """Return what stands in a file; None if it cannot be read, which is said."""
+        try:
+            return read_plan(path, root=root, limit=self._config.plan_max_bytes).text
+        except HoraeError as error:
+            self._say(error)
+            return None
+
+    def _short(self, path: str) -> str:
+        """Return a path as people know it: from the plan root, if it is beneath."""
+        return path.removeprefix(f"{self._root}/")
+
+    def _say(self, error: HoraeError) -> None:
+        self._output.say(error)
+        self.exit_code = self.exit_code or error.exit_code
+
+
+def _definitions(text: str, file: str, *, is_plan: bool) -> Iterator[tuple[int, AgentDefinition]]:
+    """Yield each agent that a text defines, with its line; a plan may well define none."""
+    plan = read(text)
+    places = plan.places()
+    tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
+    if not tagged and not is_plan:
+        parse_agent(text, file)  # says why it defines none
+    ends = [*tagged[1:], len(plan.headlines)]
+    for start, end in zip(tagged, ends, strict=True):
+        line = places[start].line
+        section = "".join(headline.text for headline in plan.headlines[start:end])
+        # The lines above stand there empty, so that what is odd is said with its line.
+        yield line, parse_agent("\n" * (line - 1) + section, file)
+
+
+def _named(definition: AgentDefinition, origin: Origin, otherwise: str) -> str:
+    """Return the name of an agent, or raise AgentError if it has none."""
+    name = definition.name or otherwise
+    if not name:
+        reason = "the agent has no name"
+        raise AgentError(origin.file, origin.line, 1, reason=reason, fix="write it in :ID:")
+    return name
+
+
+# Running one
+
+
+async def _run(
+    config: Config,
+    registry: Registry,
+    asked: Agent,
+    prompt: str,
+    *,
+    limit: timedelta,
+    model: str | None,
+    output: Output,
+) -> Ended:
+    """Run an agent in a directory of its own, show what it puts out, and return its end."""
+    from tempfile import TemporaryDirectory
+
+    from horae.engine.ports import Run
+    from horae.runner.command import Place
+    from horae.runner.processes import LOG_NAME, Processes
+
+    run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
+    with TemporaryDirectory(prefix="horae-agent-") as data:
+        root = Path(config.root).resolve()
+        place = Place(root, Path(data), os.environ, limit)
+        async with Processes(Path(data)) as processes:
+            held = await hold_agent(
+                registry,
+                asked,
+                prompt,
+                run=run_of,
+                processes=processes,
+                place=place,
+                timeout=limit,
+                model=model,
+            )
+            held.go()
+            ending = asyncio.ensure_future(held.ended())
+            if output.form is Form.TABLE:
+                await _follow(held, ending, place.directory_of(run_of) / LOG_NAME)
+            return await ending
+
+
+async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> None:
+    """Show what a run puts out as it comes; an answer in JSON is shown as its text, at the end."""
+    if held.called.answers in {Answers.CLAUDE, Answers.CODEX, Answers.GEMINI}:
+        ended = await ending
+        _show(f"{ended.facts.get('text', '')}\n".encode())
+        return
+    at = 0
+    while True:
+        is_over = ending.done()
+        with suppress(OSError), log.open("rb") as file:
+            file.seek(at)
+            part = file.read()
+            at += len(part)
+            _show(part)
+        if is_over:
+            return
+        await asyncio.wait([ending], timeout=LOOK)
+
+
+def _show(part: bytes) -> None:
+    """Print a part of some output: as it is into a pipe, harmless on a terminal."""
+    text = "\t".join(map(clean, part.decode("utf-8", "replace").split("\t")))
+    click.echo(text if sys.stdout.isatty() else part, nl=False)
+    sys.stdout.flush()
+
+
+def _limit(text: str | None) -> timedelta | None:
+    """Return the length that --timeout names."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        raise click.UsageError(f"--timeout: {error}.") from None
+
+
+def _code(ended: Ended) -> int:
+    """Return the exit code that belongs to how a run ended."""
+    if ended.outcome in {Status.DONE, Status.NO_WORK}:
+        return Exit.OK
+    is_too_long = ended.outcome is Status.KILLED and ended.reason.startswith("it ran longer than ")
+    return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
+
+
+# What is shown
+
+
+def _row(registry: Registry, each: Agent) -> dict[str, Any]:
+    """Return an agent as a row."""
+    obstacle = registry.obstacle(each, environ=os.environ)
+    return {
+        "agent": each.name,
+        "where": str(each.origin),
+        "runner": each.runner.value,
+        "command": list(registry.command_of(each)) if each.runner.value == "command" else None,
+        "model": registry.model_of(each),
+        "can_run": obstacle is None,
+        "obstacle": obstacle,
+    }
+
+
+def _shown(registry: Registry, each: Agent) -> dict[str, Any]:
+    """Return all that is known of an agent; of variables only the names."""
+    definition, policy = each.definition, each.policy
+    row = program_of(registry.command_of(each))
+    is_kept = each.runner.value == "model" or can_keep(row, policy)
+    return {
+        **_row(registry, each),
+        "title": definition.title,
+        "tagline": definition.tagline,
+        "timeout": format_duration(definition.timeout) if definition.timeout else None,
+        "tools": list(map(str, policy.tools)) or None,
+        "tools_are": None if policy.is_open else "kept" if is_kept else "told, not kept",
+        "program": f"{row.name} ({row.documented})" if row.name else None,
+        "variables": list(dict.fromkeys((*each.variables, *definition.variables))),
+        "wake": definition.wake.value if definition.wake else None,
+        "prompt": definition.prompt,
+    }
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    """Print a row per agent."""
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("agent", "runner", "model", "where", "can it run"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        runner = shlex.join(row["command"] or ()) or row["runner"]
+        can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
+        cells = (row["agent"], runner, row["model"] or "", row["where"])
+        table.add_row(*map(safe, cells), can_run)
+    console().print(table if rows else safe("no agent", style="dim"))
+
+
+def _spent(facts: Mapping[str, object]) -> str:
+    """Return what a run took, in words.
+
+    >>> _spent({"tokens": 1200, "cost": 0.02, "steps": 3})
+    ' (3 steps, 1200 tokens, $0.02)'
+    """
+    words = [
+        f"{facts['steps']} steps" if "steps" in facts else "",
+        f"{facts['tokens']} tokens" if "tokens" in facts else "",
+        f"${facts['cost']}" if "cost" in facts else "",
+    ]
+    told = ", ".join(filter(None, words))
+    return f" ({told})" if told else ""

@@ -1,0 +1,562 @@
+"""Agents: one registry of who there is, and one function that runs any of them.
+
+A tick, a dispatch, a trigger, a step, a person and the API all come through `hold_agent`. It
+knows two runners. A *command* is any program that is handed the prompt; `programs` knows some
+of them well. A *model* is called by a program of ours. Both are runs like all others, held until
+they are let go and ended with all they started, and both end with the same facts: text, tokens,
+cost, steps and model, as far as they are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from shutil import which
+from typing import TYPE_CHECKING, Final, Literal
+
+from horae.engine.ports import Ended, RunError
+from horae.errors import Exit, HoraeError
+from horae.rules.agent import AgentDefinition, Runner
+from horae.rules.misfire import Status
+from horae.rules.outcome import Finish, Why, shown, verdict
+from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
+from horae.runner.masking import Masker, disguises
+from horae.runner.model import STEPS, TOKENS, MissingExtraError, Order
+from horae.runner.processes import (
+    LOG_NAME,
+    UNRELEASED,
+    Past,
+    Spec,
+    allowed_environment,
+)
+from horae.runner.programs import (
+    Answers,
+    Called,
+    Result,
+    call,
+    can_keep,
+    is_model,
+    program_of,
+    read_answer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import timedelta
+    from pathlib import Path
+
+    from horae.engine.ports import Held, Process, Run
+    from horae.rules.entry import Origin
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+
+MODEL: Final = ("-I", "-m", "horae.runner.model")
+OPENAI: Final = "https://api.openai.com/v1"
+LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
+ANSWER_NAME: Final = "answer.json"  # how to read the answer, for whoever comes after a crash
+RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
+PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
+
+_LONGEST_RESULT: Final = 8 << 20
+_SHORTEST_GUESSED: Final = 8  # a shorter value may be an ordinary word
+_SECRET: Final = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
+_IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
+
+
+class AgentTwiceError(HoraeError):
+    """Two agents of one name."""
+
+    code = "agent_twice"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, name: str, first: Origin, second: Origin) -> None:
+        self.name = name
+        self.first = str(first)
+        self.second = str(second)
+        super().__init__(
+            f"the agent {name} is defined twice, at {first} and at {second};"
+            " give one of the two another name"
+        )
+
+
+class AgentNotFoundError(HoraeError):
+    """A name that no agent goes by."""
+
+    code = "no_agent"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, name: str, *, near: str | None = None) -> None:
+        self.name = name
+        self.near = near
+        hint = f"; did you mean {near}?" if near else "; `horae agents` lists those there are"
+        super().__init__(f"no agent is called {shown(name)!r}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Somebody who can be asked to do something.
+
+    `directory` is where it works, else the plan root. `environment` is its own, `variables` are
+    the names of ours that it may see, `secrets` the names of those whose values are never shown.
+    """
+
+    name: str
+    definition: AgentDefinition
+    origin: Origin
+    directory: Path | None = None
+    variables: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def runner(self) -> Runner:
+        """What carries its runs out."""
+        return self.definition.runner or Runner.COMMAND
+
+    @property
+    def policy(self) -> ToolPolicy:
+        """Which tools its definition leaves it."""
+        return policy_of(self.definition.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where models are called: the address, the variable with its key, the model and the limits."""
+
+    url: str = OPENAI
+    key: str = "OPENAI_API_KEY"
+    model: str | None = None
+    steps: int = STEPS
+    tokens: int = TOKENS
+
+
+def provider_of(environ: Mapping[str, str]) -> Provider:
+    """Return where models are called as an environment says; the first key that is set counts.
+
+    >>> provider_of({"OPENROUTER_API_KEY": "k", "WB_LLM_MODEL": "small"}).url
+    'https://openrouter.ai/api/v1'
+    """
+    keys = ("HORAE_MODEL_KEY", "WB_LLM_KEY", "OPENROUTER_API_KEY", "OPENAI_API_KEY")
+    key = next((name for name in keys if environ.get(name)), "OPENAI_API_KEY")
+    is_router = key in {"WB_LLM_KEY", "OPENROUTER_API_KEY"}
+    usual = "https://openrouter.ai/api/v1" if is_router else OPENAI
+    return Provider(
+        url=environ.get("HORAE_MODEL_URL") or environ.get("OPENAI_BASE_URL") or usual,
+        key=key,
+        model=environ.get("HORAE_MODEL_NAME") or environ.get("WB_LLM_MODEL") or None,
+    )
+
+
+class Registry:
+    """The agents there are, each by its name.
+
+    `command` runs those that name none; `provider` is where models are called.
+    """
+
+    def __init__(
+        self, *, command: tuple[str, ...] | None = None, provider: Provider | None = None
+    ) -> None:
+        self.command = command or ()
+        self.provider = provider or Provider()
+        self._agents: dict[str, Agent] = {}
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(sorted(self._agents.values(), key=lambda agent: agent.name))
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def add(self, agent: Agent, *, environ: Mapping[str, str]) -> str | None:
+        """Take an agent in; return why it cannot run yet, if that is so.
+
+        The same definition again changes nothing; another one of the same name is refused.
+        """
+        known = self._agents.get(agent.name)
+        if known is not None and known.origin != agent.origin:
+            raise AgentTwiceError(agent.name, known.origin, agent.origin)
+        kept = self._agents.setdefault(agent.name, agent)
+        return self.obstacle(kept, environ=environ)
+
+    def remove(self, name: str) -> bool:
+        """Forget an agent; False means that there was none."""
+        return self._agents.pop(name, None) is not None
+
+    def get(self, name: str) -> Agent:
+        """Return the agent of a name, or raise AgentNotFoundError."""
+        if name in self._agents:
+            return self._agents[name]
+        from difflib import get_close_matches  # only for the message
+
+        near = get_close_matches(name[:64], list(self._agents)[:1000], n=1)
+        raise AgentNotFoundError(name, near=near[0] if near else None)
+
+    def command_of(self, agent: Agent) -> tuple[str, ...]:
+        """Return the command that runs an agent; none if neither it nor the settings name one."""
+        return agent.definition.command or self.command
+
+    def model_of(self, agent: Agent) -> str | None:
+        """Return the model that an agent asks for, if it or the provider names one."""
+        of_provider = self.provider.model if agent.runner is Runner.MODEL else None
+        return agent.definition.model or of_provider
+
+    def obstacle(self, agent: Agent, *, environ: Mapping[str, str]) -> str | None:
+        """Return why an agent cannot run, with what to do about it; None if it can.
+
+        A receipt of such an agent is held, with this reason.
+        """
+        try:
+            policy_of(agent.definition.tools)
+        except ToolPolicyError as error:
+            return f"the agent {agent.name} has a :TOOLS: that cannot be used: {error}"
+        if agent.runner is Runner.MODEL:
+            return self._no_model(agent, environ)
+        command = self.command_of(agent)
+        if not command:
+            return (
+                f"the agent {agent.name} has no command; write :COMMAND: in {agent.origin},"
+                " or set agent.command in horae.toml"
+            )
+        path = _environment(agent, environ).get("PATH", os.defpath)
+        if "/" not in command[0] and which(command[0], path=path) is None:
+            return f"the agent {agent.name} needs {command[0]}, which is not in the PATH"
+        return None
+
+    def _no_model(self, agent: Agent, environ: Mapping[str, str]) -> str | None:
+        """Return why a model cannot be called for an agent."""
+        from importlib.util import find_spec
+
+        if find_spec("pydantic_ai") is None or find_spec("openai") is None:
+            return str(MissingExtraError())
+        if self.model_of(agent) is None:
+            return f"the agent {agent.name} names no model; write :MODEL: in {agent.origin}"
+        is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", self.provider.url) is not None
+        if not environ.get(self.provider.key) and not is_local:
+            return f"the agent {agent.name} has no key for its model; set {self.provider.key}"
+        return None
+
+
+async def hold_agent(
+    registry: Registry,
+    agent: Agent,
+    prompt: str,
+    *,
+    run: Run,
+    processes: Processes,
+    place: Place,
+    timeout: timedelta,
+    facts: Mapping[str, str] | None = None,
+    tools: ToolPolicy | None = None,
+    model: str | None = None,
+) -> AgentRun:
+    """Make a run of an agent that waits for its go; raises RunError if it cannot be made.
+
+    *facts* are variables about the run. *tools* and *model*, where given, count instead of the
+    definition's; such a policy must be kept, so a program that cannot keep it is not started.
+    """
+    obstacle = registry.obstacle(agent, environ=place.environ)
+    if obstacle is not None:
+        raise RunError(obstacle)
+    wanted = model or registry.model_of(agent)
+    if wanted is not None and not is_model(wanted):
+        raise RunError(f"{shown(wanted)!r} cannot name a model")
+    policy = agent.policy if tools is None else tools
+    asked = _Asked(agent, prompt, policy, wanted)
+    directory = place.directory_of(run)
+    spec = Spec(
+        run=run.number,
+        argv=(),
+        cwd=agent.directory or place.root,
+        environment={
+            **_environment(agent, place.environ),
+            **(facts or {}),
+            "HORAE_AGENT": agent.name,
+            **({"HORAE_MODEL": wanted} if wanted else {}),
+            "HORAE_TOOLS": json.dumps(policy.data()),
+        },
+        directory=directory,
+        timeout=timeout,
+        secrets=secrets_of(agent, place.environ, more=(place.signature,)),
+    )
+    if agent.runner is Runner.MODEL:
+        spec, called = _model_spec(spec, asked, registry.provider, place)
+    else:
+        command = registry.command_of(agent)
+        spec, called = _command_spec(spec, asked, command, must_keep=tools is not None)
+    _make(directory, called, asked)
+    try:
+        live = await processes.hold(spec)
+    except BaseException:
+        _remove(directory / PROMPT_NAME)
+        raise
+    return AgentRun(live, spec, called, model=wanted)
+
+
+class AgentRun:
+    """A run of an agent; its end carries what the agent answered."""
+
+    def __init__(self, live: Held, spec: Spec, called: Called, *, model: str | None = None) -> None:
+        self._live = live
+        self._directory = spec.directory
+        self._secrets = spec.secrets
+        self._model = model
+        self.called = called
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        return self._live.process
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._live.go()
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started."""
+        self._live.cancel(reason)
+
+    async def ended(self) -> Ended:
+        """Return how it ended and what the agent answered, once nothing of it is left."""
+        ended = await self._live.ended()
+        _remove(self._directory / PROMPT_NAME)
+        return await asyncio.to_thread(
+            with_answer,
+            ended,
+            self._directory,
+            self.called.answers,
+            model=self._model,
+            secrets=self._secrets,
+        )
+
+
+async def look_back_agent(
+    processes: Processes, directory: Path, run: int, *, secrets: tuple[bytes, ...] = ()
+) -> Ended | Literal[Past.UNRELEASED] | None:
+    """Return how a run of an agent ended that an engine before this one made; None is unknown."""
+    ended = await processes.look_back(directory, run)
+    _remove(directory / PROMPT_NAME)
+    if ended is None or ended is UNRELEASED:
+        return ended
+    said = _loaded(directory / ANSWER_NAME)
+    try:
+        answers = Answers(str(said.get("answers")))
+    except ValueError:
+        return ended
+    model = said.get("model")
+    known = model if isinstance(model, str) else None
+    return await asyncio.to_thread(
+        with_answer, ended, directory, answers, model=known, secrets=secrets
+    )
+
+
+def with_answer(
+    ended: Ended,
+    directory: Path,
+    answers: Answers,
+    *,
+    model: str | None = None,
+    secrets: tuple[bytes, ...] = (),
+) -> Ended:
+    """Return the end of a run with what its agent answered, and what that makes of it."""
+    result = _result(directory, answers, secrets)
+    if model and not result.model:
+        result = replace(result, model=model)
+    text = {"text": _cut(result.text)} if result.text else {}
+    facts = {**ended.facts, **result.facts(), **text}
+    ended = replace(ended, facts=facts)
+    if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
+        return ended
+    if result.error:
+        return replace(ended, outcome=Status.FAILED, reason=shown(result.error))
+    if ended.exit_code != 0:
+        return ended
+    first = result.text.lstrip()[:1000].partition("\n")[0]
+    status, reason = verdict(Finish(Why.EXIT, code=0, first=first))
+    return replace(ended, outcome=status, reason=reason)
+
+
+def secrets_of(
+    agent: Agent, environ: Mapping[str, str], *, more: tuple[bytes, ...] = ()
+) -> tuple[bytes, ...]:
+    """Return the values that must not be shown: what an agent calls secret, and what looks so.
+
+    The engine's own are among them: an agent of the same user might find them.
+    """
+    found = {each for each in more if each}
+    for name, value in (*environ.items(), *agent.environment.items()):
+        raw = value.encode("utf-8", "surrogateescape")
+        if name in agent.secrets:
+            found.add(raw)
+        elif _SECRET.search(name) and not _NO_SECRET.search(name):
+            found |= {raw} if len(raw) >= _SHORTEST_GUESSED else set()
+        elif (inside := _IN_ADDRESS.search(value)) is not None:
+            found |= {raw, inside[1].encode("utf-8", "surrogateescape")}
+    return tuple(sorted(found))
+
+
+def _environment(agent: Agent, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what an agent may know: what every command may, what it asks for, and its own."""
+    names = (*agent.variables, *agent.definition.variables)
+    return {**allowed_environment(environ, names), **agent.environment}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What an agent is asked, with which tools, and of which model."""
+
+    agent: Agent
+    prompt: str
+    policy: ToolPolicy
+    model: str | None
+
+    def whole(self) -> str:
+        """Return all that a program is told: who it is, then what it is asked."""
+        return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
+
+
+def _command_spec(
+    spec: Spec, asked: _Asked, command: tuple[str, ...], *, must_keep: bool
+) -> tuple[Spec, Called]:
+    """Return how a program is run for an agent, and how its answer is read."""
+    if must_keep and not can_keep(program_of(command), asked.policy):
+        raise RunError(
+            f"{command[0]} cannot be made to keep the tool policy {asked.policy.mode};"
+            " use claude or :RUNNER: model, or allow all tools"
+        )
+    called = call(
+        command,
+        model=asked.model,
+        policy=asked.policy,
+        work=spec.cwd,
+        prompt_file=spec.directory / PROMPT_NAME,
+    )
+    stdin = b"" if called.wants_file else asked.whole().encode("utf-8", "replace")
+    return replace(spec, argv=called.argv, stdin=stdin), called
+
+
+def _model_spec(spec: Spec, asked: _Asked, provider: Provider, place: Place) -> tuple[Spec, Called]:
+    """Return how a model is called for an agent."""
+    environment = dict(spec.environment)
+    if provider.key in place.environ:
+        environment[provider.key] = place.environ[provider.key]
+    hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
+    order = Order(
+        agent=asked.agent.name,
+        model=asked.model or "",
+        url=provider.url,
+        key=provider.key,
+        system=asked.agent.definition.prompt,
+        prompt=asked.prompt,
+        tools=asked.policy.data(),
+        result=str(spec.directory / RESULT_NAME),
+        secrets=tuple(name for name, value in environment.items() if value in hidden),
+        steps=provider.steps,
+        tokens=provider.tokens,
+    )
+    called = Called((sys.executable, *MODEL), Answers.MODEL, wants_file=False, keeps=True)
+    done = replace(spec, argv=called.argv, environment=environment, stdin=order.encoded())
+    return done, called
+
+
+# Files beside the output of a run
+
+
+def _make(directory: Path, called: Called, asked: _Asked) -> None:
+    """Make the directory of a run, with how its answer is read and what it is asked."""
+    try:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        _remove(directory / RESULT_NAME)
+        how = json.dumps({"answers": called.answers.value, "model": asked.model})
+        _write(directory / ANSWER_NAME, how)
+        if called.wants_file:
+            _write(directory / PROMPT_NAME, asked.whole())
+    except OSError as error:
+        raise RunError(f"{directory}: {error.strerror}; an agent needs its directory") from error
+
+
+def _write(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        os.remove(path)  # noqa: PTH107 - our own file
+
+
+def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:
+    """Return what an agent answered, from what its run left."""
+    if answers is Answers.MODEL:
+        _mask(directory / RESULT_NAME, secrets)
+        return _model_result(_loaded(directory / RESULT_NAME))
+    try:
+        printed = (directory / LOG_NAME).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        printed = ""
+    return read_answer(printed, answers)
+
+
+def _mask(path: Path, secrets: tuple[bytes, ...]) -> None:
+    """Take the secrets out of a file that did not pass the supervisor.
+
+    The program that wrote it knows only those of its own environment.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LONGEST_RESULT)
+    except OSError:
+        return
+    masker = Masker(disguises(secrets))
+    masked = masker.feed(data) + masker.rest()
+    if masked != data:
+        _write(path, masked.decode("utf-8", "replace"))
+
+
+def _model_result(said: Mapping[str, object]) -> Result:
+    """Return what our own program knows at the end; a killed one may have said nothing."""
+    if not said:
+        return Result()
+
+    def number(name: str) -> int | None:
+        value = said.get(name)
+        return value if isinstance(value, int) else None
+
+    cost = said.get("cost")
+    return Result(
+        str(said.get("text", "")),
+        str(said.get("error", "")),
+        is_read=True,
+        tokens_in=number("tokens_in"),
+        tokens_out=number("tokens_out"),
+        cost=cost if isinstance(cost, float) else None,
+        steps=number("steps"),
+        model=str(said.get("model", "")),
+    )
+
+
+def _loaded(path: Path) -> Mapping[str, object]:
+    """Return the table in a file; nothing if there is none."""
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_LONGEST_RESULT))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a long text.
+
+    >>> len(_cut("x" * 9000))
+    8000
+    """
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

@@ -1,0 +1,300 @@
+"""Calls a model until it is done: `python -I -m horae.runner.model`, the order on its input.
+
+The order is JSON: which model, where, what it is told, which tools it has, and how far it may
+go. The key is in a variable that the order names. What the model answers in the end is printed,
+and nothing else is, so that its first word is the first word of the run; what it does on the way
+is told on stderr. Beside that a file is written with steps, tokens, cost and each call of a tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from horae.errors import Exit, HoraeError
+from horae.rules.outcome import shown
+from horae.rules.tools import (
+    BASH,
+    EDIT,
+    FETCH,
+    GIT,
+    GREP,
+    READ,
+    WRITE,
+    Answer,
+    decide,
+    parse_policy,
+)
+from horae.runner.masking import disguises
+from horae.runner.tools import Toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic_ai import Agent, Tool
+    from pydantic_ai.usage import RunUsage
+
+    from horae.rules.tools import ToolPolicy
+
+STEPS: Final = 60  # answers of the model in one run
+TOKENS: Final = 2_000_000
+CALL_SECONDS: Final = 300  # for one answer of the model
+RETRIES: Final = 2  # of a call that the provider could not take
+DONE: Final = "Done"
+
+_PR_SET_DUMPABLE: Final = 4
+_INSTALL: Final = "the model runner needs the extra `model`: pip install 'horae[model]'"
+
+
+class MissingExtraError(HoraeError):
+    """The libraries for calling models are not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self) -> None:
+        super().__init__(_INSTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a model is to do; `key` and `secrets` are names of variables, never values."""
+
+    agent: str
+    model: str
+    url: str
+    key: str
+    system: str
+    prompt: str
+    tools: dict[str, object]
+    result: str  # the file for what is known at the end
+    secrets: tuple[str, ...] = ()
+    steps: int = STEPS
+    tokens: int = TOKENS
+    retries: int = RETRIES
+
+    def encoded(self) -> bytes:
+        """Return the order as it is handed over."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Return the order that was handed over."""
+        facts = json.loads(data)
+        return cls(**{**facts, "secrets": tuple(facts["secrets"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How it went; what is None is not known."""
+
+    text: str = ""
+    error: str = ""
+    model: str = ""
+    steps: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    log: tuple[dict[str, object], ...] = ()
+
+
+def require_extra() -> None:
+    """Raise MissingExtraError unless models can be called."""
+    try:
+        import openai  # noqa: F401 - only whether it is there
+        import pydantic_ai  # noqa: F401
+    except ImportError:
+        raise MissingExtraError from None
+
+
+async def work(
+    order: Order, *, environ: Mapping[str, str], work_in: Path, say: Callable[[str], None]
+) -> Report:
+    """Let a model work until it is done, has gone too far, or cannot be reached."""
+    from pydantic_ai.usage import RunUsage
+
+    secrets = [environ[name] for name in (order.key, *order.secrets) if environ.get(name)]
+    spellings = disguises(each.encode("utf-8", "surrogateescape") for each in secrets)
+    box = Toolbox(
+        work_in,
+        policy := parse_policy(order.tools),
+        # A command has no use for the key of the model.
+        environment={name: value for name, value in environ.items() if name != order.key},
+        spellings=spellings,
+        agent=order.agent,
+        say=say,
+    )
+    usage = RunUsage()
+    text, error = "", ""
+    try:
+        text = await _answer(order, box, policy, usage, key=environ.get(order.key, ""))
+    except asyncio.CancelledError:
+        error = "it was told to end"
+    except Exception as failure:  # a library's errors are many, and each is an end of the run
+        error = _words(failure, order)
+    finally:
+        box.close()
+    return Report(
+        text=box.mask(text),
+        error=box.mask(error),
+        model=order.model,
+        steps=usage.requests,
+        tokens_in=usage.input_tokens,
+        tokens_out=usage.output_tokens,
+        cost=_cost(order, usage),
+        log=tuple(use.data() for use in box.log),
+    )
+
+
+async def _answer(
+    order: Order, box: Toolbox, policy: ToolPolicy, usage: RunUsage, *, key: str
+) -> str:
+    """Return what the model answers in the end; *usage* counts on the way."""
+    from openai import AsyncOpenAI
+    from pydantic_ai.usage import UsageLimits
+
+    async with AsyncOpenAI(
+        base_url=order.url,
+        api_key=key or "none",
+        max_retries=order.retries,
+        timeout=CALL_SECONDS,
+    ) as client:
+        agent = _agent(order, client, _offered(box, policy))
+        limits = UsageLimits(request_limit=order.steps, total_tokens_limit=order.tokens)
+        ended = await agent.run(order.prompt, usage_limits=limits, usage=usage)
+        return ended.output
+
+
+def _agent(order: Order, client: Any, tools: list[Tool[None]]) -> Agent[None, str]:
+    """Return the loop that calls the model and its tools in turn."""
+    from pydantic_ai import Agent, ToolOutput
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    def done(text: str) -> str:
+        """End the run with a last word; if there was nothing to do, it begins with NO-WORK."""
+        return text
+
+    return Agent(
+        OpenAIChatModel(order.model, provider=OpenAIProvider(openai_client=client)),
+        output_type=[str, ToolOutput(done, name=DONE)],
+        instructions=order.system,
+        deps_type=type(None),
+        tools=tools,
+        retries=2,
+    )
+
+
+def _offered(box: Toolbox, policy: ToolPolicy) -> list[Tool[None]]:
+    """Return the tools that the model is shown; those that are never allowed are not."""
+    from pydantic_ai import Tool
+
+    actions: dict[str, Callable[..., Any]] = {
+        BASH: box.bash,
+        READ: box.read,
+        WRITE: box.write,
+        EDIT: box.edit,
+        GREP: box.grep,
+        FETCH: box.web_fetch,
+        GIT: box.git,
+    }
+    return [
+        Tool(action, name=name, takes_ctx=False, sequential=True)
+        for name, action in actions.items()
+        if is_offered(policy, name)
+    ]
+
+
+def is_offered(policy: ToolPolicy, tool: str) -> bool:
+    """Tell whether a model is shown a tool: WebFetch only if it is allowed by its name."""
+    if tool == FETCH:
+        return policy.names(FETCH)
+    is_in_part = any(pattern.tool == tool and pattern.argument for pattern in policy.tools)
+    return is_in_part or decide(policy, tool, "x") is not Answer.DENY
+
+
+def _cost(order: Order, usage: RunUsage) -> float | None:
+    """Return what it cost in US dollars, if this provider's prices for this model are known."""
+    from decimal import Decimal
+
+    from genai_prices import calc_price
+
+    try:
+        price = calc_price(usage, order.model, provider_api_url=order.url).total_price
+    except (LookupError, ValueError):
+        return None
+    return float(round(Decimal(price), 6))
+
+
+def _words(failure: Exception, order: Order) -> str:
+    """Return in one line why a run failed."""
+    from pydantic_ai.exceptions import (
+        ModelHTTPError,
+        UnexpectedModelBehavior,
+        UsageLimitExceeded,
+    )
+
+    if isinstance(failure, UsageLimitExceeded):
+        is_steps = "request_limit" in str(failure)
+        most = f"{order.steps} steps" if is_steps else f"{order.tokens} tokens"
+        return f"it was not done after {most}"
+    if isinstance(failure, ModelHTTPError):
+        body = failure.body
+        said = body.get("message", body) if isinstance(body, dict) else body
+        return shown(f"the model {order.model} answered {failure.status_code}: {said}")
+    said = shown(str(failure)) or type(failure).__name__
+    if isinstance(failure, UnexpectedModelBehavior):
+        return shown(f"the model {order.model} gave an answer that cannot be used: {said}")
+    return shown(f"the model {order.model} could not be called: {said}")
+
+
+def main() -> int:
+    """Do what the order on the input says."""
+    _hide()
+    order = Order.of(sys.stdin.buffer.read())
+    try:
+        require_extra()
+    except MissingExtraError as error:
+        _write(Path(order.result), Report(error=str(error), model=order.model))
+        sys.stdout.write(f"FAILED: {error}\n")
+        return Exit.FINDINGS
+    report = asyncio.run(_until_told(order))
+    _write(Path(order.result), report)
+    sys.stdout.write(f"FAILED: {report.error}\n" if report.error else f"{report.text}\n")
+    return Exit.FINDINGS if report.error else Exit.OK
+
+
+async def _until_told(order: Order) -> Report:
+    """Do the work; SIGTERM ends it, and what is known by then is still told."""
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    task = asyncio.ensure_future(work(order, environ=os.environ, work_in=Path.cwd(), say=say))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _hide() -> None:
+    """Keep other processes of the same user from reading our variables, where that can be had."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _write(path: Path, report: Report) -> None:
+    """Write what is known at the end."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        json.dump(asdict(report), file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,488 @@
+"""Agent programs that are known: how each is called, and how its answer is read.
+
+Each row follows what the makers of a program document in public, and `documented` says where
+and when that was read; our tests run stand-ins, not the programs themselves. A program that
+is not here gets its prompt on its input, or in the file that `{prompt_file}` stands for, and
+what it prints is its answer.
+
+Nothing that a stranger wrote becomes an option: a value stands behind a `=`, or as a word
+that cannot begin with a dash.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from horae.rules.tools import (
+    BASH,
+    GIT,
+    GREP,
+    READ,
+    Mode,
+    Pattern,
+    ToolPolicy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+PROMPT_FILE: Final = "{prompt_file}"  # in a command, where the file with the prompt is
+_CANDIDATES: Final = 64  # places where an answer may begin, looked at from the end
+_MOST: Final = 10**12  # of anything that is counted
+_MODEL: Final = re.compile(r"[A-Za-z0-9@][\w.:/@+-]{0,199}", re.ASCII)
+
+
+class Reach(StrEnum):
+    """How much of a tool policy a program can be made to keep."""
+
+    PATTERNS = "patterns"  # each tool, and patterns
+    READING = "reading"  # only that nothing is written
+    NOTHING = "nothing"  # it can be told, and may not listen
+
+
+class Answers(StrEnum):
+    """How a program gives its answer."""
+
+    TEXT = "text"  # what it prints is the answer
+    CLAUDE = "claude"  # one JSON object with `result`
+    CODEX = "codex"  # a line of JSON for each event
+    GEMINI = "gemini"  # one JSON object with `response`
+    AIDER = "aider"  # text, with a line about tokens and cost
+    LLM = "llm"  # text, with a line about tokens
+    MODEL = "model"  # our own: text, and a file beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How an agent program is called."""
+
+    name: str
+    documented: str
+    always: tuple[str, ...] = ()  # options it is given, unless the command has them
+    model: str = ""  # the option that names the model
+    directory: str = ""  # the option that names where to work; all are started there anyway
+    prompt_option: str = ""  # the option that names the file with the prompt; else its input
+    last: tuple[str, ...] = ()  # what stands at the end
+    answers: Answers = Answers.TEXT
+    reach: Reach = Reach.NOTHING
+    reading: tuple[str, ...] = ()  # the options that let it only read
+
+
+UNKNOWN: Final = Program("", "")
+ROWS: Final = {
+    row.name: row
+    for row in (
+        Program(
+            "claude",
+            "Claude Code 2.1, CLI reference",
+            always=("-p", "--output-format=json"),
+            model="--model",
+            answers=Answers.CLAUDE,
+            reach=Reach.PATTERNS,
+        ),
+        Program(
+            "codex",
+            "Codex CLI, non-interactive mode, 2026",
+            always=("exec", "--json", "--skip-git-repo-check"),
+            model="--model",
+            directory="--cd",
+            last=("-",),
+            answers=Answers.CODEX,
+            reach=Reach.READING,
+            reading=("--sandbox=read-only",),
+        ),
+        Program(
+            "gemini",
+            "Gemini CLI, CLI reference and headless mode, 2026",
+            always=("--output-format=json",),
+            model="--model",
+            answers=Answers.GEMINI,
+            reach=Reach.READING,
+            reading=("--approval-mode=plan",),
+        ),
+        Program(
+            "aider",
+            "aider, options reference and scripting, 2026",
+            always=("--yes-always", "--no-stream", "--no-pretty"),
+            model="--model",
+            prompt_option="--message-file",
+            answers=Answers.AIDER,
+        ),
+        Program(
+            "llm",
+            "llm, usage, 2026",
+            always=("--no-stream", "--usage"),
+            model="--model",
+            answers=Answers.LLM,
+        ),
+    )
+}
+_SHORT: Final = {"-p": "--print", "--model": "-m", "--cd": "-C", "--output-format": "-o"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an agent answered, and what else is known of it; None is not known."""
+
+    text: str = ""
+    error: str = ""  # why it failed, if its answer says so
+    is_read: bool = False  # whether the text is an answer, and not all that was printed
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None  # in US dollars, as the program reckons
+    steps: int | None = None
+    model: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """Return what is known, for the record of a run."""
+        counts = [each for each in (self.tokens_in, self.tokens_out) if each is not None]
+        facts = {
+            "tokens": sum(counts) if counts else None,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "cost": self.cost,
+            "steps": self.steps,
+            "model": self.model or None,
+        }
+        return {name: value for name, value in facts.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A command as it is run."""
+
+    argv: tuple[str, ...]
+    answers: Answers
+    wants_file: bool  # whether the prompt is in a file and not on its input
+    keeps: bool  # whether the program keeps the tool policy, and is not only told of it
+
+
+def program_of(command: tuple[str, ...]) -> Program:
+    """Return the row of a command's program; one that says nothing if it is not known.
+
+    >>> program_of(("/usr/bin/claude", "-p")).name, program_of(("my-agent",)).name
+    ('claude', '')
+    """
+    return ROWS.get(command[0].rpartition("/")[2] if command else "", UNKNOWN)
+
+
+def is_model(name: str) -> bool:
+    """Tell whether a text can name a model.
+
+    >>> is_model("openai/gpt-5:free"), is_model("--yolo"), is_model("")
+    (True, False, False)
+    """
+    return _MODEL.fullmatch(name) is not None
+
+
+def can_keep(program: Program, policy: ToolPolicy) -> bool:
+    """Tell whether a program can be made to keep a policy."""
+    if policy.is_open:
+        return True
+    if policy.mode is Mode.REQUIRE_APPROVAL or program.reach is Reach.NOTHING:
+        return False
+    return program.reach is Reach.PATTERNS or _only_reads(policy)
+
+
+def call(
+    command: tuple[str, ...],
+    *,
+    model: str | None,
+    policy: ToolPolicy,
+    work: Path,
+    prompt_file: Path,
+) -> Called:
+    """Return how a command is run: with its own words first, then what its row adds.
+
+    What the command says already is left as it is, so a person's word wins.
+    """
+    row = program_of(command)
+    known = {PROMPT_FILE: str(prompt_file), "{model}": model or "", "{dir}": str(work)}
+    argv = [known.get(word, word) for word in command]
+    wants_file = PROMPT_FILE in command
+    added = [word for word in row.always if not _has(command, word)]
+    if model and row.model and not _has(command, row.model) and "{model}" not in command:
+        added.append(f"{row.model}={model}")
+    if row.directory and not _has(command, row.directory):
+        added.append(f"{row.directory}={work}")
+    if row.prompt_option and not wants_file and not _has(command, row.prompt_option):
+        added.append(f"{row.prompt_option}={prompt_file}")
+        wants_file = True
+    keeps = can_keep(row, policy)
+    if keeps and not policy.is_open:
+        added += _limits(row, policy)
+    last = [] if wants_file else [word for word in row.last if word not in command]
+    # A subcommand belongs right behind the program.
+    verbs = [word for word in added if not word.startswith("-") and word in row.always]
+    options = added[len(verbs) :]
+    whole = (argv[0], *verbs, *argv[1:], *options, *last)
+    answers = row.answers if _is_as_asked(command, row) else Answers.TEXT
+    return Called(whole, answers, wants_file, keeps)
+
+
+def read_answer(printed: str, answers: Answers) -> Result:
+    """Return what a program answered, from all that it printed."""
+    reader = _READERS.get(answers)
+    found = None if reader is None else reader(printed)
+    return Result(printed.strip()) if found is None else found
+
+
+def _has(command: tuple[str, ...], option: str) -> bool:
+    """Tell whether a command has an option already, in its long or its short form."""
+    name = option.partition("=")[0]
+    forms = {name, _SHORT.get(name, name)}
+    return any(word.partition("=")[0] in forms for word in command[1:])
+
+
+def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
+    """Tell whether a command leaves the form of the answer to us, or asks for the same."""
+    form = next((word for word in row.always if word.startswith("--output-format")), None)
+    if form is None or not _has(command, form):
+        return True
+    name, _, value = form.partition("=")
+    words = " ".join(command).replace(f"{name} ", f"{name}=")
+    return f"{name}={value}" in words.split()
+
+
+# Tool policies
+
+
+def _only_reads(policy: ToolPolicy) -> bool:
+    """Tell whether a policy is an allow list on which nothing can write, run or call out."""
+    is_list = policy.mode is Mode.ALLOW_LIST
+    return is_list and bool(policy.tools) and {each.tool for each in policy.tools} <= {READ, GREP}
+
+
+def _limits(row: Program, policy: ToolPolicy) -> list[str]:
+    """Return the options that make a program keep a policy."""
+    return list(row.reading) if row.reach is Reach.READING else list(_claude_limits(policy))
+
+
+def _claude_limits(policy: ToolPolicy) -> Iterator[str]:
+    """Yield the options for Claude Code: which tools there are, and which calls are let pass.
+
+    Settings in the working directory, which an agent can write, and servers of other tools
+    count for nothing; nobody is there to be asked, so what is not allowed is denied.
+    """
+    yield "--setting-sources=user"
+    yield "--strict-mcp-config"
+    if policy.mode is Mode.DENY_LIST:
+        yield "--disallowedTools"
+        yield from (each for pattern in policy.tools for each in _in_claude(pattern))
+        return
+    listed = policy.tools if policy.mode is Mode.ALLOW_LIST else ()
+    spelled = [each for pattern in listed for each in _in_claude(pattern)]
+    names = dict.fromkeys(each.partition("(")[0] for each in spelled)
+    yield f"--tools={','.join(names)}"
+    yield "--permission-mode=dontAsk"
+    if spelled:
+        yield "--allowedTools"
+        yield from spelled
+
+
+def _in_claude(pattern: Pattern) -> tuple[str, ...]:
+    """Return a pattern as Claude Code spells it; it has no tool that only commits."""
+    if pattern.tool == GIT:
+        return (f"{BASH}(git add:*)", f"{BASH}(git commit:*)")
+    if pattern.tool == BASH and pattern.argument and not pattern.argument.startswith("* "):
+        return (f"{BASH}({re.sub(r' [*]$', ':*', pattern.argument)})",)
+    return (str(pattern),)
+
+
+# Answers
+
+
+def _claude(printed: str) -> Result | None:
+    said = _last_object(printed, lambda each: each.get("type") == "result")
+    if said is None:
+        return None
+    usage = _table(said.get("usage"))
+    kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    text = _text(said.get("result"))
+    has_failed = said.get("is_error") is True or said.get("subtype", "success") != "success"
+    why = text or _text(said.get("subtype")) or "it says that it failed, and not why"
+    return Result(
+        text,
+        why if has_failed else "",
+        is_read=True,
+        tokens_in=_sum(usage.get(kind) for kind in kinds),
+        tokens_out=_count(usage.get("output_tokens")),
+        cost=_cost(said.get("total_cost_usd")),
+        steps=_count(said.get("num_turns")),
+        model=_only(_table(said.get("modelUsage"))),
+    )
+
+
+def _codex(printed: str) -> Result | None:
+    found = Result()
+    steps = 0
+    for event in _lines(printed):
+        kind, item = _text(event.get("type")), _table(event.get("item"))
+        what = _text(item.get("type"))
+        if kind == "item.completed" and what in {"agent_message", "assistant_message"}:
+            found = replace(found, text=_text(item.get("text")), is_read=True)
+        elif kind == "item.completed" and what not in {"reasoning", "error"}:
+            steps += 1
+        elif kind == "turn.completed":
+            usage = _table(event.get("usage"))
+            found = replace(
+                found,
+                error="",
+                is_read=True,
+                tokens_in=_sum([found.tokens_in, usage.get("input_tokens")]),
+                tokens_out=_sum([found.tokens_out, usage.get("output_tokens")]),
+            )
+        elif kind in {"turn.failed", "error"}:
+            why = _table(event.get("error")).get("message") or event.get("message")
+            found = replace(found, error=_text(why) or "it says that it failed", is_read=True)
+    return replace(found, steps=steps) if found.is_read else None
+
+
+def _gemini(printed: str) -> Result | None:
+    said = _last_object(printed, lambda each: "response" in each or "error" in each)
+    if said is None:
+        return None
+    stats, error = _table(said.get("stats")), _table(said.get("error"))
+    models = _table(stats.get("models"))
+    spent = [_table(_table(each).get("tokens")) for each in models.values()]
+    return Result(
+        _text(said.get("response")),
+        _text(error.get("message")) or ("it says that it failed" if error else ""),
+        is_read=True,
+        tokens_in=_sum(each.get("prompt") for each in spent),
+        tokens_out=_sum(each.get(kind) for each in spent for kind in ("candidates", "thoughts")),
+        steps=_count(_table(stats.get("tools")).get("totalCalls")),
+        model=_only(models),
+    )
+
+
+_AIDER: Final = re.compile(
+    r"^Tokens: ([\d.,]+)([kM]?) sent,[^\n]{0,200}? ([\d.,]+)([kM]?) received\."
+    r"(?: Cost: \$([\d.]+) message, \$([\d.]+) session\.)?",
+    re.MULTILINE,
+)
+_LLM: Final = re.compile(r"^Token usage: ([\d,]+) input, ([\d,]+) output[^\n]*$", re.MULTILINE)
+
+
+def _aider(printed: str) -> Result | None:
+    said = list(_AIDER.finditer(printed))
+    if not said:
+        return None
+    spent = said[-1][6]
+    return Result(
+        printed.strip(),
+        tokens_in=_sum(_thousands(each[1], each[2]) for each in said),
+        tokens_out=_sum(_thousands(each[3], each[4]) for each in said),
+        cost=_cost(spent and spent.rstrip(".")),
+        steps=len(said),
+    )
+
+
+def _llm(printed: str) -> Result | None:
+    said = _LLM.search(printed)
+    if said is None:
+        return None
+    text = (printed[: said.start()] + printed[said.end() :]).strip()
+    sent, got = (_count(said[group].replace(",", "")) for group in (1, 2))
+    return Result(text, tokens_in=sent, tokens_out=got, steps=1)
+
+
+_READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
+    Answers.CLAUDE: _claude,
+    Answers.CODEX: _codex,
+    Answers.GEMINI: _gemini,
+    Answers.AIDER: _aider,
+    Answers.LLM: _llm,
+}
+
+
+def _lines(printed: str) -> Iterator[Mapping[str, object]]:
+    """Yield the objects that stand on a line of their own; other lines are passed over."""
+    for line in printed.splitlines():
+        if line.startswith('{"'):
+            said = _loaded(line)
+            if isinstance(said, dict):
+                yield said
+
+
+def _last_object(
+    printed: str, is_it: Callable[[Mapping[str, object]], bool]
+) -> Mapping[str, object] | None:
+    """Return the last object that is the one, or that a list ends with, wherever it begins.
+
+    Lines of warnings may stand around it, and it may take several lines itself.
+    """
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    starts = [found.start() for found in re.finditer(r"^[{\[]", printed, re.MULTILINE)]
+    for start in reversed(starts[:1] + starts[1:][-_CANDIDATES:]):
+        try:
+            said, _ = decoder.raw_decode(printed, start)
+        except (ValueError, RecursionError):
+            continue
+        whole = said if isinstance(said, list) else [said]
+        for each in reversed(whole):
+            if isinstance(each, dict) and is_it(each):
+                return each
+    return None
+
+
+def _loaded(line: str) -> object:
+    try:
+        return json.loads(line, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int | None:
+    """Return a number of things from a stranger; None if it is none."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 13:
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and isinstance(value, int) and 0 <= value <= _MOST else None
+
+
+def _sum(values: Iterator[object] | list[object]) -> int | None:
+    """Return the sum of what is known; None if nothing is."""
+    known = [count for count in map(_count, values) if count is not None]
+    return sum(known) if known else None
+
+
+def _cost(value: object) -> float | None:
+    """Return an amount of money from a stranger; None if it is none."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        amount = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return round(amount, 6) if math.isfinite(amount) and 0 <= amount <= _MOST else None
+
+
+def _thousands(number: str, unit: str) -> int | None:
+    """Return a count that is written like `1.2k`.
+
+    >>> _thousands("1.2", "k"), _thousands("2,345", "")
+    (1200, 2345)
+    """
+    amount = _cost(number.replace(",", "").rstrip("."))
+    return None if amount is None else round(amount * {"k": 1000, "M": 1_000_000}.get(unit, 1))
+
+
+def _only(named: Mapping[str, object]) -> str:
+    """Return the one name of a table; several say nothing."""
+    names = [name for name in named if is_model(name)]
+    return names[0] if len(named) == 1 and names else ""

@@ -1,0 +1,464 @@
+"""The tools of a model that is called by us: each call is checked, bounded and written down.
+
+Files are those beneath the working directory: a path is walked part by part and no link is
+followed, so none leads out. A shell is another matter. It can do what its user can, and the
+policy only says which commands reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import stat
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from horae.rules.outcome import shown
+from horae.rules.tools import (
+    BASH,
+    EDIT,
+    FETCH,
+    GIT,
+    GREP,
+    READ,
+    WRITE,
+    Answer,
+    Mode,
+    ToolPolicy,
+    decide,
+)
+from horae.runner.masking import Masker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from horae.rules.tools import Pattern
+
+SHELL_SECONDS: Final = 120  # for a command that names no limit
+LONGEST_SHELL: Final = 600
+MOST_SHOWN: Final = 30_000  # characters of what a tool gives to the model
+MOST_READ: Final = 4 << 20  # bytes of a file
+MOST_FETCHED: Final = 1 << 20
+MOST_LOGGED: Final = 1000  # calls that are written down
+FETCH_SECONDS: Final = 20
+REDIRECTS: Final = 5
+
+_LINE: Final = 200  # characters of an argument or an output in the log
+_HALF: Final = MOST_SHOWN // 2
+_KEPT: Final = _HALF - 200  # bytes of each end of an output, with room for words about it
+_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_GIT: Final = (
+    "git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
+    "-c", "commit.gpgSign=false", "-c", "core.pager=cat", "-c", "core.editor=false",
+    "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "submodule.recurse=false",
+)  # fmt: skip
+
+
+class ToolError(Exception):
+    """A call that cannot be honoured; the model is told, and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One call of a tool, as it is written down."""
+
+    tool: str
+    argument: str
+    answer: Answer
+    seconds: float
+    output: str  # the beginning of what it gave, or why it could not
+    is_error: bool = False
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "tool": self.tool,
+            "argument": self.argument,
+            "answer": self.answer.value,
+            "seconds": self.seconds,
+            "output": self.output,
+            "error": self.is_error,
+        }
+
+
+class Toolbox:
+    """The tools for one run, in its working directory, under its policy."""
+
+    def __init__(
+        self,
+        work: Path,
+        policy: ToolPolicy,
+        *,
+        environment: Mapping[str, str],
+        spellings: tuple[bytes, ...] = (),
+        agent: str = "agent",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._work = work
+        self._root = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._policy = policy
+        self._environment = environment
+        self._spellings = spellings
+        self._agent = agent
+        self._say = say
+        self.log: list[Use] = []
+
+    def close(self) -> None:
+        """Let go of the working directory."""
+        os.close(self._root)
+
+    # What the model is offered. The docstrings are read by it.
+
+    async def bash(self, command: str, seconds: int = SHELL_SECONDS) -> str:
+        """Run a command with `sh -c` in the working directory and return what it prints."""
+        limit = max(1, min(seconds, LONGEST_SHELL))
+        argv = ("sh", "-c", command)
+        return await self._use(BASH, command, lambda: self._run(argv, seconds=limit))
+
+    async def read(self, path: str, first: int = 1, lines: int = 2000) -> str:
+        """Return lines of a text file of the working directory, beginning with line `first`."""
+
+        async def reading() -> str:
+            whole = self._content(path).splitlines(keepends=True)
+            return "".join(whole[max(0, first - 1) :][: max(0, lines)])
+
+        return await self._use(READ, path, reading)
+
+    async def write(self, path: str, content: str) -> str:
+        """Give a file of the working directory this content; it is made if it is not there."""
+
+        async def writing() -> str:
+            self._put(path, content)
+            return f"wrote {len(content)} characters"
+
+        return await self._use(WRITE, path, writing)
+
+    async def edit(self, path: str, old: str, new: str) -> str:
+        """Replace `old`, which must stand in the file exactly once, by `new`."""
+
+        async def editing() -> str:
+            content = self._content(path)
+            count = content.count(old) if old else 0
+            if count != 1:
+                raise ToolError(f"the old text stands there {count} times, not once")
+            self._put(path, content.replace(old, new))
+            return "replaced"
+
+        return await self._use(EDIT, path, editing)
+
+    async def grep(self, pattern: str, path: str = ".") -> str:
+        """Return the lines that match an extended regular expression, with file and line."""
+
+        async def searching() -> str:
+            steps = _steps(path)
+            with self._directory(steps[:-1]) as parent:
+                self._look(steps, parent)
+            where = ("/".join(steps),) if steps else ()
+            argv = ("grep", "-rnIE", "--exclude-dir=.git", "-e", pattern, "--", *where)
+            return await self._run(argv, seconds=SHELL_SECONDS, fine=(0, 1)) or "no line matches"
+
+        return await self._use(GREP, path, searching)
+
+    async def web_fetch(self, url: str) -> str:
+        """Return what is at an http or https address, as text."""
+        return await self._use(FETCH, url, lambda: self._fetch(url))
+
+    async def git(self, message: str) -> str:
+        """Commit all changes in the working directory."""
+
+        async def committing() -> str:
+            if not message.strip():
+                raise ToolError("the message is empty")
+            await self._run((*_GIT, "add", "--all", "--", "."), seconds=60)
+            if "\0" in message:
+                raise ToolError("the message holds a NUL byte")
+            names = (f"user.name={self._agent}", f"user.email={self._agent}@horae.local")
+            argv = (*_GIT, "-c", names[0], "-c", names[1], "commit", "--no-verify", "--quiet")
+            said = await self._run((*argv, f"--message={message}"), seconds=60, fine=(0, 1))
+            return said or "committed"
+
+        return await self._use(GIT, "commit", committing)
+
+    # How each call goes
+
+    async def _use(self, tool: str, argument: str, action: Callable[[], Awaitable[str]]) -> str:
+        """Do what a call asks for, if it may; return what the model is told, without secrets."""
+        began = time.monotonic()
+        answer = decide(self._policy, tool, argument)
+        is_error = True
+        match answer:
+            case Answer.DENY:
+                told = f"refused: the tool policy does not allow {tool} with this"
+            case Answer.ASK:
+                told = f"refused: {tool} needs a person's approval, and nobody is here to give it"
+            case Answer.ALLOW:
+                told, is_error = await _tried(action)
+        told = self.mask(told)
+        line = shown(self.mask(argument[: _LINE * 8]))[:_LINE]
+        seconds = round(time.monotonic() - began, 3)
+        if len(self.log) < MOST_LOGGED:
+            self.log.append(Use(tool, line, answer, seconds, shown(told)[:_LINE], is_error))
+        self._say(f"{tool} {line}: {answer}" + (f": {shown(told)}" if is_error else ""))
+        return _capped(told)
+
+    def mask(self, text: str) -> str:
+        """Return text without the secrets that are known."""
+        masker = Masker(self._spellings)
+        data = text.encode("utf-8", "replace")
+        return (masker.feed(data) + masker.rest()).decode("utf-8", "replace")
+
+    # Files
+
+    def _content(self, path: str) -> str:
+        """Return the text of a file."""
+        steps = _steps(path)
+        with self._directory(steps[:-1]) as parent:
+            self._look(steps, parent)
+            flags = os.O_RDONLY | os.O_NONBLOCK | _NO_LINK
+            descriptor = os.open(steps[-1] if steps else ".", flags, dir_fd=parent)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise ToolError("it is not a plain file")
+                data = file.read(MOST_READ + 1)
+        if len(data) > MOST_READ:
+            raise ToolError(f"it is larger than {MOST_READ} bytes")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise ToolError("it is no text in UTF-8") from None
+
+    def _put(self, path: str, content: str) -> None:
+        """Give a file its content in one step; directories on the way are made."""
+        steps = _steps(path)
+        if not steps:
+            raise ToolError("it names no file")
+        with self._directory(steps[:-1], makes=True) as parent:
+            mode = 0o644
+            with suppress(FileNotFoundError):
+                found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode):
+                    raise ToolError("it is not a plain file")
+                mode = stat.S_IMODE(found.st_mode) & 0o777
+            new = f".horae-tool-{os.getpid()}.tmp"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK
+            try:
+                with os.fdopen(os.open(new, flags, mode, dir_fd=parent), "wb") as file:
+                    file.write(content.encode("utf-8", "replace"))
+                os.replace(new, steps[-1], src_dir_fd=parent, dst_dir_fd=parent)
+            except OSError:
+                with suppress(OSError):
+                    os.remove(new, dir_fd=parent)
+                raise
+
+    @contextmanager
+    def _directory(self, steps: list[str], *, makes: bool = False) -> Iterator[int]:
+        """Give a directory beneath the working one; no link on the way to it is followed."""
+        here = os.dup(self._root)
+        try:
+            for step in steps:
+                if makes:
+                    with suppress(FileExistsError):
+                        os.mkdir(step, dir_fd=here)
+                there = os.open(step, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=here)
+                os.close(here)
+                here = there
+            yield here
+        finally:
+            os.close(here)
+
+    def _look(self, steps: list[str], parent: int) -> None:
+        """Refuse a link, and what is not there."""
+        if steps:
+            found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                raise ToolError("it is a link; name what it stands for")
+
+    # Processes
+
+    async def _run(
+        self, argv: tuple[str, ...], *, seconds: float, fine: tuple[int, ...] = (0,)
+    ) -> str:
+        """Return what a program prints, the beginning and the end of it."""
+        output = _Output()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=self._work,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output.writing,
+                stderr=output.writing,
+                process_group=0,
+            )
+        except (OSError, ValueError) as error:
+            output.close()
+            raise ToolError(f"{argv[0]}: {getattr(error, 'strerror', error)}") from None
+        try:
+            with output.read():
+                async with asyncio.timeout(seconds):
+                    # Without pipes of its own this is the end of the process, not of its output.
+                    code = await process.wait()
+        except TimeoutError:
+            raise ToolError(f"it took longer than {seconds:g} s and was killed") from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            output.close()
+        text = output.text()
+        if code not in fine:
+            raise ToolError(f"exit code {code}" + (f"\n{text}" if text else ""))
+        return text
+
+    # The web
+
+    async def _fetch(self, url: str) -> str:
+        """Return what is at an address; each redirect is checked like the first."""
+        for _ in range(REDIRECTS + 1):
+            if decide(self._policy, FETCH, url) is not Answer.ALLOW:
+                raise ToolError(f"it leads to {url}, which the tool policy does not allow")
+            is_named = any(map(partial(_names, url), self._policy.tools))
+            text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
+            if onward is None:
+                return text
+            url = onward
+        raise ToolError(f"it leads on more than {REDIRECTS} times")
+
+
+class _Output:
+    """A pipe of our own, read as it fills; its beginning and its end are kept."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._head, self._tail, self._total = b"", b"", 0
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Read the pipe meanwhile, and at last what is left in it; nobody waits for its end."""
+        os.close(self.writing)
+        self.writing = -1
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._reading, self._take)
+        try:
+            yield
+        finally:
+            loop.remove_reader(self._reading)
+            for _ in range(64):
+                if not self._take():
+                    break
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._reading, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            return False
+        self._total += len(data)
+        room = _KEPT - len(self._head)
+        self._head += data[:room]
+        self._tail = (self._tail + data[room:])[-_KEPT:]
+        return True
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        for descriptor in (self._reading, self.writing):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._reading = self.writing = -1
+
+    def text(self) -> str:
+        """Return what was kept."""
+        left_out = self._total - len(self._head) - len(self._tail)
+        middle = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+        return (self._head + middle + self._tail).decode("utf-8", "replace")
+
+
+def _names(url: str, pattern: Pattern) -> bool:
+    """Tell whether a pattern names the very host of an address."""
+    is_fit = decide(ToolPolicy(Mode.ALLOW_LIST, (pattern,)), FETCH, url) is Answer.ALLOW
+    return is_fit and pattern.argument is not None and "domain:*" not in pattern.argument
+
+
+async def _tried(action: Callable[[], Awaitable[str]]) -> tuple[str, bool]:
+    """Return what an action gave, or why it could not, and whether it could not."""
+    try:
+        return await action(), False
+    except ToolError as error:
+        return f"error: {error}", True
+    except OSError as error:
+        is_link = error.errno in {errno.ELOOP, errno.ENOTDIR}
+        why = "a link, or not a directory, is on the way" if is_link else error.strerror
+        return f"error: {why or error}", True
+
+
+def _steps(path: str) -> list[str]:
+    """Return the parts of a path beneath the working directory, or refuse it."""
+    steps = [step for step in path.split("/") if step not in {"", "."}]
+    if path.startswith("/") or ".." in steps or "\0" in path:
+        raise ToolError("only paths beneath the working directory, without `..`, can be used")
+    if any(_is_gits(step) for step in steps):
+        raise ToolError("what is in .git belongs to git; use Git to commit")
+    return steps
+
+
+def _is_gits(step: str) -> bool:
+    """Tell whether some file system takes a name for `.git`."""
+    plain = step.casefold().replace("\u200c", "").rstrip(". ").partition(":")[0]
+    return plain in {".git", "git~1"}
+
+
+def _capped(text: str) -> str:
+    """Return the beginning and the end of a long text."""
+    if len(text) <= MOST_SHOWN:
+        return text
+    left_out = len(text) - 2 * _HALF
+    return f"{text[:_HALF]}\n[{left_out} characters left out]\n{text[-_HALF:]}"
+
+
+def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
+    """Return what is at an address, or where it leads."""
+    from urllib.error import HTTPError, URLError
+    from urllib.parse import urljoin, urlsplit
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """Goes nowhere by itself."""
+
+        def redirect_request(self, *_: object) -> None:
+            """Return that there is no other address."""
+
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise ToolError("only http and https can be fetched")
+    if not allow_private and not _is_public(urlsplit(url).hostname or ""):
+        raise ToolError("only public addresses can be fetched; name the host in the tool policy")
+    request = Request(url, headers={"User-Agent": "horae"})  # noqa: S310 - see above
+    try:
+        with build_opener(Stay()).open(request, timeout=FETCH_SECONDS) as answer:
+            return answer.read(MOST_FETCHED).decode("utf-8", "replace"), None
+    except HTTPError as error:
+        if error.code in {301, 302, 303, 307, 308} and error.headers.get("Location"):
+            return "", urljoin(url, error.headers["Location"])
+        raise ToolError(f"the address answered {error.code} {error.reason}") from None
+    except (URLError, OSError, ValueError) as error:
+        raise ToolError(f"it cannot be reached: {getattr(error, 'reason', error)}") from None
+
+
+def _is_public(host: str) -> bool:
+    """Tell whether a host has only addresses that anybody can reach."""
+    from ipaddress import ip_address
+    from socket import getaddrinfo
+
+    try:
+        found = {entry[4][0] for entry in getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    return bool(found) and all(ip_address(str(each).partition("%")[0]).is_global for each in found)

@@ -1,0 +1,235 @@
+"""`horae agents` and `horae agent`: who there is, and a run of one of them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from calling import Call, Ending
+from horae.cli.agents import agent, agents
+from horae.cli.run import run
+from provider import Provider, says, uses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITER = """* The writer :agent:
+:PROPERTIES:
+:ID: wren
+:MODEL: small-1
+:TAGLINE: drafts
+:COMMAND: sh -c 'cat; echo for $HORAE_MODEL in $PWD'
+:TOOLS: git Bash(npm *)
+:ENV: REGION
+:END:
+You write.
+"""
+EDITOR = "* moss :agent:\nYou edit.\n"
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
+    monkeypatch.chdir(tmp_path)
+    group = click.Group(commands={"agents": agents, "agent": agent})
+
+    def calling(*args: str) -> Ending:
+        code = run(group, name="horae", args=args)
+        said = capsys.readouterr()
+        return Ending(code, said.out, said.err)
+
+    return calling
+
+
+def lay(home: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = home / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+# Who there is
+
+
+def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
+    call: Call, tmp_path: Path
+) -> None:
+    lay(tmp_path, plan_org="* TODO Sweep\n", defs__both_org=WRITER + EDITOR)
+    found = call("agents", "--json")
+    assert found.code == 0
+    assert [(row["agent"], row["where"], row["can_run"]) for row in found.data] == [
+        ("moss", "defs/both.org:11", False),
+        ("wren", "defs/both.org:1", True),
+    ]
+    assert found.data[0]["obstacle"] == (
+        "the agent moss has no command; write :COMMAND: in defs/both.org:11,"
+        " or set agent.command in horae.toml"
+    )
+
+
+def test_an_agent_without_a_command_uses_that_of_the_settings(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, moss_org=EDITOR, horae_toml='agent.command = ["cat", "-"]\n')
+    (row,) = call("agents").data
+    assert (row["command"], row["can_run"]) == (["cat", "-"], True)
+
+
+def test_a_crew_gives_its_members_their_names_and_their_timeouts(
+    call: Call, tmp_path: Path
+) -> None:
+    crew = "".join(
+        f"* {name}\n:PROPERTIES:\n:DEF: {path}\n:TIMEOUT: 3s\n:END:\n"
+        for name, path in (("wren", "defs/w.org"), ("robin", "defs/w.org"))
+    )
+    lay(tmp_path, horae_toml='crew.def = "crew.org"\n', crew_org=crew, defs__w_org=WRITER)
+    rows = call("agents", "--json")
+    assert [(row["agent"], row["where"]) for row in rows.data] == [
+        ("robin", "defs/w.org:1"),
+        ("wren", "defs/w.org:1"),
+    ]
+    assert call("agent", "show", "wren", "--json").data["timeout"] == "3s"
+
+
+def test_a_keeper_without_a_name_is_the_keeper(call: Call, tmp_path: Path) -> None:
+    outside = tmp_path.parent / f"{tmp_path.name}-keeper.org"
+    outside.write_text("* The keeper of it all :agent:\nYou keep.\n")
+    lay(tmp_path, horae_toml=f'keeper.def = "{outside}"\n')
+    (row,) = call("agents", "--jsonl").out.splitlines()
+    assert f'"agent":"keeper","where":"{outside}:1"' in row
+
+
+def test_two_of_one_name_are_both_shown(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, a_org=EDITOR, b_org=EDITOR)
+    found = call("agents", "--table")
+    assert found.code == 6
+    assert "the agent moss is defined twice, at a.org:1 and at b.org:1" in found.err
+
+
+def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
+    call: Call, tmp_path: Path
+) -> None:
+    lay(
+        tmp_path,
+        a_org=EDITOR,
+        b_org="* One\n* An agent of many words :agent:\nHm.\n",
+        c_org="* one :agent:\nHm.\n* two :agent:\n:PROPERTIES:\n:RUNNER: rocket\n:END:\nHm.\n",
+    )
+    found = call("agents", "--table")
+    assert found.code == 1
+    assert "b.org:2:1: the agent has no name; write it in :ID:" in found.err
+    assert "c.org:5" in found.err
+    assert "moss" in found.out
+    assert "one" in found.out
+
+
+def test_no_agent_is_no_error(call: Call) -> None:
+    assert call("agents", "--table").out.strip() == "no agent"
+    assert call("agents").data == []
+
+
+def test_one_is_shown_with_its_tools_and_whether_they_are_kept(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, w_org=WRITER)
+    data = call("agent", "show", "wren", "--json").data
+    assert data["tools"] == ["Git", "Bash(npm *)"]
+    assert (data["tools_are"], data["variables"]) == ("told, not kept", ["REGION"])
+    assert data["prompt"] == "You write."
+    lay(tmp_path, w_org=WRITER.replace("sh -c 'cat; echo for $HORAE_MODEL in $PWD'", "claude"))
+    data = call("agent", "show", "wren", "--json").data
+    assert data["tools_are"] == "kept"
+    assert data["program"].startswith("claude (")
+    assert "command     claude\n" in call("agent", "show", "wren", "--table").out
+
+
+def test_an_unknown_name_is_not_found(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, w_org=WRITER)
+    for verb in ("show", "run"):
+        found = call("agent", verb, "wrem")
+        assert (found.code, found.err) == (
+            4,
+            "horae: no agent is called 'wrem'; did you mean wren?\n",
+        )
+
+
+# A run
+
+
+def test_a_run_shows_what_it_puts_out_and_ends_as_it_ends(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, w_org=WRITER)
+    (tmp_path / "there").mkdir()
+    found = call("agent", "run", "wren", "--prompt", "Sweep.", "--dir", "there", "--table")
+    assert found.code == 0
+    assert found.out == f"You write.\n\nSweep.\nfor small-1 in {tmp_path}/there\n"
+    assert found.err == "horae: wren: done: You write.\n"
+
+
+def test_a_prompt_may_come_from_the_input(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, w_org=WRITER)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("From a pipe."))
+    found = call("agent", "run", "wren", "--prompt", "-", "--model", "big-2", "--json")
+    assert found.data["outcome"] == "done"
+    assert found.data["text"].startswith("You write.\n\nFrom a pipe.\nfor big-2")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("echo NO-WORK: nothing", 0, "horae: moss: no work: NO-WORK: nothing\n"),
+        ("false", 1, "horae: moss: failed: exit code 1\n"),
+        ("sleep 100", 124, "horae: moss: killed: it ran longer than 200ms and was killed\n"),
+        (
+            "no-such-agent",
+            1,
+            "horae: the agent moss needs no-such-agent, which is not in the PATH\n",
+        ),
+    ],
+)
+def test_the_exit_code_is_how_it_ended(
+    call: Call, tmp_path: Path, command: str, code: int, said: str
+) -> None:
+    lay(tmp_path, m_org=EDITOR, horae_toml=f'agent.command = "{command}"\n')
+    found = call("agent", "run", "moss", "--timeout", "200ms", "--table")
+    assert (found.code, found.err) == (code, said)
+
+
+def test_an_answer_in_json_is_shown_as_its_text(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    answer = '{"type":"result","result":"All swept.","total_cost_usd":0.25,"num_turns":2}'
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    lay(tmp_path, m_org=EDITOR, horae_toml='agent.command = "claude"\n')
+    found = call("agent", "run", "moss", "--table")
+    assert found.out == "All swept.\n"
+    assert found.err == "horae: moss: done: All swept. (2 steps, $0.25)\n"
+
+
+@pytest.mark.parametrize("args", [("--timeout", "soon"), ("--dir", "nowhere")])
+def test_what_makes_no_sense_is_a_usage_error(
+    call: Call, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    lay(tmp_path, w_org=WRITER)
+    found = call("agent", "run", "wren", *args)
+    assert found.code == 2
+    assert args[0] in found.err
+
+
+def test_a_model_is_run_the_same_way(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pydantic_ai")
+    lay(tmp_path, m_org=EDITOR.replace("\n", "\n:PROPERTIES:\n:RUNNER: model\n:END:\n", 1))
+    with Provider(uses("Read", path="m.org"), says("Read it.")) as provider:
+        monkeypatch.setenv("HORAE_MODEL_URL", provider.url)
+        monkeypatch.setenv("HORAE_MODEL_NAME", "small-1")
+        found = call("agent", "run", "moss", "--table")
+    assert (found.code, found.out) == (0, "Read m.org: allow\nRead it.\n")
+    assert found.err == "horae: moss: done: Read it. (2 steps, 220 tokens)\n"

@@ -1,0 +1,414 @@
+"""Agents: who there is, and one way to run any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from horae.engine.ports import Ended, Held, Run, RunError
+from horae.rules.agent import parse_agent
+from horae.rules.entry import Origin
+from horae.rules.misfire import Status
+from horae.rules.tools import ToolPolicy, parse_policy
+from horae.runner.agents import (
+    LONGEST_TEXT,
+    PROMPT_NAME,
+    Agent,
+    AgentNotFoundError,
+    AgentTwiceError,
+    Provider,
+    Registry,
+    hold_agent,
+    look_back_agent,
+    provider_of,
+    secrets_of,
+)
+from horae.runner.command import Place
+from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from store.ledger_suite import story
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
+
+NOW = datetime(2026, 6, 6, 9, 0, tzinfo=UTC)
+LONG = timedelta(seconds=20)
+PATH = os.environ["PATH"]
+
+
+def agent(*lines: str, name: str = "wren", file: str = "wren.org", **options: object) -> Agent:
+    text = "\n".join([f"* {name} :agent:", ":PROPERTIES:", *lines, ":END:", "You write.", ""])
+    return Agent(name, parse_agent(text, file), Origin(file, 1), **options)  # type: ignore[arg-type]
+
+
+class Stage:
+    """A place to run agents in, with programs of its own in the PATH."""
+
+    def __init__(self, home: Path) -> None:
+        self.work, self.data, self.bin = home / "work", home / "data", home / "bin"
+        for each in (self.work, self.data, self.bin):
+            each.mkdir()
+        self.environ = {"PATH": f"{self.bin}:{PATH}"}
+
+    def program(self, name: str, script: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.bin / name).chmod(0o755)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.work, self.data, self.environ, LONG, signature=b"f00dfeedf00dfeed")
+
+    @property
+    def directory(self) -> Path:
+        return self.place.directory_of(self.run)
+
+    @property
+    def run(self) -> Run:
+        return Run(7, 1, 1, NOW)
+
+    def log(self) -> str:
+        path = self.directory / "output.log"
+        return path.read_text() if path.exists() else ""
+
+    async def told(
+        self,
+        who: Agent,
+        prompt: str = "Sweep.",
+        *,
+        registry: Registry | None = None,
+        timeout: timedelta = LONG,
+        facts: Mapping[str, str] | None = None,
+        tools: ToolPolicy | None = None,
+        model: str | None = None,
+    ) -> Ended:
+        async with Processes(self.data) as processes:
+            held: Held = await hold_agent(
+                registry or Registry(),
+                who,
+                prompt,
+                run=self.run,
+                processes=processes,
+                place=self.place,
+                timeout=timeout,
+                facts=facts,
+                tools=tools,
+                model=model,
+            )
+            held.go()
+            return await held.ended()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+# The registry
+
+
+def test_the_same_name_twice_is_an_error_that_shows_both() -> None:
+    registry = Registry(command=("sh",))
+    assert registry.add(agent(), environ={"PATH": PATH}) is None
+    with pytest.raises(AgentTwiceError, match=r"wren.* at wren\.org:1 and at other\.org:1"):
+        registry.add(agent(file="other.org"), environ={"PATH": PATH})
+    assert len(registry) == 1
+
+
+def test_the_same_definition_again_changes_nothing() -> None:
+    registry = Registry(command=("sh",))
+    first = agent(":TIMEOUT: 3s")
+    registry.add(first, environ={})
+    registry.add(agent(), environ={})
+    assert list(registry) == [first]
+    assert registry.remove("wren")
+    assert not registry.remove("wren")
+
+
+def test_an_agent_without_a_command_uses_that_of_the_settings() -> None:
+    registry = Registry(command=("sh", "-c", "true"))
+    assert registry.add(agent(), environ={"PATH": PATH}) is None
+    assert registry.command_of(agent()) == ("sh", "-c", "true")
+    assert registry.command_of(agent(":COMMAND: my-agent")) == ("my-agent",)
+
+
+def test_one_without_any_command_says_so_when_it_is_made() -> None:
+    why = Registry().add(agent(), environ={})
+    assert why == (
+        "the agent wren has no command; write :COMMAND: in wren.org:1,"
+        " or set agent.command in horae.toml"
+    )
+
+
+def test_one_whose_program_is_not_there_says_so() -> None:
+    why = Registry().add(agent(":COMMAND: no-such-agent"), environ={"PATH": PATH})
+    assert why == "the agent wren needs no-such-agent, which is not in the PATH"
+
+
+def test_one_whose_tools_cannot_be_read_says_so() -> None:
+    why = Registry().add(agent(":COMMAND: cat", ":TOOLS: Bash(git"), environ={"PATH": PATH})
+    assert why is not None
+    assert "has a :TOOLS: that cannot be used" in why
+
+
+def test_a_model_needs_a_name_and_a_key_unless_it_is_on_this_machine() -> None:
+    pytest.importorskip("pydantic_ai")
+    far, near = Registry(), Registry(provider=Provider(url="http://127.0.0.1:1/v1"))
+    named = agent(":RUNNER: model", ":MODEL: small-1")
+    assert "names no model" in str(far.add(agent(":RUNNER: model"), environ={}))
+    assert "set OPENAI_API_KEY" in str(far.obstacle(named, environ={}))
+    assert far.obstacle(named, environ={"OPENAI_API_KEY": "k"}) is None
+    assert near.obstacle(named, environ={}) is None
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    registry = Registry()
+    registry.add(agent(), environ={})
+    assert registry.get("wren").name == "wren"
+    with pytest.raises(AgentNotFoundError, match=r"'wrem'; did you mean wren\?"):
+        registry.get("wrem")
+
+
+def test_where_models_are_called_follows_from_the_environment() -> None:
+    assert provider_of({}) == Provider()
+    ours = {"HORAE_MODEL_KEY": "k", "HORAE_MODEL_URL": "http://here/v1", "OPENAI_API_KEY": "o"}
+    assert provider_of(ours) == Provider(url="http://here/v1", key="HORAE_MODEL_KEY")
+    older = {"WB_LLM_KEY": "k", "WB_LLM_MODEL": "m"}
+    assert provider_of(older) == Provider("https://openrouter.ai/api/v1", "WB_LLM_KEY", "m")
+
+
+# Running
+
+
+@story
+async def test_an_agent_is_held_until_it_is_let_go(stage: Stage) -> None:
+    async with Processes(stage.data) as processes:
+        who = agent(":COMMAND: sh -c 'touch began'")
+        held = await hold_agent(
+            Registry(),
+            who,
+            "Go.",
+            run=stage.run,
+            processes=processes,
+            place=stage.place,
+            timeout=LONG,
+        )
+        assert not (stage.work / "began").exists()
+        held.cancel("no longer wanted")
+        ended = await held.ended()
+        assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")
+        assert not (stage.work / "began").exists()
+        assert await look_back_agent(processes, stage.directory, 7) is UNRELEASED
+
+
+@story
+async def test_it_is_told_who_it_is_and_what_is_asked_on_its_input(stage: Stage) -> None:
+    ended = await stage.told(agent(":COMMAND: cat"), "Sweep --all; $(x)")
+    assert ended.outcome is Status.DONE
+    assert ended.facts["text"] == "You write.\n\nSweep --all; $(x)"
+
+
+@story
+async def test_a_prompt_in_a_file_is_gone_after_the_run(stage: Stage) -> None:
+    stage.program("my-agent", 'cat "$1"; ls -l "$1" | cut -c1-10; cat')
+    ended = await stage.told(agent(":COMMAND: my-agent {prompt_file}"), "Sweep.")
+    assert ended.facts["text"] == "You write.\n\nSweep.\n-rw-------"
+    assert not (stage.directory / PROMPT_NAME).exists()
+
+
+@story
+async def test_it_works_in_its_directory_with_only_what_it_may_know(stage: Stage) -> None:
+    stage.environ |= {"TOKEN": "t0psecret", "REGION": "north", "OTHER_API_KEY": "another-key"}
+    home = stage.work / "own"
+    home.mkdir()
+    who = agent(
+        ":COMMAND: sh -c 'env; pwd'",
+        ":ENV: REGION",
+        ":MODEL: small-1",
+        ":TOOLS: git",
+        directory=home,
+        environment={"OWN": "mine"},
+    )
+    ended = await stage.told(who, facts={"HORAE_RUN": "7"})
+    *lines, where = str(ended.facts["text"]).splitlines()
+    known = dict(line.partition("=")[::2] for line in lines)
+    assert where == str(home)
+    assert {name for name in known if name not in {"PWD", "SHLVL", "_", "OLDPWD"}} == {
+        "PATH", "TERM", "REGION", "OWN", "HORAE_RUN", "HORAE_AGENT", "HORAE_MODEL", "HORAE_TOOLS",
+    }  # fmt: skip
+    assert (known["HORAE_AGENT"], known["HORAE_MODEL"]) == ("wren", "small-1")
+    assert json.loads(known["HORAE_TOOLS"]) == {"mode": "allow_list", "tools": ["Git"]}
+
+
+@story
+async def test_text_that_begins_with_no_work_is_no_work(stage: Stage) -> None:
+    ended = await stage.told(agent(":COMMAND: echo NO-WORK: all swept"))
+    assert (ended.outcome, ended.reason) == (Status.NO_WORK, "NO-WORK: all swept")
+
+
+@story
+async def test_an_exit_that_is_not_zero_is_failed(stage: Stage) -> None:
+    ended = await stage.told(agent(":COMMAND: sh -c 'echo NO-WORK; exit 3'"))
+    assert (ended.outcome, ended.reason, ended.exit_code) == (Status.FAILED, "exit code 3", 3)
+
+
+@story
+async def test_an_agent_that_takes_too_long_is_killed(stage: Stage) -> None:
+    who = agent(":COMMAND: sh -c 'echo busy; sleep 100'")
+    ended = await stage.told(who, timeout=timedelta(seconds=0.3))
+    assert ended.outcome is Status.KILLED
+    assert ended.facts["text"] == "busy"
+
+
+@story
+async def test_a_long_answer_is_cut_in_the_record_and_whole_in_the_log(stage: Stage) -> None:
+    ended = await stage.told(agent(":COMMAND: sh -c 'yes word | head -n 10000'"))
+    assert len(str(ended.facts["text"])) == LONGEST_TEXT
+    assert len(stage.log()) == 50_000
+
+
+@story
+async def test_an_agent_that_cannot_run_is_not_started(stage: Stage) -> None:
+    with pytest.raises(RunError, match="has no command"):
+        await stage.told(agent())
+    with pytest.raises(RunError, match="cannot name a model"):
+        await stage.told(agent(":COMMAND: true"), model="--dangerous")
+
+
+ANSWER = {
+    "type": "result",
+    "subtype": "success",
+    "result": "NO-WORK: nothing new",
+    "num_turns": 2,
+    "total_cost_usd": 0.5,
+    "usage": {"input_tokens": 100, "output_tokens": 20},
+}
+
+
+@story
+async def test_the_answer_of_a_known_program_decides_and_its_cost_is_kept(stage: Stage) -> None:
+    stage.program("claude", f"echo a warning >&2; echo \"$@\" >args; echo '{json.dumps(ANSWER)}'")
+    ended = await stage.told(agent(":COMMAND: claude", ":MODEL: big-1"))
+    assert (ended.outcome, ended.reason) == (Status.NO_WORK, "NO-WORK: nothing new")
+    known = {name: ended.facts[name] for name in ("text", "tokens", "cost", "steps", "model")}
+    assert known == {
+        "text": "NO-WORK: nothing new",
+        "tokens": 120,
+        "cost": 0.5,
+        "steps": 2,
+        "model": "big-1",
+    }
+    args = (stage.work / "args").read_text()
+    assert args == "-p --output-format=json --model=big-1\n"
+
+
+@story
+async def test_an_error_that_a_program_reports_is_failed_whatever_its_exit_code(
+    stage: Stage,
+) -> None:
+    said = json.dumps({**ANSWER, "is_error": True, "result": "API Error: 529 overloaded"})
+    stage.program("claude", f"echo '{said}'")
+    ended = await stage.told(agent(":COMMAND: claude"))
+    assert (ended.outcome, ended.reason) == (Status.FAILED, "API Error: 529 overloaded")
+    stage.program("claude", f"echo '{said}'; exit 1")
+    ended = await stage.told(agent(":COMMAND: claude"))
+    assert (ended.outcome, ended.exit_code) == (Status.FAILED, 1)
+
+
+@story
+async def test_a_policy_that_a_program_cannot_keep_is_not_run(stage: Stage) -> None:
+    policy = parse_policy({"mode": "allow_list", "tools": ["Read"]})
+    with pytest.raises(RunError, match="cat cannot be made to keep the tool policy allow_list"):
+        await stage.told(agent(":COMMAND: cat"), tools=policy)
+    ended = await stage.told(agent(":COMMAND: cat"), tools=parse_policy({"mode": "allow_all"}))
+    assert ended.outcome is Status.DONE
+    stage.program("claude", "echo \"$*\" >args; echo '{}'")
+    assert (await stage.told(agent(":COMMAND: claude"), tools=policy)).outcome is Status.DONE
+    assert "--tools=Read" in (stage.work / "args").read_text()
+
+
+@story
+async def test_how_it_ended_is_known_after_the_engine_died(stage: Stage) -> None:
+    stage.program("claude", f"echo '{json.dumps(ANSWER)}'")
+    ended = await stage.told(agent(":COMMAND: claude", ":MODEL: big-1"))
+    async with Processes(stage.data) as processes:
+        assert await look_back_agent(processes, stage.directory, 7) == ended
+        assert await look_back_agent(processes, stage.directory, 8) is None
+
+
+@story
+async def test_one_function_runs_many_at_a_time(stage: Stage) -> None:
+    async with Processes(stage.data) as processes:
+
+        async def one(number: int) -> Ended:
+            held = await hold_agent(
+                Registry(),
+                agent(":COMMAND: cat", name=f"w{number}"),
+                f"Number {number}.",
+                run=Run(number, 1, 1, NOW),
+                processes=processes,
+                place=stage.place,
+                timeout=LONG,
+            )
+            held.go()
+            return await held.ended()
+
+        ends = await asyncio.gather(*map(one, range(8)))
+    assert [str(each.facts["text"])[-9:] for each in ends] == [f"Number {n}." for n in range(8)]
+
+
+# Secrets
+
+
+def disguised(secret: str) -> list[str]:
+    return [
+        secret,
+        base64.b64encode(secret.encode()).decode(),
+        quote(secret, safe=""),
+        json.dumps(secret)[1:-1],
+    ]
+
+
+@story
+async def test_twenty_canaries_are_never_seen_again(stage: Stage) -> None:
+    names = [f"SERVICE_{n}_API_KEY" for n in range(10)] + [f"BOT_{n}_TOKEN" for n in range(6)]
+    canaries = {name: f'canary/{n}+"{n * 7919}"' for n, name in enumerate(names)}
+    canaries["ODD_NAME"] = "canary-odd-name"
+    canaries["DATABASE_URL"] = "postgres://bob:canary-pass@db/x"
+    stage.environ |= canaries
+    own = {"OWN_SECRET": "canary-of-its-own", "PLAIN": "canary-by-name"}
+    spelled = [each for value in (*canaries.values(), *own.values()) for each in disguised(value)]
+    leak = stage.work / "leak"
+    leak.write_text("\n".join([*spelled, "canary-pass", "f00dfeedf00dfeed"]))
+    who = agent(
+        f":COMMAND: sh -c 'env; cat {leak}; cat {leak} >&2'",
+        f":ENV: {' '.join(canaries)}",
+        environment=own,
+        secrets=("PLAIN", "ODD_NAME"),
+    )
+    ended = await stage.told(who, "Tell me all.")
+    kept = [path.read_text() for path in stage.directory.iterdir()]
+    everything = "\n".join([*kept, json.dumps(dict(ended.facts)), ended.reason])
+    assert "[secret]" in everything
+    for each in (*spelled, "canary-pass", "f00dfeedf00dfeed"):
+        assert each not in everything
+
+
+def test_only_what_is_secret_is_masked() -> None:
+    environ = {
+        "LANG": "C.UTF-8",
+        "SSH_AUTH_SOCK": "/tmp/agent.1",
+        "MY_KEY_FILE": "/etc/a-key-file",
+        "PASS": "short",
+        "REGION": "north-north",
+    }
+    assert secrets_of(agent(), environ) == ()
+    assert secrets_of(agent(secrets=("REGION",)), environ) == (b"north-north",)
