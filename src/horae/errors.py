@@ -17,6 +17,7 @@
         LedgerNewerError    written by a newer version
         StaleTermError      written by an engine whose term is over
       RunError              a run that cannot be made                   (engine.ports)
+        BuildError          a block that its tool does not take         (runner.workshop)
       HeldBackError         a run that somebody has to do something for
       LauncherLostError     a run that was not made, and may be asked for again
       OldRunsError          runs of an engine before this one           (runner.processes)

@@ -54,6 +54,10 @@ _raw = click.option("--raw", is_flag=True, help="Leave control characters as the
     help="Show what it puts out until it ends, or not; else so on a terminal.",
 )
 @click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
+@click.option("--workflow", metavar="NAME", help="Of a file: only this workflow.")
+@click.option("--input", "given", metavar="TEXT", help="Of a file: the input; - is standard input.")
+@click.option("--plan", is_flag=True, help="Of a file: show the waves, run nothing.")
+@click.option("--resume", metavar="RUN", help="Of a file: use again what that run put out.")
 @_raw
 @place_options
 @form_options
@@ -64,18 +68,37 @@ def run(
     note: str,
     waits: bool | None,
     key: str | None,
+    workflow: str | None,
+    given: str | None,
+    plan: bool,
+    resume: str | None,
     raw: bool,
     root: str,
     data: str | None,
     form: str | None,
 ) -> int:
-    """Run an entry now, beside its plan.
+    """Run an entry now, beside its plan; or the workflows of a file that ends in .org.
 
     An engine that runs is asked to, and Ctrl-C then leaves the run alone. Without an engine
     it is run here. The exit code is 0 if the run ended well, 1 if not, and 124 if it took
     longer than it may.
     """
     output = Output.of(form)
+    if entry.endswith(".org") and os.path.isfile(entry):  # noqa: PTH113 - as everywhere on the way in
+        from horae.cli.workflow import run_file
+
+        return run_file(
+            entry,
+            output=output,
+            workflow=workflow,
+            given=given,
+            plan=plan,
+            resume=resume,
+            data=data,
+        )
+    if plan or workflow or given is not None or resume:
+        said = "--workflow, --input, --plan and --resume are for a file that ends in .org"
+        raise click.UsageError(said)
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None:

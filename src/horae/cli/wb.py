@@ -2,6 +2,8 @@
 
     wb query F       what is written      wb tangle F      what it resolves to
     wb lint F        what keeps it from running
+    wb run F [INPUT...]            run its workflows     wb workflow run F [INPUT]    the same
+    wb workflow plan F             what would run
 
 `-` reads standard input. `--json` wraps the answer with its verb and whether it
 worked; `--agent` asks for no prompts and no colour, of which there are none here.
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 @click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
 @click.pass_context
 def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG001 - nothing prompts
-    """Read a plan: query, tangle, lint."""
+    """Read a plan: query, tangle, lint; and run it: run, workflow."""
     ctx.obj = wrapped
 
 
@@ -62,6 +64,54 @@ def lint(wrapped: bool, file: str) -> int:
     from horae.kernel.world import validate
 
     return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
+
+
+@wb.command("run")
+@click.argument("file")
+@click.argument("given", metavar="[INPUT]...", nargs=-1)
+@click.pass_obj
+def run_(wrapped: bool, file: str, given: tuple[str, ...]) -> int:
+    """Run the workflows of the plan, and show their records."""
+    return _run("run", file, " ".join(given), wrapped=wrapped)
+
+
+@wb.group()
+def workflow() -> None:
+    """Run the workflows of a plan, or show what would run."""
+
+
+@workflow.command("run")
+@click.argument("file")
+@click.argument("given", metavar="[INPUT]", default="")
+@click.pass_obj
+def workflow_run(wrapped: bool, file: str, given: str) -> int:
+    """Run the workflows of the plan, and show their records."""
+    return _run("workflow run", file, given, wrapped=wrapped)
+
+
+@workflow.command("plan")
+@click.argument("file")
+@click.pass_obj
+def workflow_plan(wrapped: bool, file: str) -> int:
+    """Show what would run, and in which order; nothing is run."""
+    from horae.cli.workflow import summaries_of
+
+    return _answer("workflow plan", file, summaries_of, wrapped=wrapped)
+
+
+def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
+    """Run the workflows of a file, print their records, and return how that ended."""
+    from horae.cli.workflow import records_of
+
+    ends: list[int] = []
+
+    def run_text(text: str) -> object:
+        data = given.encode(errors="surrogateescape")
+        records, code = records_of(file, text, data)
+        ends.append(code)
+        return records
+
+    return _answer(verb, file, run_text, wrapped=wrapped) or (ends[0] if ends else Exit.OK)
 
 
 def _answer(

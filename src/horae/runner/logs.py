@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from horae.runner.steps import clear
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
@@ -54,7 +56,7 @@ def _number(run: Path) -> int:
 def _size(run: Path) -> int:
     """Return how many bytes a run left."""
     sizes = 0
-    for file in _children(run):
+    for file in run.rglob("*"):
         with suppress(OSError):
             sizes += file.lstat().st_size
     return sizes
@@ -63,8 +65,5 @@ def _size(run: Path) -> int:
 def _remove(run: Path) -> int:
     """Remove what a run left; return 1 if all of it is gone."""
     with suppress(OSError):
-        for file in _children(run):
-            os.remove(file)  # noqa: PTH107 - our own output
-        os.rmdir(run)  # noqa: PTH106
-        return 1
-    return 0
+        clear(run)
+    return 0 if run.exists() else 1

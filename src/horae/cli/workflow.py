@@ -1,0 +1,328 @@
+"""Running the workflows of a file here and now, beside any engine, and showing how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.cli.output import Form, Output, clean, echo, print_json, print_line
+from horae.errors import Exit
+from horae.rules.misfire import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from horae.kernel.plan import Plan
+    from horae.kernel.world import World
+    from horae.runner.command import Place
+    from horae.runner.record import Record, StepRecord
+    from horae.runner.workflow import Told
+
+_REFRESH: Final = 0.1  # seconds between two pictures
+_STYLES: Final = {
+    "running": "bold cyan", "building": "cyan", "done": "green", "reused": "green",
+    "failed": "bold red", "killed": "bold red", "skipped": "yellow",
+}  # fmt: skip
+
+
+def run_file(
+    file: str,
+    *,
+    output: Output,
+    workflow: str | None = None,
+    given: str | None = None,
+    plan: bool = False,
+    resume: str | None = None,
+    data: str | None = None,
+) -> int:
+    """Run the workflows of a file, or show what would run; return the exit code.
+
+    *given* is the input, `-` for standard input; *resume* the run whose outputs are used again.
+    """
+    asked = _Asked.of(file, workflow=workflow, data=data)
+    if plan:
+        _print_plan(asked, output)
+        return Exit.OK
+    taken = None if resume is None else _run_directory(asked.place, resume)
+    show = _Screen(output) if output.form is Form.TABLE else None
+    records, was_stopped = asyncio.run(_run_all(asked, _input(given), resume=taken, show=show))
+    if show is None:
+        _print_records(records, output)
+    return _exit_code(records, was_stopped=was_stopped)
+
+
+def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, object]], int]:
+    """Return the records of the workflows of a plan, run here and now, and the exit code."""
+    asked = _Asked.of(file, text=text)
+    records, was_stopped = asyncio.run(_run_all(asked, given))
+    code = _exit_code(records, was_stopped=was_stopped)
+    return [record.data() for record in records], code
+
+
+def summaries_of(text: str) -> list[dict[str, object]]:
+    """Return what the workflows of a plan would run, without running anything."""
+    from horae.kernel.org.document import read
+    from horae.kernel.world import worlds
+    from horae.runner.record import summary
+
+    return [summary(world) for world in worlds(read(text))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be run, and where."""
+
+    name: str
+    plan: Plan
+    worlds: list[World]
+    place: Place
+
+    @classmethod
+    def of(
+        cls,
+        file: str,
+        *,
+        text: str | None = None,
+        workflow: str | None = None,
+        data: str | None = None,
+    ) -> _Asked:
+        """Return what a file asks for; a workflow that it does not have is an error."""
+        from horae.cli.sources import plan_root
+        from horae.config import load
+        from horae.kernel.org.document import read
+        from horae.kernel.world import every, worlds
+        from horae.runner.command import Place
+        from horae.workspace.files import PlanMissingError, read_plan
+
+        config = load(plan_root((file,)), flags={"data": data})
+        if text is None:
+            text = read_plan(file, limit=config.plan_max_bytes).text
+        path = Path(file if file != "-" else "standard input").resolve()
+        root = Path(config.root).resolve()
+        root = root if path.is_relative_to(root) else path.parent
+        plan = read(text)
+        top = worlds(plan)
+        chosen = [each for each in every(top) if each.name == workflow] if workflow else top
+        if not chosen or (workflow and len(chosen) > 1):
+            names = ", ".join(each.name for each in every(top)) or "none at all"
+            what = "no workflow" if workflow is None else f"no single workflow {workflow!r}"
+            raise PlanMissingError(file, f"holds {what}; its workflows: {names}")
+        kept = Path(config.data).resolve() if data or config.data.is_dir() else _state_directory()
+        place = Place(root, kept, os.environ, config.run_timeout)
+        return cls(str(path.relative_to(root)), plan, chosen, place)
+
+
+async def _run_all(
+    asked: _Asked, given: bytes, *, resume: Path | None = None, show: _Screen | None = None
+) -> tuple[list[Record], bool]:
+    """Run the workflows one after the other; tell whether somebody stopped it."""
+    from secrets import token_hex
+
+    from horae.app import SystemClock
+    from horae.runner.processes import Processes
+    from horae.runner.workflow import WorkflowRunner, order_of
+
+    clock = SystemClock()
+    began_at = clock.now()
+    name = f"{began_at:%H%M%S}-{token_hex(3)}"
+    # Not the engine's own directory of runs: it has a lock on that.
+    lock = asked.place.data / "runs" / f"{began_at:%Y-%m-%d}" / name
+    os.makedirs(lock, 0o700)  # noqa: PTH103
+    records: list[Record] = []
+    stopped = asyncio.Event()
+    async with Processes(lock) as processes:
+        runner = WorkflowRunner(processes, asked.place, clock=clock)
+        for number, world in enumerate(asked.worlds, 1):
+            run = name if number == 1 else f"{name}-{number}"
+            order = order_of(
+                asked.plan, world, name=asked.name, place=asked.place, run=run, now=began_at
+            )
+            held = runner.make(
+                replace(order, input=given, resume=resume),
+                progress=None if show is None else show.told,
+            )
+            records.append(held.record)
+            _stop_on_signals(stopped, held.cancel)
+            held.go()
+            if show is not None:
+                await show.follow(held.record, held.ended())
+            else:
+                await held.ended()
+            if stopped.is_set():
+                break
+    return records, stopped.is_set()
+
+
+def _stop_on_signals(stopped: asyncio.Event, cancel: Callable[[str], None]) -> None:
+    """Let Ctrl-C and SIGTERM end all that was started; a second one insists."""
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stopped.is_set():
+            os._exit(Exit.INTERRUPTED)  # the lifelines close, so all of it dies with us
+        stopped.set()
+        cancel("interrupted")
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, asked)
+
+
+class _Screen:
+    """How a run goes on, for people: live on a terminal, a line per step elsewhere."""
+
+    def __init__(self, output: Output) -> None:
+        self._is_live = output.form is Form.TABLE and sys.stdout.isatty()
+
+    def told(self, told: Told) -> None:
+        """Hear where a step stands."""
+        step = told.step
+        if not self._is_live and step.status not in {"waiting", "building", "running"}:
+            echo(_line(step))
+
+    async def follow(self, record: Record, ended: Awaitable[object]) -> None:
+        """Show a run until it is over, then what it has put out."""
+        if self._is_live:
+            await self._draw(record, ended)
+        else:
+            await ended
+        for step in _sinks(record):
+            if step.text:
+                echo(f"\n{step.name}:")
+                sys.stdout.write(clean(step.text) + "\n")
+        for note in record.notes:
+            echo(f"horae: note: {note}", err=True)
+        echo(f"\n{record.world.name}: {record.outcome} ({record.reason}); run {record.run}")
+
+    async def _draw(self, record: Record, ended: Awaitable[object]) -> None:
+        """Draw the steps again and again until the run is over."""
+        from rich.live import Live
+
+        from horae.app import SystemClock
+        from horae.cli.tables import console
+
+        clock = SystemClock()
+        over = asyncio.ensure_future(ended)
+        with Live(console=console(), auto_refresh=False) as live:
+            while not over.done():
+                live.update(_drawn(record, clock.now()), refresh=True)
+                await asyncio.wait({over}, timeout=_REFRESH)
+            live.update(_drawn(record, clock.now()), refresh=True)
+        over.result()
+
+
+def _drawn(record: Record, now: datetime) -> RenderableType:
+    """Return the steps of a run as a table."""
+    from rich.table import Table
+
+    from horae.cli.tables import safe
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for world in record.world.every():
+        table.add_row(safe(world.name, style="bold"), safe(world.reason, style="dim"))
+        for step in world.steps:
+            style = _STYLES.get(step.status, "dim")
+            seconds = step.seconds
+            if seconds is None and step.started_at is not None:
+                seconds = (now - step.started_at).total_seconds()
+            table.add_row(
+                safe(f"  {step.name}"),
+                safe(step.lang, style="dim"),
+                safe(step.status, style=style),
+                safe("" if seconds is None else f"{seconds:.1f}s"),
+                safe(step.error or "", style=style),
+            )
+    return table
+
+
+def _line(step: StepRecord) -> str:
+    """Return how a step ended, in one line."""
+    took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
+    why = "" if step.error is None else f"  {step.error}"
+    where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
+    return f"{step.status:<8}  {step.name}  {where}{took}{why}"
+
+
+def _sinks(record: Record) -> list[StepRecord]:
+    """Return the steps whose output no other takes."""
+    return [
+        step
+        for world in record.world.every()
+        for step in world.steps
+        if step.name not in {each.after for each in world.steps}
+    ]
+
+
+def _print_plan(asked: _Asked, output: Output) -> None:
+    """Print what would run, in which order."""
+    from horae.runner.record import summary
+
+    found = [summary(world) for world in asked.worlds]
+    if output.form is Form.JSON:
+        print_json(found)
+    elif output.form is Form.JSONL:
+        for each in found:
+            print_line(each)
+    else:
+        for each in found:
+            _print_waves(each, 0)
+
+
+def _print_waves(world: Mapping[str, Any], depth: int) -> None:
+    """Print the waves of a workflow, and those of the workflows inside it."""
+    blanks = "  " * depth
+    echo(f"{blanks}{world['workflow']}")
+    for number, wave in enumerate(world["waves"], 1):
+        echo(f"{blanks}  {number}. {', '.join(wave)}")
+    for child in world["sub_workflows"]:
+        _print_waves(child, depth + 1)
+
+
+def _print_records(records: Sequence[Record], output: Output) -> None:
+    if output.form is Form.JSONL:
+        for record in records:
+            print_line(record.data())
+    else:
+        print_json([record.data() for record in records])
+
+
+def _exit_code(records: Sequence[Record], *, was_stopped: bool) -> int:
+    """Return what a command returns after these runs."""
+    if was_stopped:
+        return Exit.INTERRUPTED
+    if all(record.is_good for record in records):
+        return Exit.OK
+    is_late = any(record.outcome is Status.KILLED for record in records)
+    return Exit.TIMED_OUT if is_late else Exit.FINDINGS
+
+
+def _input(given: str | None) -> bytes:
+    """Return the input that was given: a text, or what is piped in."""
+    if given == "-":
+        return sys.stdin.buffer.read()
+    return (given or "").encode(errors="surrogateescape")
+
+
+def _run_directory(place: Place, run: str) -> Path:
+    """Return where an earlier run left its record, or raise an error."""
+    from horae.kernel.plan import is_id
+    from horae.workspace.files import PlanMissingError
+
+    if is_id(run):
+        for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):
+            return found
+    raise PlanMissingError(str(place.data / "runs"), f"holds no run {run}")
+
+
+def _state_directory() -> Path:
+    """Return where runs are kept of plans that have no data directory."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return home / "horae"

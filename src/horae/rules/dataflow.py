@@ -1,0 +1,152 @@
+"""How a workflow flows: what each step is given, what may run now, and who is skipped.
+
+A step is a component. It takes at most one input, so the steps of a world are trees: each
+hangs on the one that puts out what it takes, or on the workflow's own input.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from horae.kernel.world import Component, World
+
+
+class Step(NamedTuple):
+    """A component at its place in the flow.
+
+    `after` is the number of the step whose output it is given; None is the workflow's input.
+    """
+
+    number: int
+    name: str  # of the component; the second of two has its count behind it
+    component: Component
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The steps of one world, in the order of the document, and who follows each."""
+
+    steps: tuple[Step, ...]
+    followers: tuple[tuple[int, ...], ...]
+
+    def sinks(self) -> tuple[Step, ...]:
+        """Return the steps whose output no step takes."""
+        return tuple(step for step in self.steps if not self.followers[step.number])
+
+    def downstream(self, number: int) -> list[int]:
+        """Return all that hang on a step, nearest first; it must not be in a loop."""
+        found = list(self.followers[number])
+        for each in found:  # grows while it is walked
+            found.extend(self.followers[each])
+        return found
+
+    def loop(self) -> tuple[Step, ...]:
+        """Return steps that wait for one another, in the order of the flow; none is good."""
+        met: dict[int, int] = {}  # step -> the walk on which it was met
+        for step in self.steps:
+            at: int | None = step.number
+            while at is not None and at not in met:
+                met[at] = step.number
+                at = self.steps[at].after
+            if at is not None and met[at] == step.number:
+                return self._around(at)
+        return ()
+
+    def _around(self, start: int) -> tuple[Step, ...]:
+        """Return the loop that a step is in, from the one that stands first in the document."""
+        steps = [self.steps[start]]
+        while (after := steps[-1].after) != start:
+            assert after is not None, "it is a loop"
+            steps.append(self.steps[after])
+        steps.reverse()
+        first = steps.index(min(steps, key=lambda step: step.number))
+        return (*steps[first:], *steps[:first])
+
+    def waves(self) -> list[list[Step]]:
+        """Return the steps by how many stand before them; there must be no loop."""
+        waves: list[list[Step]] = []
+        wave = [step for step in self.steps if step.after is None]
+        while wave:
+            waves.append(wave)
+            after = sorted(each for step in wave for each in self.followers[step.number])
+            wave = [self.steps[each] for each in after]
+        return waves
+
+
+class Course:
+    """How far a flow has come: which steps may run now, given how those before them ended."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._ready = deque(step.number for step in flow.steps if step.after is None)
+
+    def take(self) -> int | None:
+        """Return a step that may run now, and never again; None if there is none yet."""
+        return self._ready.popleft() if self._ready else None
+
+    def end(self, number: int, *, is_good: bool) -> list[int]:
+        """Note how a step ended; return those that will never run because of it."""
+        if not is_good:
+            return self._flow.downstream(number)
+        self._ready.extend(self._flow.followers[number])
+        return []
+
+
+def flow_of(world: World) -> Flow:
+    """Return the steps of a world's own components."""
+    numbers = {component.at: number for number, component in enumerate(world.components)}
+    after = {sink.at: numbers[source.at] for source, sink in world.edges}
+    followers: list[list[int]] = [[] for _ in numbers]
+    for at, before in after.items():
+        followers[before].append(numbers[at])
+    names = _names(world)
+    steps = tuple(
+        Step(number, names[number], component, after.get(component.at))
+        for number, component in enumerate(world.components)
+    )
+    return Flow(steps, tuple(map(tuple, followers)))
+
+
+def oddities(world: World) -> list[str]:
+    """Return what in the wiring of a world may not be meant, in words."""
+    producers = world.producers
+    notes = []
+    for component in world.components:
+        if component.takes is not None and component.takes not in producers:
+            notes.append(
+                f"{component.name}: {component.takes!r} is put out by no component of this"
+                " workflow, so it is given the workflow's own input"
+            )
+        if component.puts and producers[component.puts].at != component.at:
+            notes.append(
+                f"{component.name}: {component.puts!r} is put out again by"
+                f" {producers[component.puts].name}, whose output is the one that is taken"
+            )
+    return notes
+
+
+def has_own_clock(world: World) -> bool:
+    """Tell whether a workflow fires by itself: by a cron rule, or an active stamp."""
+    schedule = world.schedule
+    if schedule is None:
+        return False
+    return "cron" in schedule or bool(schedule.get("active"))
+
+
+def _names(world: World) -> list[str]:
+    """Return a name for each component that no other has."""
+    names: list[str] = []
+    seen: set[str] = set()
+    counts: dict[str, int] = {}
+    for component in world.components:
+        name = component.name
+        while name in seen:
+            counts[component.name] = counts.get(component.name, 1) + 1
+            name = f"{component.name} ({counts[component.name]})"
+        seen.add(name)
+        names.append(name)
+    return names

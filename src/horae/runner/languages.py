@@ -1,0 +1,313 @@
+"""The languages that blocks are written in: one row each, and the tools that run them.
+
+Nothing is ever fetched from a network. A tool or a package that is not on this machine is
+an error that says what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+AGENT: Final = "agent"  # a block that is a prompt
+
+# What stands for something else in the commands below.
+SOURCE: Final = "{source}"  # the block's file
+SOURCES: Final = "{sources}"  # the block's file, and the files among its :deps of its own kind
+PROGRAM: Final = "{program}"  # what a build makes
+FLAGS: Final = "{flags}"  # what its packages ask for
+PACKAGE: Final = "{package}"
+MEBIBYTES: Final = "{mebibytes}"
+
+_NUMBERS: Final = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program that builds or runs blocks; `build` is empty if it runs them as they are.
+
+    `has` is a command that fails if a package is not there; `asks` is whose it is, if not the
+    tool's, and what it prints is then what a build needs for the package. `heap` tells the tool
+    how much memory a block may use, where a limit on addresses would keep it from starting.
+    """
+
+    program: str
+    run: tuple[str, ...] = (SOURCE,)
+    build: tuple[str, ...] = ()
+    version: tuple[str, ...] = ("--version",)
+    least: tuple[int, int] | None = None
+    has: tuple[str, ...] = ()
+    asks: str = ""
+    heap: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A row: what a language is called, what its files are, which tools can do, and what to say."""
+
+    name: str
+    suffix: str
+    tools: tuple[Tool, ...]
+    remedy: str  # when no tool is there
+    aliases: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()  # which file of a :dir is the program
+    packages: str = ""  # what the names in :deps are; nothing: only files can be named
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tool on this machine."""
+
+    language: Language
+    tool: Tool
+    path: str
+    version: str = ""
+
+
+_PYTHON: Final = (
+    "-c",
+    "import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)",
+    PACKAGE,
+)
+_NODE: Final = ("-e", "require.resolve(process.argv[1])", PACKAGE)
+_PKG_CONFIG: Final = ("--cflags", "--libs", PACKAGE)
+_HEAP: Final = (f"--max-old-space-size={MEBIBYTES}",)
+_NO_HEAP: Final = ()
+
+
+def _shell(program: str) -> Tool:
+    return Tool(program, version=(), has=("-c", 'command -v "$1"', "has", PACKAGE))
+
+
+def _c(program: str, *options: str) -> Tool:
+    build = ("-O1", *options, "-o", PROGRAM, SOURCES, FLAGS, "-lm")
+    return Tool(program, build=build, has=_PKG_CONFIG, asks="pkg-config")
+
+
+LANGUAGES: Final = (
+    Language(
+        "python",
+        ".py",
+        (Tool("python3", has=_PYTHON), Tool("python", has=_PYTHON)),
+        "install Python 3 (https://www.python.org)",
+        aliases=("py", "python3"),
+        entries=("__main__.py", "main.py"),
+        packages="modules that Python can import",
+    ),
+    Language(
+        "sh",
+        ".sh",
+        (_shell("sh"),),
+        "a POSIX shell should be on every system; look at the PATH",
+        aliases=("shell",),
+        entries=("main.sh",),
+        packages="programs in the PATH",
+    ),
+    Language(
+        "bash",
+        ".bash",
+        (_shell("bash"),),
+        "install bash, or write the block for sh",
+        entries=("main.bash", "main.sh"),
+        packages="programs in the PATH",
+    ),
+    Language(
+        "js",
+        ".js",
+        (
+            Tool("node", has=_NODE, heap=_HEAP),
+            Tool("bun", run=("run", SOURCE), has=_NODE, heap=_NO_HEAP),
+        ),
+        "install Node.js (https://nodejs.org)",
+        aliases=("javascript", "node"),
+        entries=("index.js", "main.js"),
+        packages="packages in a node_modules beside the plan or above it",
+    ),
+    Language(
+        "ts",
+        ".ts",
+        (
+            Tool("bun", run=("run", SOURCE), has=_NODE, heap=_NO_HEAP),
+            Tool("deno", run=("run", "--allow-all", "--no-remote", SOURCE), heap=_NO_HEAP),
+            Tool("tsx", heap=_NO_HEAP),
+            Tool(
+                "node",
+                run=("--experimental-strip-types", "--no-warnings", SOURCE),
+                least=(22, 6),
+                has=_NODE,
+                heap=_HEAP,
+            ),
+        ),
+        "install Node.js 22.6 or newer, Bun, Deno or tsx",
+        aliases=("typescript",),
+        entries=("index.ts", "main.ts"),
+        packages="packages in a node_modules beside the plan or above it",
+    ),
+    Language(
+        "rust",
+        ".rs",
+        (Tool("rustc", build=("--edition=2021", "-Copt-level=1", "-o", PROGRAM, SOURCE)),),
+        "install Rust (https://rustup.rs)",
+        aliases=("rs",),
+        entries=("main.rs", "src/main.rs"),
+    ),
+    Language(
+        "go",
+        ".go",
+        (
+            Tool(
+                "go",
+                build=("build", "-o", PROGRAM, SOURCES),
+                version=("version",),
+                heap=_NO_HEAP,
+            ),
+        ),
+        "install Go (https://go.dev)",
+        aliases=("golang",),
+        entries=("main.go",),
+    ),
+    Language(
+        "c",
+        ".c",
+        (_c("cc"), _c("gcc"), _c("clang")),
+        "install a C compiler, such as gcc or clang",
+        entries=("main.c",),
+        packages="libraries that pkg-config knows",
+    ),
+    Language(
+        "c++",
+        ".cpp",
+        (_c("c++", "-std=c++17"), _c("g++", "-std=c++17"), _c("clang++", "-std=c++17")),
+        "install a C++ compiler, such as g++ or clang++",
+        aliases=("cpp", "cxx"),
+        entries=("main.cpp", "main.cc"),
+        packages="libraries that pkg-config knows",
+    ),
+    Language(
+        "ruby",
+        ".rb",
+        (Tool("ruby", has=("-e", "require ARGV[0]", PACKAGE)),),
+        "install Ruby (https://www.ruby-lang.org)",
+        aliases=("rb",),
+        entries=("main.rb",),
+        packages="libraries that Ruby can require",
+    ),
+    Language(
+        "perl",
+        ".pl",
+        (Tool("perl", has=("-e", "eval qq{require $ARGV[0]; 1} or die $@", PACKAGE)),),
+        "install Perl (https://www.perl.org)",
+        aliases=("pl",),
+        entries=("main.pl",),
+        packages="modules that Perl can require",
+    ),
+    Language(
+        "lua",
+        ".lua",
+        tuple(
+            Tool(name, version=("-v",), has=("-e", "require(arg[1])", PACKAGE))
+            for name in ("lua", "lua5.4", "lua5.3", "luajit")
+        ),
+        "install Lua (https://www.lua.org)",
+        entries=("main.lua",),
+        packages="modules that Lua can require",
+    ),
+    Language(
+        "java",
+        ".java",
+        (Tool("java", least=(11, 0), heap=(f"-Xmx{MEBIBYTES}m",)),),
+        "install a JDK, 11 or newer",
+        entries=("Main.java",),
+    ),
+    Language(AGENT, ".txt", (), "it needs an agent"),
+)
+
+_BY_NAME: Final = {name: row for row in LANGUAGES for name in (row.name, *row.aliases)}
+
+
+def language_of(name: str) -> Language:
+    """Return the row of a language, or raise RunError.
+
+    >>> language_of("JavaScript").name
+    'js'
+    """
+    found = _BY_NAME.get(name.lower())
+    if found is None:
+        known = ", ".join(row.name for row in LANGUAGES)
+        raise RunError(f"blocks in {name!r} cannot be run; these can: {known}")
+    return found
+
+
+def candidates(language: Language, path: str) -> list[tuple[Tool, str]]:
+    """Return the tools of a language that are in a PATH, the best first, or raise RunError."""
+    found = [
+        (tool, where)
+        for tool in language.tools
+        if (where := shutil.which(tool.program, path=path)) is not None
+    ]
+    if not found:
+        raise RunError(missing(language, path))
+    return found
+
+
+def missing(language: Language, path: str, had: Iterable[str] = ()) -> str:
+    """Return what to say when no tool of a language can be used."""
+    names = [
+        tool.program if tool.least is None else f"{tool.program} {tool.least[0]}.{tool.least[1]}"
+        for tool in language.tools
+    ]
+    wanted = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    seen = f"only {', '.join(had)}" if had else "nothing like it"
+    return f"a {language.name} block needs {wanted}: {seen} in the PATH ({path}); {language.remedy}"
+
+
+def is_new_enough(tool: Tool, version: str) -> bool:
+    """Tell whether a tool of this version will do.
+
+    >>> is_new_enough(Tool("node", least=(22, 6)), "v20.20.2")
+    False
+    """
+    numbers = _NUMBERS.search(version)
+    if tool.least is None or numbers is None:
+        return tool.least is None
+    return (int(numbers[1]), int(numbers[2] or 0)) >= tool.least
+
+
+def filled(
+    command: Iterable[str], *, sources: Iterable[str] = (), flags: Iterable[str] = (), **words: str
+) -> tuple[str, ...]:
+    """Return a command with all that stands for something else put in.
+
+    >>> filled(("-o", PROGRAM, SOURCES), sources=("a.c", "b.c"), program="a")
+    ('-o', 'a', 'a.c', 'b.c')
+    """
+    several = {SOURCES: tuple(sources), FLAGS: tuple(flags)}
+    whole: list[str] = []
+    for word in command:
+        if word in several:
+            whole += several[word]
+            continue
+        for name, value in words.items():
+            word = word.replace("{" + name + "}", value)  # noqa: PLW2901
+        whole.append(word)
+    return tuple(whole)
+
+
+def tool_environment(cache: str) -> dict[str, str]:
+    """Return what keeps tools from the network, and their own caches where ours is."""
+    return {
+        "GOCACHE": os.path.join(cache, "go"),  # noqa: PTH118
+        "GOFLAGS": "-mod=mod",
+        "GOPROXY": "off",
+        "GOTOOLCHAIN": "local",
+        "GO111MODULE": "auto",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

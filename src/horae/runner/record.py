@@ -1,0 +1,268 @@
+"""The record of a workflow's run: what each step put out, and how all of it ended.
+
+Its first five keys are those that run records have had from the start: workflow, schedule,
+exports, tasks, sub_workflows, the last one of the same shape again. Ours stand beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.rules.dataflow import flow_of
+from horae.rules.entry import key_time
+from horae.rules.misfire import Status
+from horae.timing.rfc3339 import format_with_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from horae.kernel.plan import ScheduleData
+    from horae.kernel.world import World
+
+RECORD: Final = "record.json"
+SMALL: Final = 64 << 10  # bytes of a record that is kept in the ledger, too
+SHOWN: Final = 1 << 20  # bytes of an output that stand in a record
+LONGEST_RECORD: Final = 1 << 30
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StepStatus(StrEnum):
+    """Where a step stands."""
+
+    WAITING = "waiting"
+    BUILDING = "building"
+    RUNNING = "running"
+    DONE = "done"
+    REUSED = "reused"  # it was done by an earlier run, from the same text and input
+    FAILED = "failed"
+    KILLED = "killed"  # it took too long or too much, or somebody ended it
+    SKIPPED = "skipped"  # it was never begun
+
+    @property
+    def is_good(self) -> bool:
+        """Whether its output can be taken."""
+        return self in {StepStatus.DONE, StepStatus.REUSED}
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step, filled in as it goes on."""
+
+    name: str
+    lang: str
+    file: str
+    line: int
+    after: str | None = None  # the step whose output it was given
+    uses: tuple[str, ...] = ()
+    persist: bool = False
+    status: StepStatus = StepStatus.WAITING
+    error: str | None = None
+    error_line: int | None = None  # in the plan, where the tool's own words tell
+    tool: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    stderr: str | None = None  # its end
+    digest: str | None = None  # of language, text and input
+    size: int | None = None  # of its output, in bytes
+    encoding: str | None = None
+    cut: bool = False  # whether the record holds only the beginning of the output
+    text: str | None = None  # of its output, trimmed
+    output: str | None = None  # the file beside the record that keeps it
+    sum: str | None = None  # the SHA-256 of its output
+
+    @property
+    def where(self) -> str:
+        """Where its block is."""
+        return f"{self.file}:{self.line}"
+
+    def take_output(self, data: bytes, size: int) -> None:
+        """Keep what it put out, or the beginning of it."""
+        self.size, self.cut = size, size > len(data)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:  # a cut may go through a character
+            self.text, self.encoding = decoder.decode(data, final=not self.cut).strip(), "utf-8"
+        except UnicodeDecodeError:
+            self.text, self.encoding = base64.b64encode(data).decode(), "base64"
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data; what it put out stands in `tasks`."""
+        return {
+            "name": self.name,
+            "status": self.status.value,
+            "error": self.error,
+            "lang": self.lang,
+            "tool": self.tool,
+            "file": self.file,
+            "line": self.line,
+            "error_line": self.error_line,
+            "after": self.after,
+            "uses": list(self.uses),
+            "persist": self.persist,
+            "started": _time(self.started_at),
+            "finished": _time(self.finished_at),
+            "seconds": self.seconds,
+            "exit_code": self.exit_code,
+            "stderr": self.stderr,
+            "bytes": self.size,
+            "encoding": self.encoding,
+            "cut": self.cut,
+            "output": self.output,
+            "digest": self.digest,
+            "sum": self.sum,
+        }
+
+
+@dataclass(slots=True)
+class WorldRecord:
+    """One workflow, and those inside it."""
+
+    name: str
+    schedule: ScheduleData | None
+    exports: list[str]
+    steps: list[StepRecord]
+    children: list[WorldRecord]
+    status: StepStatus = StepStatus.WAITING
+    reason: str = ""
+
+    def every(self) -> Iterator[WorldRecord]:
+        """Yield it and those inside it, parents before children."""
+        yield self
+        for child in self.children:
+            yield from child.every()
+
+    def settle(self) -> None:
+        """Say of it and of those inside it how they ended, from how their steps did."""
+        for each in self.every():
+            if each.status is not StepStatus.SKIPPED:
+                bad = next((step for step in each.steps if not step.status.is_good), None)
+                each.status = StepStatus.DONE if bad is None else bad.status
+                each.reason = "" if bad is None else f"{bad.name}: {bad.error}"
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "workflow": self.name,
+            "schedule": self.schedule,
+            "exports": self.exports,
+            "tasks": {step.name: step.text for step in self.steps},
+            "sub_workflows": [child.data() for child in self.children],
+            "status": self.status.value,
+            "reason": self.reason,
+            "steps": [step.data() for step in self.steps],
+        }
+
+
+@dataclass(slots=True)
+class Record:
+    """A whole run of one workflow."""
+
+    run: int | str
+    file: str
+    line: int
+    world: WorldRecord
+    planned_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    outcome: Status | None = None  # None while it goes on
+    reason: str = ""
+    exit_code: int | None = None
+    notes: tuple[str, ...] = ()
+    is_released: bool = False
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Yield its steps, those of workflows inside it too."""
+        for world in self.world.every():
+            yield from world.steps
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended well."""
+        return self.outcome in {Status.DONE, Status.NO_WORK}
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data: the workflow, and ours beside it."""
+        return self.world.data() | {
+            "status": "running" if self.outcome is None else self.outcome.value,
+            "reason": self.reason,
+            "run": self.run,
+            "file": self.file,
+            "line": self.line,
+            "planned": None if self.planned_at is None else key_time(self.planned_at),
+            "started": _time(self.started_at),
+            "finished": _time(self.finished_at),
+            "exit_code": self.exit_code,
+            "notes": list(self.notes),
+        }
+
+    def write(self, directory: Path) -> None:
+        """Write it in one step; a power cut may undo that, and then it is not believed."""
+        kept = {**self.data(), "released": self.is_released, "boot": boot()}
+        put(directory / RECORD, json.dumps(kept, ensure_ascii=False).encode(errors="replace"))
+
+
+def read_record(directory: Path) -> dict[str, Any] | None:
+    """Return the record of a run as plain data; None if there is none that can be read."""
+    with suppress(OSError, ValueError), (directory / RECORD).open("rb") as file:
+        found = json.loads(file.read(LONGEST_RECORD))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def steps_in(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a record that was read, those of workflows inside it too."""
+    waiting = [record]
+    while waiting:
+        world = waiting.pop()
+        yield from world.get("steps", ())
+        waiting.extend(reversed(world.get("sub_workflows", ())))
+
+
+def summary(world: World) -> dict[str, object]:
+    """Return what would run and in which order, without running it."""
+    from horae.kernel.world import world_data
+
+    whole = {key: value for key, value in world_data(world).items() if key != "workflows"}
+    flow = flow_of(world)
+    waves = [] if flow.loop() else [[step.name for step in wave] for wave in flow.waves()]
+    return whole | {
+        "workflow": world.name,
+        "schedule": world.schedule,
+        "tasks": [step.name for step in flow.steps],
+        "waves": waves,
+        "sub_workflows": [summary(child) for child in world.workflows],
+    }
+
+
+def boot() -> str:
+    """Return what names this start of the machine; nothing where the system does not tell."""
+    with suppress(OSError):
+        return _BOOT.read_text().strip()
+    return ""
+
+
+def put(path: Path, data: bytes) -> None:
+    """Give a file of our own this content in one step."""
+    beside = path.with_name(path.name + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(beside, flags, 0o600)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)  # noqa: PTH105
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_with_offset(moment)

@@ -1,0 +1,870 @@
+"""Runs of workflows: the blocks of a plan, each after the one whose output it takes.
+
+First every block is made ready; if one cannot be, nothing runs. Then each step runs as soon
+as what it takes is there, a few at a time, inside the one slot of its run. A step that fails
+lets none that hangs on it run, and stops no other. Workflows inside a workflow come after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horae.engine.ports import Ended, Process, RunError, Unreleased
+from horae.errors import HoraeError, ScheduleError
+from horae.kernel.org.document import read
+from horae.kernel.world import every, worlds
+from horae.rules.command import call_of
+from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
+from horae.rules.misfire import Status
+from horae.rules.outcome import Finish, Why, shown, verdict
+from horae.runner.command import facts_of
+from horae.runner.languages import AGENT, filled, language_of
+from horae.runner.processes import LOG_NAME, Limits, allowed_environment
+from horae.runner.record import (
+    RECORD,
+    SHOWN,
+    SMALL,
+    Record,
+    StepRecord,
+    StepStatus,
+    WorldRecord,
+    boot,
+    put,
+    read_record,
+    steps_in,
+)
+from horae.runner.steps import MIB, SUPERVISED, Bounds, Hands, Output, clear, log_of, size_text
+from horae.runner.tree import started
+from horae.runner.workshop import Asking, BuildError, Ready, Workshop, lay, line_in
+from horae.timing.duration import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from horae.engine.ports import Clock, Filed, Held, Job, Run
+    from horae.kernel.plan import Plan
+    from horae.kernel.world import World
+    from horae.rules.dataflow import Flow, Step
+    from horae.runner.command import Place
+    from horae.runner.languages import Found
+    from horae.runner.processes import Processes
+
+TAIL: Final = 4096  # bytes of a step's stderr in its record
+LOGGED: Final = 256 << 10  # bytes of it in the log of the run
+SCRATCH: Final = ".work"
+DEEPEST: Final = 100  # workflows inside one another
+_TIMED: Final = ("cron:", "at:")  # how the keys begin of what a clock asked for
+_SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Answer(NamedTuple):
+    """What an agent says to a step; an error is why it has no output."""
+
+    output: bytes = b""
+    error: str = ""
+
+
+class Told(NamedTuple):
+    """Where a step stands now, and in which workflow it is."""
+
+    world: str
+    step: StepRecord
+
+
+if TYPE_CHECKING:
+    AgentHook = Callable[[str, str, bytes], Awaitable[Answer]]  # name, prompt, input
+    Progress = Callable[[Told], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A workflow that is to be run: what, from where, with what, and where its record goes."""
+
+    plan: Plan
+    world: World
+    file: str
+    line: int  # of the file, at which the plan's text begins
+    run: int | str
+    directory: Path
+    work: Path  # the directory of the plan
+    root: Path
+    timeout: timedelta
+    environment: Mapping[str, str] = field(default_factory=dict)
+    input: bytes = b""
+    is_timed: bool = False
+    planned_at: datetime | None = None
+    resume: Path | None = None  # the directory of a run whose outputs may be used again
+
+
+class WorkflowRunner:
+    """Makes runs of workflows."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        place: Place,
+        *,
+        clock: Clock,
+        agent: AgentHook | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._processes = processes
+        self._place = place
+        self._clock = clock
+        self._agent = agent
+        self._bounds = bounds or Bounds()
+        self._workshop = Workshop(place.data / "cache", clock=clock, environ=place.environ)
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go, or raise RunError."""
+        await self._processes.begin()
+        return self.make(_order(job, self._place))
+
+    def make(self, order: Order, *, progress: Progress | None = None) -> WorkflowRun:
+        """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""
+        return WorkflowRun(
+            order,
+            processes=self._processes,
+            workshop=self._workshop,
+            environ=self._place.environ,
+            clock=self._clock,
+            agent=self._agent,
+            bounds=self._bounds,
+            progress=progress or (lambda _: None),
+        )
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
+        """Return how a run ended that an engine before this one made; None is unknown."""
+        await self._processes.begin()  # then nothing of an engine before this one is alive
+        directory = self._place.directory_of(run)
+        found = read_record(directory)
+        if found is None or found.get("run") != run.number:
+            return None
+        if not found.get("released"):
+            # After a power cut the disk may hold less than what happened.
+            return Unreleased() if found.get("boot") and found["boot"] == boot() else None
+        if found.get("status") not in {"done", "no_work", "failed", "killed"}:
+            return None
+        outcome, code = Status(found["status"]), found.get("exit_code")
+        return Ended(outcome, str(found.get("reason")), code, _facts(found, directory))
+
+
+async def run_workflow(
+    text: str,
+    *,
+    name: str,
+    place: Place,
+    processes: Processes,
+    clock: Clock,
+    run: str,
+    workflow: str | None = None,
+    input: bytes = b"",  # noqa: A002 - the word of the house
+    resume: Path | None = None,
+    agent: AgentHook | None = None,
+    bounds: Bounds | None = None,
+    progress: Progress | None = None,
+) -> Record:
+    """Run one workflow of a plan here and now, and return its record.
+
+    *name* is the plan's file, *run* what the record goes by. *workflow* is a title; without
+    one the plan must have only one workflow. Cancelled, it ends all that it started.
+    """
+    runner = WorkflowRunner(processes, place, clock=clock, agent=agent, bounds=bounds)
+    plan = read(text)
+    world = the_world(plan, workflow, file=name)
+    order = order_of(plan, world, name=name, place=place, run=run, now=clock.now())
+    order = _with(order, input=input, resume=resume)
+    held = runner.make(order, progress=progress)
+    held.go()
+    try:
+        await held.ended()
+    except asyncio.CancelledError:
+        held.cancel("interrupted")
+        await held.ended()
+        raise
+    return held.record
+
+
+def order_of(
+    plan: Plan, world: World, *, name: str, place: Place, run: str, now: datetime
+) -> Order:
+    """Return what to run of a plan that somebody named, with no receipt for it."""
+    return Order(
+        plan,
+        world,
+        file=name,
+        line=1,
+        run=run,
+        directory=place.data / "runs" / f"{now:%Y-%m-%d}" / run,
+        work=(place.root / name).parent,
+        root=place.root,
+        timeout=place.timeout,
+        # A run inside a run rides in its parent's slot, so it must know of it.
+        environment={key: place.environ[key] for key in ("HORAE_RUN",) if key in place.environ},
+    )
+
+
+def the_world(plan: Plan, title: str | None, *, file: str) -> World:
+    """Return the workflow that is meant, or raise RunError."""
+    top = worlds(plan)
+    found = top if title is None else [each for each in every(top) if each.name == title]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(repr(each.name) for each in every(top)) or "none"
+    what = "exactly one workflow" if title is None else f"exactly one workflow {title!r}"
+    raise RunError(f"{file}: {what} is needed, and there are {len(found)}; it has: {names}")
+
+
+class WorkflowRun:
+    """A run of a workflow that is made, and waits or goes on."""
+
+    def __init__(
+        self,
+        order: Order,
+        *,
+        processes: Processes,
+        workshop: Workshop,
+        environ: Mapping[str, str],
+        clock: Clock,
+        agent: AgentHook | None,
+        bounds: Bounds,
+        progress: Progress,
+    ) -> None:
+        self._order = order
+        self._processes = processes
+        self._workshop = workshop
+        self._clock = clock
+        self._agent = agent
+        self._bounds = bounds
+        self._progress = progress
+        self.record, self._stages = _staged(order)
+        self._environment = {
+            **allowed_environment(environ, _variables(order)),
+            **workshop.environment,
+            **_node_path(order),
+            **order.environment,
+        }
+        self._before = _done_before(order.resume)
+        self._outputs: dict[int, Output] = {}  # by headline
+        self._ready: dict[int, Ready] = {}
+        self._tools: dict[str, Found] = {}
+        self._clearing: list[asyncio.Future[None]] = []
+        self._hands: Hands | None = None
+        self._reason = ""  # why it is to end, if somebody said so
+        self._is_late = False  # whether the wall clock of the whole run is over
+        self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        try:
+            os.makedirs(order.directory, 0o700, exist_ok=True)  # noqa: PTH103
+            self.record.write(order.directory)
+        except OSError as error:
+            raise RunError(f"{order.directory}: {error.strerror}; its record goes there") from error
+
+    @property
+    def process(self) -> Process:
+        """Which process it is: the engine's own, since its steps end with the engine."""
+        return Process(os.getpid(), started(os.getpid()))
+
+    def go(self) -> None:
+        """Let it begin; before this nothing of it has run."""
+        if self._task is not None or self._end.done():
+            return
+        self.record.is_released = True
+        self.record.started_at = self._clock.now()
+        try:
+            self.record.write(self._order.directory)
+        except OSError as error:
+            # Nothing may run of which an engine after this one could not know.
+            reason = f"its record cannot be written: {error.strerror}"
+            self._end.set_result(Ended(Status.FAILED, reason))
+            return
+        self._task = asyncio.create_task(self._tell())
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started; one that was never let go ends, too."""
+        self._reason = self._reason or reason or "it was cancelled"
+        if self._hands is not None:
+            self._hands.cancel(self._reason)
+        elif self._task is None and not self._end.done():
+            self._end.set_result(Ended(Status.KILLED, self._reason))
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once nothing of it is left."""
+        return await asyncio.shield(self._end)
+
+    async def _tell(self) -> None:
+        """Run all of it, and say how it ended, whatever happens."""
+        try:
+            ended = await self._whole()
+        except asyncio.CancelledError:  # the loop is closing, and what runs dies with it
+            self._end.cancel()
+            raise
+        except OSError as error:  # a full disk, or somebody removed our directory
+            self.cancel("the run ended in an error")
+            self._end.set_result(Ended(Status.FAILED, f"it could not go on: {error}"))
+        except Exception as error:
+            self.cancel("the run ended in an error")
+            self._end.set_exception(error)
+        else:
+            self._end.set_result(ended)
+
+    async def _whole(self) -> Ended:
+        """Make every block ready, run the steps, and write the record."""
+        order = self._order
+        number = order.run if isinstance(order.run, int) else 0
+        self._hands = Hands(
+            self._processes, number=number, timeout=order.timeout, bounds=self._bounds
+        )
+        if self._reason:
+            self._hands.cancel(self._reason)
+        if order.input:
+            put(order.directory / "input.in", order.input)
+        await self._make_ready(self._hands)
+        for stage in self._stages:
+            await self._run_stage(stage, self._hands)
+        await asyncio.gather(*self._clearing)
+        return self._finish()
+
+    # Before anything runs.
+
+    async def _make_ready(self, hands: Hands) -> None:
+        """Make every block ready; if one cannot be, no step will run."""
+        waiting = iter([(stage, step) for stage in self._stages for step in stage.flow.steps])
+
+        async def lane() -> None:
+            for stage, step in waiting:
+                if not hands.reason and not self._is_late:
+                    await self._make_one(stage, step, hands)
+
+        await asyncio.gather(*(lane() for _ in range(self._bounds.at_once)))
+        bad = next((each for each in self.record.steps() if each.error is not None), None)
+        if bad is None:
+            return
+        for stage in self._stages:
+            for each in stage.record.steps:
+                if each.error is None:
+                    reason = f"nothing was run, since {bad.name} ({bad.where}) cannot be"
+                    self._say(stage, each, StepStatus.SKIPPED, reason)
+
+    async def _make_one(self, stage: _Stage, step: Step, hands: Hands) -> None:
+        """Make one block ready."""
+        note = stage.record.steps[step.number]
+        at = step.component.at
+        self._say(stage, note, StepStatus.BUILDING)
+        try:
+            language = language_of(note.lang)
+            if language.name == AGENT:
+                _need(self._agent)
+            else:
+                ask = Asking(
+                    hands,
+                    self._environment,
+                    self._order.directory / f"{at}.make",
+                    self._order.work,
+                    self._order.root,
+                    self._tools,
+                )
+                program = self._order.directory / f"{at}.bin"
+                ready = await self._workshop.ready(
+                    step.component, language, program=program, ask=ask
+                )
+                self._ready[at] = ready
+                note.tool = " ".join(filter(None, (ready.found.path, ready.found.version)))
+        except BuildError as error:
+            note.stderr = _text(error.said[-TAIL:])
+            self._place_error(note, step, error.line)
+            self._fail(stage, note, error.reason, hands)
+        except HoraeError as error:
+            self._fail(stage, note, str(error), hands)
+        except OSError as error:
+            self._fail(stage, note, f"cannot be made ready: {error}", hands)
+        else:
+            self._say(stage, note, StepStatus.WAITING)
+        finally:
+            clear(self._order.directory / f"{at}.make")
+
+    def _fail(self, stage: _Stage, note: StepRecord, reason: str, hands: Hands) -> None:
+        """Note that a block could not be made ready, or that there was no more time for it."""
+        if hands.reason or hands.left() <= timedelta(0):
+            self._is_late = not hands.reason
+            self._say(stage, note, StepStatus.KILLED, hands.reason or self._too_long())
+        else:
+            self._say(stage, note, StepStatus.FAILED, reason)
+
+    # The steps of one workflow.
+
+    async def _run_stage(self, stage: _Stage, hands: Hands) -> None:
+        """Run the steps of one workflow, each when what it takes is there."""
+        course = Course(stage.flow)
+        going: set[asyncio.Task[Step]] = set()
+        most = 2 * self._bounds.at_once  # while some run, the next are made and wait
+        while True:
+            while len(going) < most and (number := course.take()) is not None:
+                step = stage.flow.steps[number]
+                going.add(asyncio.create_task(self._run_step(stage, step, hands)))
+            if not going:
+                return
+            done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                self._after(stage, course, each.result())
+
+    def _after(self, stage: _Stage, course: Course, step: Step) -> None:
+        """Let those run that take what a step has put out, or say that they never will."""
+        note = stage.record.steps[step.number]
+        for number in course.end(step.number, is_good=note.status.is_good):
+            later = stage.record.steps[number]
+            if later.error is None:
+                reason = f"it hangs on {note.name} ({note.where}), which was {note.status}"
+                self._say(stage, later, StepStatus.SKIPPED, reason)
+
+    async def _run_step(self, stage: _Stage, step: Step, hands: Hands) -> Step:
+        """Run one step, unless something speaks against it by now."""
+        note = stage.record.steps[step.number]
+        if note.error is not None:
+            return step
+        if hands.reason or self._is_late:
+            self._say(stage, note, StepStatus.SKIPPED, hands.reason or self._too_long())
+            return step
+        before = None if step.after is None else stage.flow.steps[step.after].component.at
+        source = self._order.directory / "input.in" if self._order.input else Path(os.devnull)
+        given = Output(source, len(self._order.input), sha256(self._order.input).hexdigest())
+        if before is not None:
+            given = self._outputs[before]
+        note.digest = self._digest(step, given)
+        if self._reuse(stage, note, step):
+            return step
+        directory = self._order.directory / f"{step.component.at}.step"
+        try:
+            if step.component.at in self._ready:
+                await self._run_block(stage, step, given, hands, directory)
+            else:
+                await self._ask_agent(stage, step, given, hands)
+        except HoraeError as error:
+            self._say(stage, note, StepStatus.FAILED, str(error))
+        except OSError as error:
+            self._say(stage, note, StepStatus.FAILED, f"could not be run: {error}")
+        finally:
+            self._log(note, directory)
+            # A disk may take its time over directories; the next step does not wait for that.
+            self._clearing.append(asyncio.ensure_future(asyncio.to_thread(clear, directory)))
+        return step
+
+    async def _run_block(
+        self, stage: _Stage, step: Step, given: Output, hands: Hands, directory: Path
+    ) -> None:
+        """Run a block as a filter, and note how it ended."""
+        note, bounds = stage.record.steps[step.number], stage.bounds[step.number]
+        ready = self._ready[step.component.at]
+        scratch = directory / SCRATCH
+        lay(directory, ready.files)
+        scratch.mkdir(mode=0o700)
+        memory = bounds.memory or self._bounds.memory
+        tool = ready.found.tool
+        most = self._bounds.output
+        ended, output = await hands.filter(
+            _command(ready, directory, memory),
+            source=given.path,
+            target=self._order.directory / f"{step.component.at}.out",
+            cwd=ready.directory or scratch,
+            environment=self._environment | self._facts(note, scratch),
+            directory=directory,
+            timeout=bounds.timeout,
+            limits=Limits(address_space=memory if tool.heap is None else None),
+            memory=memory,
+            most=most,
+            begun=lambda: self._say(stage, note, StepStatus.RUNNING),
+        )
+        said = _text(log_of(directory / SUPERVISED, TAIL))
+        note.stderr, note.exit_code = said, ended.exit_code
+        note.seconds = _number(ended.facts.get("seconds"))
+        match ended.outcome:
+            case _ if output is None:
+                reason = f"it put out more than {size_text(most)}, which is all it may"
+                self._say(stage, note, StepStatus.KILLED, reason)
+            case Status.DONE | Status.NO_WORK:
+                self._take(stage, note, step, output)
+            case Status.KILLED:
+                self._is_late = self._is_late or (not hands.reason and hands.left() <= timedelta(0))
+                reason = hands.reason or (self._too_long() if self._is_late else ended.reason)
+                was_begun = note.started_at is not None
+                status = StepStatus.KILLED if was_begun else StepStatus.SKIPPED
+                self._say(stage, note, status, reason)
+            case _:
+                self._place_error(note, step, line_in(said, last=True))
+                self._say(stage, note, StepStatus.FAILED, _with_words(ended.reason, said))
+
+    async def _ask_agent(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> None:
+        """Let an agent answer to what a step is given."""
+        note, bounds = stage.record.steps[step.number], stage.bounds[step.number]
+        block = step.component.block
+        assert self._agent is not None, "that was looked at before"
+        assert block is not None, "that was looked at before"
+        self._say(stage, note, StepStatus.RUNNING)
+        data = given.beginning(given.size)
+        limit = min(filter(None, (hands.left(), bounds.timeout)))
+        asked = asyncio.ensure_future(self._agent(note.name, block.body.strip(), data))
+        cancelled = asyncio.ensure_future(hands.cancelled.wait())
+        await asyncio.wait(
+            {asked, cancelled},
+            timeout=max(0.0, limit.total_seconds()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        cancelled.cancel()
+        if not asked.done():
+            asked.cancel()
+            await asyncio.wait({asked})
+            reason = hands.reason or f"it took longer than {format_duration(limit)}"
+            self._say(stage, note, StepStatus.KILLED, reason)
+            return
+        answer = asked.result()
+        if answer.error:
+            self._say(stage, note, StepStatus.FAILED, shown(answer.error))
+            return
+        target = self._order.directory / f"{step.component.at}.out"
+        put(target, answer.output)
+        output = Output(target, len(answer.output), sha256(answer.output).hexdigest())
+        self._take(stage, note, step, output)
+
+    def _take(
+        self,
+        stage: _Stage,
+        note: StepRecord,
+        step: Step,
+        output: Output,
+        status: StepStatus = StepStatus.DONE,
+    ) -> None:
+        """Note that a step was done, and what it has put out."""
+        self._outputs[step.component.at] = output
+        note.take_output(output.beginning(SHOWN), output.size)
+        note.sum, note.output = output.sum, output.path.name
+        self._say(stage, note, status)
+
+    def _reuse(self, stage: _Stage, note: StepRecord, step: Step) -> bool:
+        """Take what an earlier run has put out, from the same text and input, if it is there."""
+        kept = self._before.get((note.name, note.digest or ""))
+        if kept is None:
+            return False
+        target = self._order.directory / f"{step.component.at}.out"
+        try:
+            os.link(kept, target)
+        except OSError:
+            return False
+        with target.open("rb") as file:
+            data = file.read()
+        output = Output(target, len(data), sha256(data).hexdigest())
+        self._take(stage, note, step, output, StepStatus.REUSED)
+        return True
+
+    def _digest(self, step: Step, given: Output) -> str:
+        """Return what names a step with all that it is made from, and what it is given."""
+        ready, block = self._ready.get(step.component.at), step.component.block
+        made = ready.digest if ready is not None else f"agent {block.body if block else ''}"
+        return sha256(f"{made}\0{given.sum}".encode(errors="replace")).hexdigest()
+
+    def _facts(self, note: StepRecord, scratch: Path) -> dict[str, str]:
+        """Return what a step is told beside its input."""
+        return {
+            "HORAE_STEP": note.name.replace("\0", ""),
+            "HORAE_USES": " ".join(note.uses),
+            "HORAE_PLAN_DIR": str(self._order.work),
+            "TMPDIR": str(scratch),
+        }
+
+    def _place_error(self, note: StepRecord, step: Step, line: int | None) -> None:
+        """Note where in the plan the words of a tool point to."""
+        block = step.component.block
+        if line is None or block is None or not block.body.strip():
+            return
+        text = self._order.plan.headlines[step.component.at].text
+        inside = text[block.inside.start : block.inside.end]
+        blanks = inside.count("\n") - block.body.count("\n")  # before the block's first line
+        begins = note.line + 1 + blanks
+        if line <= block.body.count("\n") + 1:
+            note.error_line = begins + line - 1
+
+    def _say(
+        self, stage: _Stage, note: StepRecord, status: StepStatus, error: str | None = None
+    ) -> None:
+        """Note where a step stands, and tell whoever listens."""
+        now = self._clock.now()
+        note.status, note.error = status, error
+        if status is StepStatus.RUNNING:
+            note.started_at = now
+        elif note.started_at is not None:
+            note.finished_at = now
+            if note.seconds is None:
+                note.seconds = (now - note.started_at).total_seconds()
+        self._progress(Told(stage.record.name, note))
+
+    def _too_long(self) -> str:
+        return f"the run took longer than {format_duration(self._order.timeout)}"
+
+    # The end.
+
+    def _finish(self) -> Ended:
+        """Say how all of it ended, write that down, and leave only what is to be kept."""
+        record, directory = self.record, self._order.directory
+        record.world.settle()
+        outcome, reason, code = self._outcome()
+        record.outcome, record.reason, record.exit_code = outcome, reason, code
+        record.finished_at = self._clock.now()
+        kept = set()
+        for note in record.steps():
+            # What went wrong may be taken up again where it was left.
+            if note.output is not None and (note.persist or not record.is_good):
+                kept.add(note.output)
+            else:
+                note.output = None
+        with suppress(OSError):
+            record.write(directory)
+        for each in directory.iterdir():
+            if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
+                with suppress(OSError):
+                    os.remove(each)  # noqa: PTH107
+        return Ended(outcome, reason, code, _facts(record.data(), directory))
+
+    def _outcome(self) -> tuple[Status, str, int | None]:
+        """Return what the ends of the steps mean for all of it."""
+        if self._reason:
+            return Status.KILLED, self._reason, None
+        if self._is_late:
+            length = format_duration(self._order.timeout)
+            return Status.KILLED, f"it ran longer than {length} and was killed", None
+        bad = next((each for each in self.record.steps() if _is_bad(each)), None)
+        if bad is not None:
+            where = bad.where if bad.error_line is None else f"{bad.file}:{bad.error_line}"
+            return Status.FAILED, f"{bad.name} ({where}): {bad.error}", bad.exit_code
+        sinks = [step for stage in self._stages for step in stage.flow.sinks()]
+        if len(sinks) == 1:
+            first = self._outputs[sinks[0].component.at].beginning(4096).decode(errors="replace")
+            line = first.lstrip().partition("\n")[0]
+            found = verdict(Finish(Why.EXIT, code=0, first=line))
+            return found.status, found.reason, 0
+        count = sum(1 for _ in self.record.steps())
+        return Status.DONE, f"{count} steps" if count else "it has no steps", 0
+
+    def _log(self, note: StepRecord, directory: Path) -> None:
+        """Add what a step said to the log of the run."""
+        said = log_of(directory / SUPERVISED, LOGGED)
+        head = f"{note.name} ({note.where}): {note.status}"
+        head += "" if note.seconds is None else f" in {note.seconds:.2f}s"
+        head += "" if note.error is None else f": {note.error}"
+        end = b"\n" if said and not said.endswith(b"\n") else b""
+        _append(self._order.directory / LOG_NAME, head.replace("\n", " "), said + end)
+
+
+class _StepBounds(NamedTuple):
+    """What one step says of its own bounds."""
+
+    timeout: timedelta | None
+    memory: int | None
+
+
+class _Stage(NamedTuple):
+    """A workflow that is run: its steps, their bounds, and where they stand."""
+
+    flow: Flow
+    bounds: list[_StepBounds]
+    record: WorldRecord
+
+
+def _staged(order: Order) -> tuple[Record, list[_Stage]]:
+    """Return the record of a run before it begins, and what is to be run, parents first.
+
+    Raises RunError for what can never be run: a loop, a component without a block.
+    """
+    stages: list[_Stage] = []
+    notes: list[str] = []
+    lines = [order.line + place.line - 1 for place in order.plan.places()]
+
+    def staged(world: World, depth: int) -> WorldRecord:
+        if depth > DEEPEST:
+            raise RunError(f"{order.file}: workflows stand more than {DEEPEST} deep in one another")
+        notes.extend(oddities(world))
+        flow = flow_of(world)
+        _refuse_loop(flow, order, lines)
+        steps = [_step_record(step, flow, order, lines) for step in flow.steps]
+        record = WorldRecord(world.name, world.schedule, world.exports, steps, [])
+        bounds = [_step_bounds(step, order, lines) for step in flow.steps]
+        stages.append(_Stage(flow, bounds, record))
+        for child in world.workflows:
+            if order.is_timed and has_own_clock(child):
+                left = WorldRecord(child.name, child.schedule, child.exports, [], [])
+                left.status, left.reason = StepStatus.SKIPPED, "it has a clock of its own"
+                record.children.append(left)
+            else:
+                record.children.append(staged(child, depth + 1))
+        return record
+
+    world = staged(order.world, 1)
+    line = lines[order.world.at]
+    record = Record(
+        order.run, order.file, line, world, planned_at=order.planned_at, notes=tuple(notes)
+    )
+    return record, stages
+
+
+def _refuse_loop(flow: Flow, order: Order, lines: Sequence[int]) -> None:
+    loop = flow.loop()
+    if loop:
+        names = " → ".join(step.name for step in (*loop, loop[0]))
+        where = f"{order.file}:{lines[loop[0].component.at]}"
+        raise RunError(f"{where}: these steps wait for one another: {names}; cut one :in")
+
+
+def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> StepRecord:
+    """Return the record of a step that has not begun."""
+    component = step.component
+    line, block = lines[component.at], component.block
+    if block is None or not block.lang:
+        what = "has no source block" if block is None else "has a source block with no language"
+        raise RunError(f"{order.file}:{line}: component {component.name!r} {what}; write one")
+    line += order.plan.headlines[component.at].text.count("\n", 0, block.span.start)
+    return StepRecord(
+        step.name,
+        block.lang,
+        order.file,
+        line,
+        after=None if step.after is None else flow.steps[step.after].name,
+        uses=component.uses,
+        persist=component.persist,
+    )
+
+
+def _step_bounds(step: Step, order: Order, lines: Sequence[int]) -> _StepBounds:
+    """Return what the drawer of a component says of its bounds."""
+    props = order.plan.headlines[step.component.at].props
+    where = f"{order.file}:{lines[step.component.at]}"
+    try:
+        timeout = parse_duration(props["TIMEOUT"]) if "TIMEOUT" in props else None
+    except ScheduleError as error:
+        raise RunError(f"{where}: :TIMEOUT: {error}") from None
+    size = _SIZE.fullmatch(props.get("MEMORY", "1G"))
+    if size is None:
+        raise RunError(f"{where}: :MEMORY: {props['MEMORY'][:60]}: write a size such as 512M or 2G")
+    memory = int(size[1]) * _UNITS[size[2].upper()] if "MEMORY" in props else None
+    return _StepBounds(timeout, memory)
+
+
+def _order(job: Job, place: Place) -> Order:
+    """Return what a receipt asks for."""
+    filed, run = job.filed, job.run
+    plan = read(job.text)
+    found = worlds(plan)
+    if not found:
+        raise RunError(f"{filed.origin}: its text holds no workflow")
+    timeout = filed.policy.timeout or place.timeout
+    return Order(
+        plan,
+        found[0],
+        file=filed.origin.file,
+        line=filed.origin.line,
+        run=run.number,
+        directory=place.directory_of(run),
+        work=place.work_of(filed),
+        root=place.root,
+        timeout=timeout,
+        environment=facts_of(job, place, timeout=timeout),
+        is_timed=filed.receipt.key.startswith(_TIMED),
+        planned_at=filed.receipt.planned_at,
+    )
+
+
+def _variables(order: Order) -> tuple[str, ...]:
+    """Return the variables that a workflow asks for by name."""
+    names = order.plan.headlines[order.world.at].props.get("ENV", "")
+    try:
+        call = call_of({"COMMAND": "sh", "ENV": names})
+    except ScheduleError as error:
+        raise RunError(f"{order.file}: {error}") from None
+    return () if call is None else call.variables
+
+
+def _node_path(order: Order) -> dict[str, str]:
+    """Return where packages of JavaScript are: beside the plan and above it, up to the root."""
+    above = [order.work, *order.work.parents]
+    inside = [each for each in above if each.is_relative_to(order.root)]
+    found = [str(each / "node_modules") for each in inside if (each / "node_modules").is_dir()]
+    return {"NODE_PATH": os.pathsep.join(found)} if found else {}
+
+
+def _done_before(directory: Path | None) -> dict[tuple[str, str], Path]:
+    """Return the outputs that an earlier run has kept, by name and digest of their steps."""
+    if directory is None:
+        return {}
+    record = read_record(directory)
+    if record is None:
+        raise RunError(f"{directory}: holds no record of a run, so none can be taken up")
+    return {
+        (str(step.get("name")), str(step.get("digest"))): directory / Path(str(step["output"])).name
+        for step in steps_in(record)
+        if step.get("output") and step.get("status") in {"done", "reused"}
+    }
+
+
+def _command(ready: Ready, sources: Path, memory: int) -> tuple[str, ...]:
+    """Return the command that runs a block."""
+    tool = ready.found.tool
+    if tool.build:
+        return (ready.main,)
+    heap = filled(tool.heap or (), mebibytes=str(max(1, memory // MIB)))
+    main = str(sources / ready.main)  # an absolute path stays one
+    return (ready.found.path, *heap, *filled(tool.run, source=main))
+
+
+def _facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
+    """Return what the ledger keeps of a record: all of it if it is small, else where it is."""
+    import json
+
+    kept = {key: value for key, value in record.items() if key not in {"released", "boot"}}
+    if len(json.dumps(kept)) <= SMALL:
+        return {"record": kept}
+    return {"record_file": str(directory / RECORD)}
+
+
+def _with(order: Order, *, input: bytes, resume: Path | None) -> Order:  # noqa: A002
+    from dataclasses import replace
+
+    return replace(order, input=input, resume=resume)
+
+
+def _need(agent: AgentHook | None) -> None:
+    """Refuse a block that only an agent could answer to, if there is none."""
+    if agent is None:
+        raise RunError("an agent block needs agents, and this run has none to ask")
+
+
+def _is_bad(note: StepRecord) -> bool:
+    return note.status in {StepStatus.FAILED, StepStatus.KILLED}
+
+
+def _with_words(reason: str, said: str) -> str:
+    """Return why a step failed, with the last words it said."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    words = shown(lines[-1]) if lines else ""
+    return f"{reason}: {words}" if words else reason
+
+
+def _append(path: Path, head: str, said: bytes) -> None:
+    """Add to a log; what the disk does not take is lost, and nobody waits for it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "ab") as file:
+        file.write(head.encode(errors="replace") + b"\n" + said)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

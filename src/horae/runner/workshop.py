@@ -1,0 +1,358 @@
+"""Where blocks are made ready: tools found, packages looked for, programs built and kept.
+
+A program is kept by the digest of all that it is made from: language, tool and its version,
+options, source, and the files beside it. Nothing is fetched from a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from contextlib import suppress
+from hashlib import sha256
+from json import dumps
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.engine.ports import RunError
+from horae.rules.misfire import Status
+from horae.rules.outcome import shown
+from horae.runner.languages import (
+    PROGRAM,
+    Found,
+    candidates,
+    filled,
+    is_new_enough,
+    missing,
+    tool_environment,
+)
+from horae.runner.record import put
+from horae.runner.steps import MIB, clear, log_of, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from horae.engine.ports import Clock, Ended
+    from horae.kernel.world import Component
+    from horae.runner.languages import Language, Tool
+    from horae.runner.steps import Hands
+
+ROOM: Final = 512 * MIB  # bytes of programs that are kept
+LARGEST: Final = 16 * MIB  # bytes of the files that one block is made from
+MOST_FILES: Final = 1000
+LOG: Final = 64 << 10  # bytes of what a tool says
+_DAY: Final = 86400.0  # seconds after which a tool is asked for its version again
+_LINE: Final = re.compile(r"\bblock\.\w+(?:\", line |:| line )(\d+)", re.ASCII)
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BuildError(RunError):
+    """A block that its tool does not take; `said` is what the tool had to say."""
+
+    def __init__(self, reason: str, said: bytes = b"", *, line: int | None = None) -> None:
+        self.said = said
+        self.line = line  # of the block
+        super().__init__(reason)
+
+
+class Asking(NamedTuple):
+    """With what tools are called: whose hands, what they may know, and where they work."""
+
+    hands: Hands
+    environment: Mapping[str, str]
+    directory: Path
+    plan: Path  # the directory of the plan
+    root: Path  # beyond which nothing is looked at
+    tools: dict[str, Found]  # what was found for this run, by language
+
+    async def about(self, argv: Sequence[str]) -> tuple[Ended, bytes]:
+        """Call a tool, and return how that ended and what it said."""
+        clear(self.directory)
+        ended = await self.hands.call(
+            argv, cwd=self.plan, environment=self.environment, directory=self.directory
+        )
+        if ended.outcome in {Status.KILLED, Status.INTERRUPTED}:
+            raise RunError(self.hands.reason or f"{argv[0]}: {ended.reason}")
+        return ended, log_of(self.directory, LOG)
+
+
+class Ready(NamedTuple):
+    """A block that can be run: with which tool, as what, and what must stand beside it.
+
+    `main` is a name among `files`, or the path of a program.
+    """
+
+    found: Found
+    main: str
+    files: Mapping[str, bytes]
+    digest: str  # of its language and all that it is made from
+    directory: Path | None  # in which it works; None is a scratch directory
+
+
+class Workshop:
+    """One for all runs of a data directory."""
+
+    def __init__(
+        self, cache: Path, *, clock: Clock, environ: Mapping[str, str], room: int = ROOM
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._path = environ.get("PATH", os.defpath)
+        self._room = room
+        self._versions: dict[str, str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}  # so that nothing is made twice at a time
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What keeps tools from the network, and where they keep what they made."""
+        return tool_environment(str(self._cache))
+
+    async def ready(
+        self, component: Component, language: Language, *, program: Path, ask: Asking
+    ) -> Ready:
+        """Return a block made ready to run, or raise RunError; a build is put at *program*."""
+        block = component.block
+        assert block is not None, "it was looked at before"
+        found = await self._tool(language, ask)
+        names = [name for name in component.deps if name]
+        beside, packages = _split(names, ask)
+        flags = await self._packages(found, packages, ask)
+        where = None if component.dir is None else _inside(component.dir, ask)
+        if where is not None and not where.is_dir():
+            raise RunError(f":dir {component.dir}: there is no such directory beside the plan")
+        if where is not None and not block.body.strip():
+            main, files = str(_entry(language, where)), {}
+            made_of = _tree(where)
+        else:
+            main, files = f"block{language.suffix}", dict(beside)
+            files[main] = block.body.encode(errors="surrogateescape")
+            made_of = files
+        digest = _digest(found, flags, made_of)
+        if not found.tool.build:
+            return Ready(found, main, files, digest, where)
+        await self._build(found, main, files, flags, digest, program=program, ask=ask)
+        return Ready(found, str(program), {}, digest, where)
+
+    async def _tool(self, language: Language, ask: Asking) -> Found:
+        """Return the first tool that will do; for one run it is looked for once."""
+        if language.name in ask.tools:
+            return ask.tools[language.name]
+        had = []
+        for tool, path in candidates(language, self._path):
+            version = await self._version(tool, path, ask)
+            if is_new_enough(tool, version):
+                found = Found(language, tool, path, version)
+                return ask.tools.setdefault(language.name, found)
+            had.append(f"{tool.program} {version}")
+        raise RunError(missing(language, self._path, had))
+
+    async def _version(self, tool: Tool, path: str, ask: Asking) -> str:
+        """Return which version a tool is; it is asked once a day, or when its file changes."""
+        if not tool.version:
+            return ""
+        stamp = os.stat(path)  # noqa: PTH116
+        name = sha256(f"{path}\0{stamp.st_mtime_ns}\0{stamp.st_size}".encode()).hexdigest()
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            known = self._versions.get(name) or self._kept_version(name)
+            if known is None:
+                ended, _ = await ask.about((path, *tool.version))
+                if ended.outcome is not Status.DONE:
+                    raise RunError(f"{path} does not say its version: {ended.reason}")
+                known = ended.reason
+                with suppress(OSError):
+                    (self._cache / "tools").mkdir(mode=0o700, parents=True, exist_ok=True)
+                    put(self._cache / "tools" / name, known.encode())
+            self._versions[name] = known
+            return known
+
+    def _kept_version(self, name: str) -> str | None:
+        """Return what a tool said a short while ago, maybe to another process."""
+        path = self._cache / "tools" / name
+        with suppress(OSError, UnicodeDecodeError):
+            age = self._clock.now().timestamp() - path.stat().st_mtime
+            return path.read_text() if 0 <= age < _DAY else None
+        return None
+
+    async def _packages(self, found: Found, names: Iterable[str], ask: Asking) -> list[str]:
+        """Look for the packages that a block names; return what a build needs for them."""
+        flags: list[str] = []
+        tool, language = found.tool, found.language
+        for name in names:
+            if not tool.has:
+                raise RunError(
+                    f":deps {name}: there is no such file beside the plan, and horae fetches no"
+                    f" packages for {language.name}; name files, or use :dir"
+                )
+            program = found.path
+            if tool.asks:
+                program = shutil.which(tool.asks, path=self._path) or ""
+                if not program:
+                    raise RunError(f":deps {name}: {tool.asks} is needed to find it; install it")
+            ended, said = await ask.about((program, *filled(tool.has, package=name)))
+            if ended.outcome is Status.FAILED:
+                raise BuildError(
+                    f":deps {name}: not found; for {language.name} it must be a file beside the"
+                    f" plan, or among the {language.packages}; horae installs nothing by itself",
+                    said,
+                )
+            flags += said.decode(errors="replace").split() if tool.asks else []
+        return flags
+
+    async def _build(
+        self,
+        found: Found,
+        main: str,
+        files: Mapping[str, bytes],
+        flags: Sequence[str],
+        digest: str,
+        *,
+        program: Path,
+        ask: Asking,
+    ) -> None:
+        """Put the program of a block where it is wanted: the one that is kept, or a new one."""
+        kept = self._cache / "blocks" / digest
+        async with self._locks.setdefault(digest, asyncio.Lock()):
+            with suppress(OSError):
+                os.link(kept, program)
+                os.utime(kept)  # what is used is kept longest
+                return
+            work = ask.directory.with_name(ask.directory.name + ".src")
+            try:
+                lay(work, files)
+                same = [name for name in files if name.endswith(found.language.suffix)]
+                command = filled(
+                    found.tool.build,
+                    source=str(work / main),
+                    sources=[str(work / name) for name in same] or [main],
+                    flags=flags,
+                    program=str(program),
+                )
+                ended, said = await ask._replace(plan=work).about((found.path, *command))
+            finally:
+                clear(work)
+            if ended.outcome is Status.FAILED:
+                plain = _COLOURS.sub("", said.decode(errors="replace"))
+                raise BuildError(
+                    f"does not compile: {_first_error(plain) or ended.reason}",
+                    said,
+                    line=line_in(plain),
+                )
+            self._keep(program, kept)
+
+    def _keep(self, program: Path, kept: Path) -> None:
+        """Keep a program for the next time, and let go of those used longest ago."""
+        with suppress(OSError):
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fchmod(descriptor, 0o500)
+                os.fsync(descriptor)  # a link to half a file would be believed for ever
+            finally:
+                os.close(descriptor)
+            os.link(program, kept)
+            found = [(each.stat(), each) for each in kept.parent.iterdir()]
+            total = sum(stat.st_size for stat, _ in found)
+            for stat, each in sorted(found, key=lambda one: one[0].st_mtime):
+                if total <= self._room:
+                    return
+                os.remove(each)  # noqa: PTH107
+                total -= stat.st_size
+
+
+def lay(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a new directory of our own."""
+    directory.mkdir(mode=0o700)
+    for name, data in files.items():
+        path = directory / name
+        if "/" in name:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        put(path, data)
+
+
+def line_in(said: str, *, last: bool = False) -> int | None:
+    """Return the line of the block that a tool's own words are about, if they say one.
+
+    >>> line_in('  File "/runs/7/s0/block.py", line 3, in <module>')
+    3
+    """
+    found = [int(each[1]) for each in _LINE.finditer(said)]
+    return found[-1 if last else 0] if found else None
+
+
+def _first_error(said: str) -> str:
+    """Return the first line that tells of an error, without the path before it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    line = next((each for each in lines if "error" in each.lower()), lines[0] if lines else "")
+    return shown(re.sub(r"^\S*/(?=block\.)", "", line))
+
+
+def _digest(found: Found, flags: Sequence[str], files: Mapping[str, bytes]) -> str:
+    """Return what names a program made from these, with this tool, in this way."""
+    sums = sorted((name, sha256(data).hexdigest()) for name, data in files.items())
+    how = [word for word in found.tool.build if word != PROGRAM]
+    whole = [found.language.name, found.path, found.version, how, list(flags), sums]
+    return sha256(dumps(whole).encode()).hexdigest()
+
+
+def _inside(name: str, ask: Asking) -> Path:
+    """Return what a path in a plan means; it must be inside the plan root."""
+    path = (ask.plan / name).resolve()
+    if not path.is_relative_to(ask.root.resolve()):
+        raise RunError(f"{name}: is outside the plan root {ask.root}; keep it beside the plan")
+    return path
+
+
+def _split(names: Iterable[str], ask: Asking) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files among the names in :deps with their content, and the packages."""
+    files: dict[str, bytes] = {}
+    packages = []
+    room = LARGEST
+    for name in names:
+        path = _inside(name, ask) if ".." not in name.split("/") else None
+        if path is not None and path.is_file() and not name.startswith("/"):
+            files[name] = _read(path, room)
+            room -= len(files[name])
+        elif "/" in name or path is None:
+            raise RunError(f":deps {name}: there is no such file beside the plan")
+        else:
+            packages.append(name)
+    return files, packages
+
+
+def _entry(language: Language, directory: Path) -> Path:
+    """Return the file of a directory that is its program."""
+    for name in language.entries:
+        if (directory / name).is_file():
+            return directory / name
+    wanted = " or ".join(language.entries) or "nothing that can be run"
+    raise RunError(f"{directory}: holds no {wanted}, and the block is empty")
+
+
+def _tree(directory: Path) -> dict[str, bytes]:
+    """Return the files of a directory with their content, within bounds."""
+    files: dict[str, bytes] = {}
+    room = LARGEST
+    for where, directories, names in os.walk(directory):
+        directories[:] = sorted(each for each in directories if not each.startswith("."))
+        for name in sorted(names):
+            path = directory.__class__(where, name)
+            if path.is_file() and not path.is_symlink():
+                files[str(path.relative_to(directory))] = _read(path, room)
+                room -= len(files[str(path.relative_to(directory))])
+            if len(files) > MOST_FILES:
+                raise RunError(f"{directory}: holds more than {MOST_FILES} files")
+    return files
+
+
+def _read(path: Path, room: int) -> bytes:
+    """Return the content of a file that may be so large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(room + 1)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}") from error
+    if len(data) > room:
+        raise RunError(f"{path}: a block is made from at most {size_text(LARGEST)} of files")
+    return data

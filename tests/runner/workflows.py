@@ -1,0 +1,137 @@
+"""What the tests of workflows share: plans in a few words, and one run of them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from horae.app import SystemClock
+from horae.engine.ports import Filed, Job, Run
+from horae.kernel.org.document import read
+from horae.rules.entry import Origin, Policy
+from horae.rules.misfire import Receipt, Status
+from horae.runner.command import Place
+from horae.runner.processes import Processes
+from horae.runner.steps import Bounds
+from horae.runner.workflow import WorkflowRunner, order_of, run_workflow, the_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from horae.runner.record import Record, StepRecord
+    from horae.runner.workflow import AgentHook, Told, WorkflowRun
+
+SHORT = timedelta(milliseconds=300)
+
+
+def step(name: str, lang: str, body: str, args: str = "", drawer: str = "") -> str:
+    """Return a component as it is written."""
+    props = f":PROPERTIES:\n{drawer}:END:\n" if drawer else ""
+    return f"** {name} :component:\n{props}#+begin_src {lang} {args}\n{body}\n#+end_src\n"
+
+
+def flow(*steps: str, title: str = "Flow") -> str:
+    """Return a workflow as it is written."""
+    return f"* {title} :workflow:\n" + "".join(steps)
+
+
+class Yard:
+    """A plan root with its data directory, where workflows are run."""
+
+    def __init__(self, home: Path, processes: Processes, **options: Any) -> None:
+        self.home, self.processes = home, processes
+        self.root, self.data = home / "plans", home / "data"
+        self.timeout: timedelta = options.pop("timeout", timedelta(seconds=30))
+        self.path: str = options.pop("path", os.environ["PATH"])
+        self.bounds = Bounds(**{"grace": SHORT, "at_once": 2, **options})
+        self.agent: AgentHook | None = None
+        self.told: list[tuple[str, str]] = []
+        self._numbers = count(1)
+
+    @property
+    def place(self) -> Place:
+        """Where runs work; all that they start carries the mark of the data directory."""
+        names = ("HOME", "LANG", "CARGO_HOME", "RUSTUP_HOME")
+        environ = {name: os.environ[name] for name in names if name in os.environ}
+        environ |= {"PATH": self.path, "LC_HORAE_MARK": str(self.data), "SECRET": "s3cret"}
+        return Place(self.root, self.data, environ, self.timeout)
+
+    async def run(self, text: str, **options: Any) -> Record:
+        """Run a workflow to its end."""
+        return await run_workflow(
+            text,
+            name="plan.org",
+            place=self.place,
+            processes=self.processes,
+            clock=SystemClock(),
+            run=f"r{next(self._numbers)}",
+            agent=self.agent,
+            bounds=self.bounds,
+            progress=self._hear,
+            **options,
+        )
+
+    def held(self, text: str) -> WorkflowRun:
+        """Make a run that waits for its go."""
+        plan = read(text)
+        world = the_world(plan, None, file="plan.org")
+        now = SystemClock().now()
+        order = order_of(
+            plan, world, name="plan.org", place=self.place, run=f"r{next(self._numbers)}", now=now
+        )
+        return self.runner().make(order, progress=self._hear)
+
+    def runner(self) -> WorkflowRunner:
+        """Return what an engine would run workflows with."""
+        return WorkflowRunner(
+            self.processes, self.place, clock=SystemClock(), agent=self.agent, bounds=self.bounds
+        )
+
+    def left(self) -> list[str]:
+        """Return what runs have left in the data directory."""
+        runs = self.data / "runs"
+        return sorted(str(each.relative_to(runs)) for each in runs.glob("*/*/*"))
+
+    def _hear(self, told: Told) -> None:
+        self.told.append((told.step.name, told.step.status))
+
+
+@asynccontextmanager
+async def yard(home: Path, **options: Any) -> AsyncIterator[Yard]:
+    """Give a place where workflows can be run."""
+    (home / "plans").mkdir(exist_ok=True)
+    (home / "data").mkdir(exist_ok=True)
+    async with Processes(home / "data") as processes:
+        yield Yard(home, processes, **options)
+
+
+def only(record: Record, name: str | None = None) -> StepRecord:
+    """Return one step of a record."""
+    return next(each for each in record.steps() if name in {None, each.name})
+
+
+def tasks(record: Record) -> Mapping[str, str | None]:
+    """Return what each step has put out."""
+    found = record.data()["tasks"]
+    assert isinstance(found, dict)
+    return found
+
+
+def marked(data: Path) -> list[int]:
+    """Return the processes of this data directory that are alive, besides supervisors."""
+    from runner.stage import is_zombie, pids, proc
+
+    mark = b"LC_HORAE_MARK=" + os.fsencode(data) + b"\0"
+    return [pid for pid in pids() if mark in proc(pid, "environ") and not is_zombie(pid)]
+
+
+def job(text: str, *, key: str = "manual:1", number: int = 7, line: int = 1) -> Job:
+    """Return a run of a workflow as an engine asks for it."""
+    now = SystemClock().now()
+    receipt = Receipt(key, Status.STARTING, "asked", now, now)
+    filed = Filed(3, 1, receipt, now, Origin("plan.org", line), "d", None, Policy(), title="Flow")
+    return Job(filed, Run(number, 3, 1, now), text)
