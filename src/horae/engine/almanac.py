@@ -37,6 +37,8 @@ AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 BATCH: Final = 1000  # entries in one commit
 # More than a clock that is slewed drifts within a rest, less than the smallest step we promise.
 DRIFT: Final = timedelta(milliseconds=500)
+UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
+GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
 UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
 
 
@@ -101,7 +103,9 @@ class Almanac:
         while True:
             wake_at = await self.turn()
             turned()
-            await self._clock.wait(self._poked, until=wake_at)
+            # A clock set back since the turn began must not make this a rest of hours.
+            latest = self._clock.now() + LONGEST_REST
+            await self._clock.wait(self._poked, until=min(wake_at, latest))
 
     async def turn(self) -> datetime:
         """Decide all that has come due and start what may start; return when to wake."""
@@ -111,10 +115,12 @@ class Almanac:
                 raise self.launch.failure
             now = self._clock.now()
             try:
-                return await self._keep_up(now)
+                wake_at = await self._keep_up(now)
             except (LedgerBusyError, LedgerWriteError) as error:
                 self.trouble = error
-                return now + AGAIN
+                return self._clock.now() + AGAIN  # to wait for another process took its time
+            self.trouble = None
+            return wake_at
 
     async def rescan(self, name: str, *, commit: str | None = None) -> Scan:
         """Let the ledger take over what a source holds now."""
@@ -126,6 +132,10 @@ class Almanac:
                 name, scan, now=self._clock.now(), term=self._term, commit=commit
             )
             desk.problems = scan.problems
+            if scan.problems:
+                # What was in the way may be gone soon, and nobody tells of that.
+                again = self._clock.now() + UNREAD
+                desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
             self._followers = None
         await self._forget_skipped()
         self.poke()
@@ -161,6 +171,7 @@ class Almanac:
         until = self._clock.now() + within
         while not over.is_set() and self._clock.now() < until:
             await self._clock.wait(over, until=until)
+        self.launch.give_up_at = self._clock.now() + GIVE_UP
         for receipt in self.launch.receipts:
             self.launch.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
@@ -194,7 +205,6 @@ class Almanac:
         await self.launch.reconcile()
         await self._offer_waiting()
         self._has_unsettled = True
-        self.trouble = None
 
     async def _look_at_changes(self) -> None:
         """Find out what somebody asked for, or took back."""

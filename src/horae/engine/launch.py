@@ -56,6 +56,7 @@ class Launch:
         self._term = term
         self._stories: dict[int, _Story] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.give_up_at: datetime | None = None  # from when ends that cannot be written wait
         self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
         self.failure: Exception | None = None  # what no run may survive: a bug, or a lost term
 
@@ -143,7 +144,8 @@ class Launch:
             await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
             return await self._ledger.receipt(filed.number)
         except HeldBackError as error:
-            return await self._hold_back(run, error.reason)
+            await self._hold_back(run, error.reason)
+            return None
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
         if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
@@ -197,6 +199,8 @@ class Launch:
                     **self._stamp(),
                 )
             except (LedgerBusyError, LedgerWriteError):
+                if self.give_up_at is not None and self._clock.now() >= self.give_up_at:
+                    raise  # its own report is read at the next start
                 never.clear()
                 await self._clock.wait(never, until=self._clock.now() + AGAIN)
 

@@ -257,7 +257,10 @@ class Program:
         self._poll.register(self._woken, select.POLLIN)
         if certain:
             become_subreaper()
-            self._engine = os.pidfd_open(engine)
+            try:
+                self._engine = os.pidfd_open(engine)
+            except ProcessLookupError:
+                sys.exit(1)  # it died while we began
             self._poll.register(self._engine, select.POLLIN)
         if os.getppid() != engine:
             sys.exit(1)  # it died while we began

@@ -35,7 +35,7 @@ from horae.runner.launcher import Launcher
 from horae.runner.masking import disguises
 from horae.runner.output import LOG
 from horae.runner.supervisor import REPORT, now
-from horae.runner.tree import started
+from horae.runner.tree import kill_marked, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -243,6 +243,11 @@ class Processes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(READY):
                     await self._launcher.sweep(run.process.pid)
+        # If the launcher that forked it had died before, what was below it fell to nobody.
+        gives_up_at = boot_seconds() + READY
+        marks = run.marks
+        while marks and kill_marked(marks) and boot_seconds() < gives_up_at:
+            await asyncio.sleep(0.005)
 
     def forget(self, run: LiveRun) -> None:
         """Count a run no longer among the living."""
@@ -270,6 +275,13 @@ class LiveRun:
         """Which process it is: its supervisor."""
         assert self._process is not None
         return self._process
+
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """The variables by which whatever it started can be known, if it was given them."""
+        known = self._spec.environment
+        names = [name for name in ("HORAE_DATA", "HORAE_RUN") if name in known]
+        return tuple(os.fsencode(f"{each}={known[each]}") for each in names if len(names) == 2)
 
     async def made(self, order: bytes) -> None:
         """Tell the supervisor what to run, and return when it is ready for the go."""

@@ -39,6 +39,18 @@ def signal_below(root: int, signals: Collection[int], spare: Collection[int] = (
     return count
 
 
+def kill_marked(marks: Collection[bytes]) -> int:
+    """Kill every process whose environment holds all of some variables; return how many."""
+    count = 0
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
+        line = _stat(pid)
+        known = set(_read(f"/proc/{pid}/environ").split(b"\0")) if line else set()
+        if line is not None and line[0] != b"Z" and known.issuperset(marks):
+            count += 1
+            _signal_one(pid, line, (signal.SIGKILL,), is_own=False)
+    return count
+
+
 def has_reaped_all() -> bool:
     """Reap what is dead; True means that there is no child any more."""
     try:
@@ -86,6 +98,20 @@ def _signal_one(
             os.close(descriptor)
     except OSError:
         return
+
+
+def _read(path: str) -> bytes:
+    """Return what a file of the system says; nothing if it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 1 << 20)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _stat(pid: int) -> tuple[bytes, int, int] | None:

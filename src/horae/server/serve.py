@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 import uvicorn
@@ -43,6 +43,7 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
     listener = listen(directory)
     ours = _file(directory / SOCKET)
     stopping = asyncio.create_task(_stop_with(stop, server))
+    asyncio.get_running_loop().set_exception_handler(_say_less)
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -179,6 +180,12 @@ def _bounded(app: ASGIApp) -> ASGIApp:
 async def _stop_with(stop: asyncio.Event, server: uvicorn.Server) -> None:
     await stop.wait()
     server.should_exit = True
+
+
+def _say_less(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Leave out what asyncio says a hundred times a second while there is no descriptor."""
+    if not str(context.get("message", "")).startswith("socket.accept() out of"):
+        loop.default_exception_handler(context)
 
 
 def _file(path: Path) -> tuple[int, int] | None:

@@ -15,7 +15,12 @@ from contextlib import ExitStack, closing
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from horae.engine.ports import PATIENCE as MISSING, LedgerWriteError, StaleTermError
+from horae.engine.ports import (
+    PATIENCE as MISSING,
+    LedgerDamagedError,
+    LedgerWriteError,
+    StaleTermError,
+)
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
 from horae.store import arming, database, scanning
@@ -94,6 +99,7 @@ class SqliteLedger:
         self._reopen = reopen
         self._lock = lock
         self._is_suspect = False
+        self._file = None if path is None else _file(path)
 
     @classmethod
     async def open(
@@ -451,6 +457,7 @@ class SqliteLedger:
         try:
             with database.told(self.place):
                 self._trust_again()
+                self._refuse_a_lost_file()
                 with database.transaction(self._writer):
                     for call in calls:
                         self._attempt(call)
@@ -486,11 +493,33 @@ class SqliteLedger:
         self._writer = self._reopen()
         self._is_suspect = False
 
+    def _refuse_a_lost_file(self) -> None:
+        """Raise an error if somebody removed or replaced the file: all would be lost with us."""
+        if self._path is None or _file(self._path) == self._file:
+            return
+        rescued = self._path.with_name("ledger-rescued.db")
+        if not rescued.exists():
+            database.copy_into(self._writer, rescued)
+        raise LedgerDamagedError(
+            self.place,
+            f"it was removed or replaced while it was in use; what it held is in {rescued.name}",
+            remedy=f"`horae restore {rescued}`",
+        )
+
     def _check_term(self, term: int) -> None:
         """Raise an error if another engine decides now."""
         current = self._writer.execute(_TERM["current"]).fetchone()[0]
         if term != current:
             raise StaleTermError(self.place, term=term, current=current)
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Return which file has a name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _drop_oldest(folder: Path, keep: int) -> None:
