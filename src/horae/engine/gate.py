@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Filed
     from horae.rules.gate import Holding, Obstacle
 
-_CREW = frozenset({Work.TICK})
+_CREW = frozenset({Work.TICK, Work.DISPATCH})
 
 
 class Gate:
@@ -30,6 +30,7 @@ class Gate:
         self._state = GateState()
         self._known: dict[int, Filed] = {}
         self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
+        self._gone: list[int] = []  # released since the rules last heard of it
 
     def offer(self, receipts: Iterable[Filed]) -> None:
         """Take receipts that wait; one that is known already stays where it is."""
@@ -45,7 +46,7 @@ class Gate:
             _, number = heappop(self._later)
             if number in self._known:
                 due.append(_ask(self._known[number]))
-        turn = gate.admit(gate.offer(self._state, due), self.capacity, now=now)
+        turn = gate.admit(gate.offer(self._released(), due), self.capacity, now=now)
         self._state = turn.state
         refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
         return [self._known[ask.number] for ask in turn.admitted], refused
@@ -53,15 +54,16 @@ class Gate:
     def release(self, number: int) -> None:
         """Let others have what a receipt held; it may be offered again."""
         self._known.pop(number, None)
-        self._state = gate.release(self._state, number)
+        self._gone.append(number)
 
     def keep(self, is_waiting: Callable[[int], bool]) -> None:
         """Forget those in the line that wait no longer: skipped, or held, meanwhile."""
-        holding = {holder.ask.number for holder in self._state.holders}
+        state = self._released()
+        holding = {holder.ask.number for holder in state.holders}
         gone = [n for n in self._known if n not in holding and not is_waiting(n)]
         for number in gone:
             del self._known[number]
-        self._state = gate.withdraw(self._state, *gone)
+        self._state = gate.withdraw(state, *gone)
 
     @property
     def next_at(self) -> datetime | None:
@@ -78,11 +80,18 @@ class Gate:
     @property
     def holders(self) -> Collection[Holding]:
         """Who holds a slot."""
-        return self._state.holders
+        return self._released().holders
 
     def obstacles(self, *, now: datetime) -> list[Obstacle]:
         """Return for each in the line, the first first, why it does not start."""
-        return list(gate.obstacles(self._state, self.capacity, now=now))
+        return list(gate.obstacles(self._released(), self.capacity, now=now))
+
+    def _released(self) -> GateState:
+        """Return the gate without all that was released since, in one go."""
+        if self._gone:
+            self._state = gate.release(self._state, *self._gone)
+            self._gone.clear()
+        return self._state
 
 
 def _ask(filed: Filed) -> Ask:

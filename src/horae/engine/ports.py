@@ -318,10 +318,11 @@ class Ledger(Protocol):
         now: datetime,
         term: int,
         parent: int | None = None,
+        agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, all at once; the same key gives the same receipt back.
 
-        Nothing is returned if there is no such entry any more, or it is not armed.
+        *agents*, if given, are needed instead of the entry's own. Nothing is returned if there is no such entry any more, or it is not armed.
         """
         ...
 

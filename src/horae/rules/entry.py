@@ -42,6 +42,7 @@ class Work(StrEnum):
     PROMPT = "prompt"  # hand a prompt to an agent
     TICK = "tick"  # wake an agent
     RECYCLE = "recycle"  # bring a task back
+    DISPATCH = "dispatch"  # hand a task to a member
     COMMAND = "command"  # call a program
     POST = "post"  # tell an address
 
