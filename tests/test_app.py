@@ -1,5 +1,6 @@
 """The machine's clock and zone, asked in one place."""
 
+import asyncio
 from datetime import UTC, timedelta
 
 import pytest
@@ -12,6 +13,31 @@ def test_the_clock_is_in_utc_and_goes_forward() -> None:
     assert first.utcoffset() == timedelta(0)
     assert first.tzinfo is UTC
     assert first <= second
+
+
+def test_a_wait_ends_with_its_event_or_its_moment() -> None:
+    async def waited() -> None:
+        clock, event = SystemClock(), asyncio.Event()
+        await clock.wait(event, until=clock.now())
+        await clock.wait(event, until=clock.now() - timedelta(hours=1))
+        event.set()
+        await clock.wait(event, until=clock.now() + timedelta(hours=1))
+
+    asyncio.run(asyncio.wait_for(waited(), 60))
+
+
+def test_a_wait_that_is_cancelled_as_its_event_is_set_is_cancelled() -> None:
+    async def cancelled() -> bool:
+        clock, event = SystemClock(), asyncio.Event()
+        task = asyncio.create_task(clock.wait(event, until=clock.now() + timedelta(hours=1)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        event.set()
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
 
 
 @pytest.mark.parametrize(

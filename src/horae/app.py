@@ -38,8 +38,10 @@ class SystemClock:
         import asyncio
 
         left = (until - self.now()).total_seconds()
+        # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event is set.
         with suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), max(0.0, left))
+            async with asyncio.timeout(max(0.0, left)):
+                await event.wait()
 
 
 def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:

@@ -37,7 +37,14 @@
       SocketPathError       a path too long for a socket                (server)
       EngineUnreachableError  an engine that does not answer            (cli.far)
       FarError              what an engine refused, as its own error    (cli.far)
-      TriggerError          a trigger that cannot be used               (store.triggers)
+      TriggerError          a trigger that cannot be used               (rules.trigger)
+      TriggerNotFoundError  a workflow, agent or approval that is not there (engine.triggers)
+      TriggerConflictError  a name that is taken, or what does not fit
+      AgentUnavailableError an agent that can take nothing now
+      UnsignedError         a message that was not signed
+      FilesError            files that cannot be applied
+      EmptyFolderError      a folder that holds nothing to apply        (workspace.agentd)
+      AgentCommandError     an `agent` command line that says not enough (cli.agent_words)
       AgentError            an agent definition that cannot be used     (rules.agent)
       GitError              a call of git that failed                   (workspace.git)
         GitTimeoutError     it took too long and was ended

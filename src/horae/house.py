@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,24 +18,39 @@ from horae.app import SystemClock, machine_zone
 from horae.engine.almanac import LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.ports import RunError
+from horae.engine.triggers import Polls, Triggers
+from horae.keeper import KeeperRunner, Keeping
+from horae.prompting import PromptRunner, agent_of
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
 from horae.rules.misfire import Status
+from horae.runner.agents import Registry, provider_of
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
+from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
+from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.workspace.agentd import sync
+from horae.workspace.board import BoardSource
+from horae.workspace.crew import CrewSource, Rhythm, single_keeper
 from horae.workspace.org import OrgSource
+from horae.workspace.tasks import RecycleRunner, find_tasks
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from horae.config import Config
     from horae.engine.ports import Clock, Ended, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.engine.source import Source
+    from horae.engine.triggers import AgentCard
 
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
+_FILES: Final = ".agentd: "  # what a note about these files begins with
+_POLL: Final = 60.0  # seconds that a look elsewhere may take
 
 
 class Runners:
@@ -69,6 +84,8 @@ class House:
     desk: Desk
     place: Place
     zone_name: str  # of the plans
+    triggers: Triggers
+    store: SqliteTriggers  # of triggers
     notes: list[str]  # what is not as it should be, in words
 
     @property
@@ -113,24 +130,143 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
         processes = await rooms.enter_async_context(Processes(data))
         place = Place(root, data, os.environ, config.run_timeout, _signature(data / _SIGNATURE))
         commands = CommandRunner(processes, place)
+        runners: dict[Work, Runner] = {
+            Work.COMMAND: commands,
+            Work.POST: commands,
+            Work.WORKFLOW: WorkflowRunner(processes, place, clock=clock),
+        }
+        sources: list[Source] = [
+            OrgSource(
+                root, zone_name=zone_name, limit=config.plan_max_bytes, most=config.plan_max_files
+            )
+        ]
+        tasks = find_tasks(root, board=config.board_dir)
+        runners[Work.RECYCLE] = RecycleRunner(
+            root, clock=clock, tasks=tasks, limit=config.plan_max_bytes
+        )
+        sources.append(
+            BoardSource(root, tasks=tasks, limit=config.plan_max_bytes, most=config.plan_max_files)
+        )
+        crew = _crew(config, place, zone_name)
+        if crew is not None:
+            keeper = KeeperRunner(
+                processes,
+                place,
+                crew.keeping,
+                registry=_registry(config),
+                ledger=ledger,
+                clock=clock,
+            )
+            runners[Work.TICK] = keeper
+            sources.append(
+                CrewSource(
+                    crew.keeping.manifest,
+                    crew.rhythm(clock.now()),
+                    data=data,
+                    text=crew.text,
+                    follow_up=keeper.settle,
+                )
+            )
+        store = SqliteTriggers(ledger)
+
+        def poke() -> None:
+            almanac.note_change()
+
+        triggers = _triggers(config, store, ledger, clock, poke=poke)
+        runners[Work.PROMPT] = PromptRunner(processes, place, lambda: _agents(config), store)
+        sources.append(TriggerSource(ledger, triggers=store, follow=triggers.follow))
         almanac = Almanac(
             clock=clock,
             ledger=ledger,
-            runner=Runners({Work.COMMAND: commands, Work.POST: commands}),
-            sources=[
-                OrgSource(
-                    root,
-                    zone_name=zone_name,
-                    limit=config.plan_max_bytes,
-                    most=config.plan_max_files,
-                )
-            ],
+            runner=Runners(runners),
+            sources=sources,
             capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
+            doorman=triggers,
         )
         desk = Desk(
             ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, zone_name=zone_name
         )
-        yield House(config, root, clock, ledger, almanac, desk, place, zone_name, [])
+        yield House(
+            config, root, clock, ledger, almanac, desk, place, zone_name, triggers, store, []
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """Who ticks, as the settings say: a manifest, or the text of a crew of one."""
+
+    config: Config
+    keeping: Keeping
+    text: str | None
+
+    def rhythm(self, started_at: datetime) -> Rhythm:
+        """Return how members tick that do not say it themselves."""
+        config = self.config
+        return Rhythm(
+            started_at,
+            config.crew_stagger,
+            continuous=config.keeper_continuous,
+            breather=config.keeper_breather,
+            timeout=config.keeper_timeout,
+        )
+
+
+def _crew(config: Config, place: Place, zone_name: str) -> _Crew | None:
+    """Return who ticks: the crew if there is one, else the single keeper, else nobody."""
+    keeping = Keeping(
+        config.keeper_mode, config.keeper_timeout, config.gitops, zone_name, place.root / "crew"
+    )
+    if config.crew_def is not None:
+        return _Crew(config, replace(keeping, manifest=config.crew_def.absolute()), None)
+    if config.keeper_def is None:
+        return None
+    lifecycle = config.lifecycle_def
+    text = single_keeper(
+        config.keeper_def.absolute(),
+        lifecycle=None if lifecycle is None else lifecycle.absolute(),
+        interval=config.keeper_interval,
+    )
+    return _Crew(config, replace(keeping, is_single=True), text)
+
+
+def _agents(config: Config) -> Registry:
+    """Return the agents that plans and settings define, as they are written now."""
+    from horae.cli.agents import Found
+    from horae.cli.output import Form, Output
+
+    return Found.of(config, Output(Form.TABLE, asked=False)).registry
+
+
+def _triggers(
+    config: Config,
+    store: SqliteTriggers,
+    ledger: SqliteLedger,
+    clock: Clock,
+    *,
+    poke: Callable[[], None],
+) -> Triggers:
+    """Return where triggers are asked about and changed."""
+    from shutil import which
+    from uuid import uuid4
+
+    def obstacle(card: AgentCard) -> str:
+        return _registry(config).obstacle(agent_of(card), environ=os.environ) or ""
+
+    return Triggers(
+        store=store,
+        ledger=ledger,
+        clock=clock,
+        ids=lambda: str(uuid4()),
+        poke=poke,
+        others=lambda: frozenset(each.name for each in _agents(config)),
+        obstacle=obstacle,
+        has_gh=lambda: which("gh") is not None,
+    )
+
+
+def _registry(config: Config) -> Registry:
+    """Return where agents are known, and what runs those that name no command."""
+    return Registry(command=config.agent_command, provider=provider_of(os.environ))
 
 
 async def keep(
@@ -139,9 +275,11 @@ async def keep(
     """Keep the hours until *stop* is set, then let what runs end, within bounds."""
     almanac = house.almanac
     await almanac.start()
+    await _apply(house)
     parts = [
         almanac.run(turned=turned),
         _watch(house, stop),
+        _poll(house, stop),
         _by_night(house),
         _beat(house),
         stop.wait(),
@@ -152,9 +290,11 @@ async def keep(
         for task in done:
             task.result()  # a part that failed ends all of it, and says why
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = set(tasks)
+        while left:  # Python 3.11 can lose a cancellation
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=1)
         await almanac.stop(within=house.config.run_drain)
     await almanac.turn()
 
@@ -163,7 +303,8 @@ async def run_once(house: House, word: str, *, note: str = "") -> Filed:
     """Run one entry here and now, and nothing else; return how its receipt ended."""
     almanac = house.almanac
     await almanac.launch.look_back()
-    await almanac.rescan("org")
+    for name in almanac.sources:
+        await almanac.rescan(name)
     asked = await house.desk.run_now(word, note=note)
     almanac.launch.start(asked.filed)
     await almanac.launch.rest()
@@ -183,8 +324,9 @@ def new_id() -> str:
 
 async def _watch(house: House, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed."""
+    manifest = house.config.crew_def
     found = changes(
-        [house.root],
+        [house.root] if manifest is None else [house.root, manifest],
         quiet=house.config.watch_quiet,
         poll=house.config.watch_poll,
         stop=stop,
@@ -192,7 +334,41 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
         note=house.notes.append,
     )
     async for _ in found:
-        house.almanac.request("org")
+        await _apply(house)
+        for name in house.almanac.sources:
+            house.almanac.request(name)
+
+
+async def _apply(house: House) -> None:
+    """Let triggers and their agents be as the files in the plan root say."""
+    changed, wrong = await sync(str(house.root), house.triggers, house.store, environ=os.environ)
+    house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
+    house.notes.extend(f"{_FILES}{each}" for each in wrong)
+    if changed:
+        house.almanac.note_change()
+
+
+async def _poll(house: House, stop: asyncio.Event) -> None:
+    """Look at what triggers wait for elsewhere."""
+
+    async def call(argv: Sequence[str]) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(_POLL):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            raise
+        return said.decode(errors="replace")
+
+    await Polls(house.triggers, house.store, clock=house.clock, call=call).run(stop)
+    await asyncio.Event().wait()  # to stop is for whoever set it
 
 
 async def _by_night(house: House) -> None:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import hmac
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 from horae.engine.ports import LedgerBusyError, Process, Step
+from horae.engine.triggers import (
+    AgentUnavailableError,
+    Polls,
+    TriggerConflictError,
+    TriggerNotFoundError,
+    Triggers,
+    UnsignedError,
+    agent_id,
+    answer,
+    refusal,
+)
 from horae.errors import HoraeError
 from horae.rules.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.rules.misfire import Status, decide
+from horae.rules.trigger import TriggerError
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import TriggerSource, add, disable, enable
-from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, asked, story
+from horae.store.triggers import SqliteTriggers, TriggerSource, add
+from horae.testing import ManualClock
+from scale import scaled
+from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
     from typing import NoReturn
@@ -39,6 +56,15 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteLed
     opened = asyncio.run(made)
     yield opened
     asyncio.run(opened.close())
+
+
+async def turned(ledger: SqliteLedger, *, on: bool, now: datetime) -> bool:
+    """Enable or disable the trigger; False: there is none, or it is so already."""
+    store = SqliteTriggers(ledger)
+    was = await store.get(ID)
+    if was is None or was.definition.is_enabled is on:
+        return False
+    return await store.change(was, replace(was.definition, is_enabled=on), now=now) is not None
 
 
 async def seen(ledger: SqliteLedger) -> Scan:
@@ -154,7 +180,7 @@ async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
         ends.append(await over(ledger, filed, now=now))
         await source.settle(ends[-1])
         await taken(ledger, now=now)
-        assert await enable(ledger, ID, now=now, term=1)
+        assert await turned(ledger, on=True, now=now)
         for old in ends:  # as an engine does that begins anew before they were marked
             await source.settle(old)
         assert await is_enabled(ledger)
@@ -175,12 +201,12 @@ async def test_the_end_of_anything_else_disables_nothing(ledger: SqliteLedger) -
 async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: SqliteLedger) -> None:
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
-    assert await disable(ledger, ID, now=NOW, term=1)
-    assert not await disable(ledger, ID, now=NOW, term=1)
+    assert await turned(ledger, on=False, now=NOW)
+    assert not await turned(ledger, on=False, now=NOW)
     assert isinstance(await taken(ledger, now=NOW), Unarmed)
     assert await come(ledger, now=NINE) == []
-    assert await enable(ledger, ID, now=NINE, term=1)
-    assert not await enable(ledger, ID, now=NINE, term=1)
+    assert await turned(ledger, on=True, now=NINE)
+    assert not await turned(ledger, on=True, now=NINE)
     await taken(ledger, now=NINE)
     [filed] = await come(ledger, now=NINE + DAY)
     assert filed.receipt.key == "cron:2026-04-02T09:00:00Z"
@@ -192,7 +218,7 @@ async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled
 ) -> None:
     await put(ledger, DELAY, is_enabled=False)
     assert isinstance(await taken(ledger, now=NOW), Unarmed)
-    assert await enable(ledger, ID, now=NOW, term=1)
+    assert await turned(ledger, on=True, now=NOW)
     entry = await taken(ledger, now=NOW)
     assert isinstance(entry, Entry)
     assert entry.rule == OnceRule(NINE, ID)
@@ -204,7 +230,6 @@ async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqliteLedger) 
     for trigger, name in ((ID, "other"), ("other", "report")):
         assert not await add(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
     assert len((await seen(ledger)).entries) == 1
-    assert not await enable(ledger, "other", now=NOW, term=1)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +238,12 @@ async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqliteLedger) 
         ({"cron_expr": "0 25 * * *"}, "hour 25"),
         ({"cron_expr": "0 9 30 2 *"}, "never comes"),
         ({"timezone": "Mars/Base"}, "Mars/Base"),
-        ({"kind": "delay"}, "kind is cron with a cron_expr, or delay with a run_at"),
-        ({"kind": "delay", "run_at": "soon"}, "time 'soon'"),
-        ({"agent": ""}, "agent is missing"),
-        ({"agent": "../x"}, "agent '../x' is no name"),
+        ({"kind": "delay"}, "Delay trigger requires a non-empty 'run_at' datetime"),
+        ({"kind": "delay", "run_at": "soon"}, "Invalid run_at datetime 'soon'"),
+        ({"kind": "comet"}, "unknown trigger type 'comet'"),
+        ({"agent": ""}, "the agent has no name"),
+        ({"agent": "../x"}, "agent name '../x' is not a word"),
+        ({"prompt": "{{nothing}}"}, "Unknown template variable '{{nothing}}'"),
     ],
 )
 @story
@@ -225,14 +252,14 @@ async def test_a_trigger_that_could_never_fire_is_refused(
 ) -> None:
     with pytest.raises(HoraeError, match=message):
         await add(ledger, ID, name="report", spec={**CRON, **change}, now=NOW, term=1)
-    for trigger, name in (("a:2", "report"), (ID, "a b")):
+    for name in ("a b", "agent:worker"):
         with pytest.raises(HoraeError, match="is not a word"):
-            await add(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
+            await add(ledger, ID, name=name, spec=CRON, now=NOW, term=1)
     assert (await seen(ledger)).entries == ()
 
 
 @pytest.mark.parametrize(
-    "spec", ["{", "[1]", '{"kind": "comet"}', '{"kind": "cron", "cron_expr": 7}']
+    "spec", ["{", "[1]", "7", '{"agent": "x"}', '{"agent": "x", "config": {}, "template": 7}']
 )
 @story
 async def test_a_trigger_that_cannot_be_understood_stops_no_other(
@@ -245,7 +272,7 @@ async def test_a_trigger_that_cannot_be_understood_stops_no_other(
     )
     odd, good = (each.item for each in (await seen(ledger)).entries)
     assert isinstance(odd, Unarmed)
-    assert odd.reason == "trigger: kind is cron with a cron_expr, or delay with a run_at"
+    assert odd.reason == "its definition in the ledger cannot be understood"
     assert isinstance(good, Entry)
 
 
@@ -262,4 +289,713 @@ async def test_while_triggers_cannot_be_read_what_is_known_of_them_stands() -> N
     scan = await TriggerSource(ledger).scan({})
     assert (scan.entries, scan.standing) == ((), ("",))
     assert [type(problem) for problem in scan.problems] == [LedgerBusyError]
+    await ledger.close()
+
+
+# All that can be asked, on a real ledger
+
+
+@dataclass
+class Stage:
+    """Triggers on a ledger, with a clock that is set by hand."""
+
+    ledger: SqliteLedger
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
+    others: tuple[str, ...] = ()
+    obstacle: str = ""
+    has_gh: bool = True
+    pokes: int = 0
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = SqliteTriggers(self.ledger)
+        self.triggers = Triggers(
+            store=self.store,
+            ledger=self.ledger,
+            clock=self.clock,
+            ids=self._id,
+            poke=self._poke,
+            others=lambda: self.others,
+            obstacle=lambda _: self.obstacle,
+            has_gh=lambda: self.has_gh,
+        )
+        self.source = TriggerSource(self.ledger, triggers=self.store, follow=self.triggers.follow)
+
+    def _poke(self) -> None:
+        self.pokes += 1
+
+    def _id(self) -> str:
+        self.made += 1
+        return f"00000000-0000-4000-8000-{self.made:012}"
+
+    async def agent(self, name: str = "worker", **said: Any) -> dict[str, Any]:
+        return await self.triggers.create_agent({"name": name, **said})
+
+    async def workflow(self, name: str = "report", **said: Any) -> dict[str, Any]:
+        """Make a workflow; daily at nine unless it says otherwise."""
+        data = {
+            "name": name,
+            "agent_id": agent_id("worker"),
+            "trigger_config": {"type": "cron", "expression": "0 9 * * *"},
+            "prompt_template": "Report for {{fire_time}}.",
+        }
+        return await self.triggers.create({**data, **said})
+
+    async def come(self, *, now: datetime) -> list[Filed]:
+        """Let time come, decide what is due, and let in what may start; return what waits."""
+        self.clock.step(now - self.clock.now())
+        waiting = [
+            each for each in await come(self.ledger, now=now) if each.status is Status.WAITING
+        ]
+        return await self.triggers.admit(waiting)
+
+    async def end(self, filed: Filed, *, now: datetime) -> Filed:
+        """Run what waits to a good end, and let the source follow it up."""
+        ended = await over(self.ledger, filed, now=now)
+        await self.source.settle(ended)
+        return ended
+
+    async def history(self, word: str = "report") -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = (await self.triggers.history(word))["items"]
+        return items
+
+
+@story
+async def test_a_workflow_is_armed_when_its_creation_returns(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    made = await stage.workflow()
+    assert made["notes"] == []
+    assert (made["enabled"], made["poll_interval_secs"]) == (True, 60)
+    assert made["tool_policy"] == {"mode": "allow_all"}
+    assert made["created_at"] == made["updated_at"] == "2026-04-01T08:00:00Z"
+    [listed] = await ledger.entries(source="trigger")
+    assert (listed.next_at, stage.pokes) == (NINE, 1)
+    assert await stage.triggers.get(made["id"]) == await stage.triggers.get("report")
+
+
+@story
+async def test_a_page_has_items_total_limit_and_offset(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    for number in range(5):
+        await stage.workflow(f"report-{number}")
+    page = await stage.triggers.page(limit=2, offset=1)
+    assert [each["name"] for each in page["items"]] == ["report-3", "report-2"]
+    assert (page["total"], page["limit"], page["offset"]) == (5, 2, 1)
+    assert (await stage.triggers.page(limit=0))["limit"] == 1
+    assert (await stage.triggers.page(limit=500))["limit"] == 200
+    assert (await stage.triggers.page())["limit"] == 50
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"agent_id": agent_id("nobody")}, "invalid input: Agent not found"),
+        ({"agent_id": None}, "invalid input: missing field `agent_id`"),
+        ({"name": None}, "invalid input: missing field `name`"),
+        ({"trigger_config": None}, "invalid input: missing field `trigger_config`"),
+        ({"prompt_template": ""}, "invalid input: Invalid prompt template: Template is empty"),
+        ({"enabled": "yes"}, "invalid input: enabled is true or false"),
+        ({"poll_interval_secs": "60"}, "invalid input: poll_interval_secs is a whole number"),
+        ({"tool_policy": {"mode": "auto"}}, "is no mode"),
+        ({"tool_policy": {"mode": "allow_list"}}, "needs `tools`"),
+        ({"retry": []}, "invalid input: retry is a text"),
+        (
+            {"trigger_config": {"type": "dispatch_result", "source_workflow_id": "x"}},
+            "there is no such workflow",
+        ),
+    ],
+)
+@story
+async def test_what_cannot_be_is_refused_before_anything_is_kept(
+    ledger: SqliteLedger, said: dict[str, Any], reason: str
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    with pytest.raises(TriggerError) as caught:
+        await stage.workflow(**said)
+    assert reason in str(caught.value)
+    assert refusal(caught.value) == (400, {"error": str(caught.value)})
+    assert (await stage.triggers.page())["total"] == 0
+    assert await ledger.entries(source="trigger") == []
+
+
+@story
+async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    card = await stage.agent(enabled=False)
+    with pytest.raises(TriggerError, match=rf"{card['id']} is not running \(status: stopped\)"):
+        await stage.workflow()
+
+
+@story
+async def test_a_name_that_is_taken_is_a_conflict(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger, others=("keeper",))
+    await stage.agent()
+    await stage.workflow()
+    other = await stage.workflow("other")
+    for again in (
+        stage.workflow(),
+        stage.agent(),
+        stage.agent("keeper"),
+        stage.triggers.update(other["id"], {"name": "report"}),
+    ):
+        with pytest.raises(TriggerConflictError) as caught:
+            await again
+        assert refusal(caught.value)[0] == 409
+    assert (await stage.triggers.page())["total"] == 2
+
+
+@story
+async def test_what_is_not_there_is_not_found(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    for request in (
+        stage.triggers.get("report"),
+        stage.triggers.get("agent:worker"),
+        stage.triggers.update("report", {}),
+        stage.triggers.delete(agent_id("worker")),
+        stage.triggers.history("report"),
+        stage.triggers.trigger_now("report"),
+        stage.triggers.agent("nobody"),
+        stage.triggers.delete_agent("nobody"),
+        stage.triggers.approve(7),
+    ):
+        with pytest.raises(TriggerNotFoundError) as caught:
+            await request
+        assert refusal(caught.value) == (404, {"error": "not found"})
+
+
+@story
+async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.agent("other")
+    made = await stage.workflow()
+    same = await stage.triggers.update("report", {"name": None, "enabled": None, "odd": 1})
+    assert same["updated_at"] == made["updated_at"]
+    changed = await stage.triggers.update(
+        "report",
+        {
+            "agent": "other",
+            "prompt_template": "Now {{title}}.",
+            "trigger_config": {"type": "cron", "expression": "30 8 * * *"},
+            "tool_policy": {"mode": "deny_all"},
+            "catchup": "latest",
+        },
+    )
+    assert changed["agent_id"] == agent_id("other")
+    assert changed["catchup"] == "latest"
+    [filed] = await stage.come(now=NOW + 30 * MINUTE)
+    assert filed.agents == ("other",)
+    [said] = await stage.history()
+    assert said["prompt_sent"] == "Now Cron trigger: 30 8 * * *."
+    with pytest.raises(TriggerError, match="Unclosed"):
+        await stage.triggers.update("report", {"prompt_template": "{{title"})
+
+
+@story
+async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow()
+    await stage.come(now=NINE)
+    await stage.triggers.update("report", {"prompt_template": "Other words."})
+    [said] = await stage.history()
+    assert said["prompt_sent"] == "Report for 2026-04-01T09:00:00Z."
+
+
+@story
+async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    made = await stage.workflow()
+    [filed] = await stage.come(now=NINE)
+    [waits] = await stage.history()
+    assert (waits["status"], waits["completed_at"]) == ("pending", None)
+    await stage.end(filed, now=NINE + MINUTE)
+    page = await stage.triggers.history(made["id"])
+    assert page["total"] == 1
+    [said] = page["items"]
+    assert {key: said[key] for key in ("workflow_id", "agent_id", "source_id", "status")} == {
+        "workflow_id": made["id"],
+        "agent_id": agent_id("worker"),
+        "source_id": "cron:2026-04-01T09:00:00Z",
+        "status": "completed",
+    }
+    assert (said["dispatched_at"], said["completed_at"]) == ("2026-04-01T09:01:00Z",) * 2
+    assert str(UUID(said["id"])) == said["id"]
+
+
+@story
+async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow()
+    [filed] = await stage.come(now=NINE)
+    await stage.triggers.delete("report")
+    kept = await ledger.receipt(filed.number)
+    assert kept is not None
+    assert (kept.status, kept.receipt.reason) == (Status.SKIPPED, "it was removed")
+    assert await stage.come(now=NINE + DAY) == []
+    again = await stage.workflow()
+    assert await stage.history() == []
+    assert again["enabled"]
+
+
+@story
+async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
+    await stage.workflow()
+    asked = await stage.triggers.trigger_now("long")
+    run = await ledger.start(asked["receipt"], now=NOW, term=1)
+    assert run is not None
+    assert await stage.come(now=NINE) == []
+    assert (await stage.triggers.agent("worker"))["activity"] == "busy"
+    await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+    await ledger.end(run.number, Status.DONE, reason="", now=NINE, term=1)
+    await stage.triggers.update_agent("worker", {"enabled": False})
+    assert await stage.come(now=NINE + DAY) == []
+    await stage.triggers.update_agent("worker", {"enabled": True})
+    assert len(await stage.come(now=NINE + 2 * DAY)) == 1
+    assert [(each["status"], each["reason"]) for each in await stage.history()] == [
+        ("pending", "its time has come"),
+        ("skipped", "agent 'worker' is disabled"),
+        ("skipped", "agent 'worker' is busy with long"),
+    ]
+
+
+@story
+async def test_a_tick_that_says_so_waits_for_its_agent(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
+    await stage.workflow(overlap="queue")
+    asked = await stage.triggers.trigger_now("long")
+    await ledger.start(asked["receipt"], now=NOW, term=1)
+    assert len(await stage.come(now=NINE)) == 1
+
+
+@story
+async def test_a_delay_waits_until_its_agent_can_take_it_and_then_rests(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
+    made = await stage.workflow(trigger_config=config, prompt_template="It is {{run_at}}.")
+    await stage.triggers.update_agent("worker", {"enabled": False})
+    assert await stage.come(now=NINE) == []
+    [held] = await stage.history()
+    assert (held["status"], held["reason"]) == ("pending", "agent 'worker' is disabled")
+    await stage.triggers.update_agent("worker", {"enabled": True})
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    [filed] = await stage.triggers.admit(page.receipts)
+    assert (await stage.triggers.get("report"))["enabled"]
+    await stage.end(filed, now=NINE + HOUR)
+    assert not (await stage.triggers.get("report"))["enabled"]
+    again = await stage.triggers.update(made["id"], {"enabled": True})
+    assert again["enabled"]
+    [second] = await stage.come(now=NINE + 2 * HOUR)
+    assert second.receipt.key == f"delay:{made['id']}:2"
+
+
+@story
+async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_held(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger, obstacle="agent.command names none")
+    assert (await stage.agent())["notes"] == ["agent.command names none"]
+    await stage.workflow()
+    assert await stage.come(now=NINE) == []
+    asked = await stage.triggers.trigger_now("report")
+    assert (asked["status"], asked["reason"]) == ("pending", "agent.command names none")
+    assert {each["status"] for each in await stage.history()} == {"pending"}
+    stage.obstacle = ""
+    await stage.triggers.update_agent("worker", {"command": ["my-agent"]})
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    assert len(await stage.triggers.admit(page.receipts)) == 2
+
+
+@story
+async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow(tool_policy={"mode": "require_approval"})
+    assert await stage.come(now=NINE) == []
+    [asked] = await stage.triggers.approvals()
+    assert (asked["workflow"], asked["agent"]) == ("report", "worker")
+    assert asked["prompt"] == "Report for 2026-04-01T09:00:00Z."
+    assert (asked["created_at"], asked["expires_at"]) == (
+        "2026-04-01T09:00:00Z",
+        "2026-04-01T09:05:00Z",
+    )
+    assert await stage.triggers.lapse() == NINE + 5 * MINUTE
+    assert (await stage.triggers.approve(asked["receipt"], by="wren"))["status"] == "approved"
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    [filed] = await stage.triggers.admit(page.receipts)
+    assert await stage.triggers.admit(page.receipts) == [filed]  # it is not asked for again
+    with pytest.raises(TriggerConflictError):
+        await stage.triggers.approve(asked["receipt"])
+    await stage.end(filed, now=NINE + MINUTE)
+
+    by_hand = await stage.triggers.trigger_now("report")
+    denied = await stage.triggers.deny(by_hand["receipt"], by="wren", reason="not today")
+    assert denied["status"] == "denied"
+
+    late = await stage.triggers.trigger_now("report")
+    stage.clock.step(5 * MINUTE - SECOND)
+    assert await stage.triggers.lapse() == stage.clock.now() + SECOND
+    stage.clock.step(SECOND)
+    assert await stage.triggers.lapse() is None
+    assert await stage.triggers.approvals() == []
+    assert {
+        each["receipt"]: (each["status"], each["reason"]) for each in await stage.history()
+    } == {
+        asked["receipt"]: ("completed", ""),
+        by_hand["receipt"]: ("skipped", "denied by wren: not today"),
+        late["receipt"]: ("skipped", "nobody approved it within 300 s"),
+    }
+
+
+@story
+async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
+    policy = {"mode": "require_approval"}
+    await stage.workflow(trigger_config=config, prompt_template="Go.", tool_policy=policy)
+    await stage.triggers.update_agent("worker", {"enabled": False})
+    assert await stage.come(now=NINE) == []
+    assert await stage.triggers.approvals() == []
+    stage.clock.step(HOUR)
+    assert await stage.triggers.lapse() is None
+    await stage.triggers.update_agent("worker", {"enabled": True})
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    assert await stage.triggers.admit(page.receipts) == []
+    assert await stage.triggers.lapse() == NINE + HOUR + 5 * MINUTE
+    [said] = await stage.triggers.approvals()
+    assert said["expires_at"] == "2026-04-01T10:05:00Z"
+
+
+@story
+async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow(
+        trigger_config={"type": "manual"}, prompt_template="{{title}}: {{body}} {{metadata.team}}"
+    )
+    said = {"title": "{{body}}", "body": "Do it.", "metadata": {"team": "garden"}}
+    first = await stage.triggers.trigger_now("report", said, key="k-1")
+    assert first == await stage.triggers.trigger_now("report", said, key="k-1")
+    assert (first["source_id"], first["prompt_sent"]) == ("idem:k-1", "{{body}}: Do it. garden")
+    with pytest.raises(TriggerConflictError, match="not over"):
+        await stage.triggers.trigger_now("report")
+    with pytest.raises(TriggerError, match="Idempotency-Key"):
+        await stage.triggers.trigger_now("report", key="\n")
+    await stage.triggers.update("report", {"enabled": False})
+    with pytest.raises(TriggerError, match="is not enabled"):
+        await stage.triggers.trigger_now("report")
+    await stage.triggers.update("report", {"enabled": True})
+    await stage.triggers.update_agent("worker", {"enabled": False})
+    with pytest.raises(AgentUnavailableError) as caught:
+        await stage.triggers.trigger_now("report")
+    assert refusal(caught.value) == (
+        503,
+        {"error": "service unavailable: agent 'worker' is disabled"},
+    )
+
+
+def signed(body: bytes, secret: str = "s3cret-s3cret", stamp: str = "") -> dict[str, str]:
+    text = f"{stamp}.".encode() + body if stamp else body
+    headers = {
+        "X-Hub-Signature-256": f"sha256={hmac.new(secret.encode(), text, 'sha256').hexdigest()}"
+    }
+    return headers | ({"X-Horae-Timestamp": stamp} if stamp else {})
+
+
+@story
+async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "webhook", "secret": "s3cret-s3cret", "events": ["issues"]}
+    made = await stage.workflow(trigger_config=config, prompt_template="{{title}} {{issue_number}}")
+    assert made["trigger_config"]["secret"] == "***"
+    body = b'{"action": "opened", "issue": {"title": "{{body}}", "number": 7}}'
+    first = await stage.triggers.deliver(
+        "report", body, {**signed(body), "X-GitHub-Event": "issues", "X-GitHub-Delivery": "1"}
+    )
+    assert first is not None
+    assert (first["prompt_sent"], first["status"]) == ("{{body}} 7", "pending")
+    replayed = await stage.triggers.deliver(
+        "report", body, {**signed(body), "X-GitHub-Event": "issues", "X-GitHub-Delivery": "2"}
+    )
+    assert replayed == first
+    assert (
+        await stage.triggers.deliver("report", body, {**signed(body), "x-github-event": "push"})
+        is None
+    )
+    stamp = str(int(stage.clock.now().timestamp()))
+    again = {**signed(body, stamp=stamp), "X-GitHub-Event": "issues"}
+    fresh = await stage.triggers.deliver("report", body, again)
+    assert fresh is not None
+    assert fresh["id"] != first["id"]
+    await stage.triggers.update("report", {"trigger_config": {**made["trigger_config"]}})
+    assert await stage.triggers.deliver("report", body, again) == fresh  # the secret is kept
+    assert len(await stage.history()) == 2
+
+
+@story
+async def test_a_message_that_is_not_signed_right_is_refused(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "webhook", "secret": "s3cret-s3cret"}
+    await stage.workflow(trigger_config=config, prompt_template="Go.")
+    await stage.workflow("cron")
+    old = str(int(stage.clock.now().timestamp()) - 301)
+    for headers in (
+        {},
+        signed(b"{}", "another-secret"),
+        signed(b"{ }"),
+        signed(b"{}", stamp=old),
+        signed(b"{}", stamp="soon"),
+        {**signed(b"{}"), "X-Horae-Timestamp": old},
+    ):
+        with pytest.raises(UnsignedError) as caught:
+            await stage.triggers.deliver("report", b"{}", headers)
+        assert refusal(caught.value)[0] == 401
+    with pytest.raises(TriggerError, match="is not a webhook"):
+        await stage.triggers.deliver("cron", b"{}", signed(b"{}"))
+    large = b"x" * (1 << 20) + b"x"
+    with pytest.raises(TriggerError, match="at most"):
+        await stage.triggers.deliver("report", large, signed(large))
+    assert await stage.history() == []
+
+
+@story
+async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    first = await stage.workflow()
+    after = {"type": "dispatch_result"}
+    template = "{{status}} {{source_workflow_id}}"
+    for name, more in (
+        ("mine", {"source_workflow_id": first["id"], "status": "completed"}),
+        ("failures", {"status": "failed"}),
+        ("all", {}),
+    ):
+        await stage.workflow(name, trigger_config={**after, **more}, prompt_template=template)
+    source = (await stage.triggers.get("all"))["id"]
+    with pytest.raises(TriggerError, match="round in a circle"):
+        await stage.workflow("loop", trigger_config={**after, "source_workflow_id": source})
+    [filed] = await stage.come(now=NINE)
+    ended = await stage.end(filed, now=NINE)
+    await stage.source.settle(ended)  # as an engine does that begins anew
+    assert [len(await stage.history(name)) for name in ("mine", "failures", "all")] == [1, 0, 1]
+    [said] = await stage.history("mine")
+    assert (said["prompt_sent"], said["source_id"]) == (
+        f"completed {first['id']}",
+        f"after:{filed.number}",
+    )
+    follower = await ledger.receipt(said["receipt"])
+    assert follower is not None
+    await stage.end(follower, now=NINE)
+    assert len(await stage.history("all")) == 1
+
+
+@story
+async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow()
+    await stage.workflow("after", trigger_config={"type": "dispatch_result"})
+    rests = next(each for each in await ledger.entries() if each.mark.title == "after")
+    await ledger.pause(rests.number, now=NOW, term=1)
+    [filed] = await stage.come(now=NINE)
+    await stage.end(filed, now=NINE)
+    assert await stage.history("after") == []
+    with pytest.raises(TriggerConflictError, match="rests; let it go on with horae resume"):
+        await stage.triggers.trigger_now("after")
+
+
+@story
+async def test_what_happens_to_an_agent_starts_those_that_wait_for_it(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.agent("other")
+    for event in ("session_start", "session_end", "context_clear"):
+        await stage.workflow(
+            event.replace("_", "-"),
+            trigger_config={"type": "agent_lifecycle", "event": event},
+            prompt_template="{{event_type}} {{agent_id}}",
+        )
+    await stage.triggers.clear_context("other")
+    await stage.triggers.clear_context("worker")
+    [said] = await stage.history("context-clear")
+    assert said["prompt_sent"] == f"context_clear {agent_id('worker')}"
+    await stage.triggers.update_agent("worker", {"enabled": False})
+    [ended] = await stage.history("session-end")
+    assert (ended["status"], ended["reason"]) == ("pending", "agent 'worker' is disabled")
+    await stage.triggers.update_agent("worker", {"enabled": True})
+    assert len(await stage.history("session-start")) == 1
+
+
+@story
+async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent(env={"TOKEN": "s3cret"}, docker_image="x")
+    shown = await stage.triggers.agent("worker")
+    assert shown["config"]["env"] == {"TOKEN": "***"}
+    await stage.triggers.update_agent("worker", {"env": {"TOKEN": "***", "HOST": "h"}})
+    card = await stage.triggers.card("worker")
+    assert card.config["env"] == {"TOKEN": "s3cret", "HOST": "h"}
+    await stage.workflow()
+    with pytest.raises(TriggerConflictError, match="is started by report; delete those first"):
+        await stage.triggers.delete_agent("worker")
+    await stage.triggers.delete("report")
+    await stage.triggers.delete_agent("worker")
+    assert (await stage.triggers.agents())["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a b"}, "is not a word"),
+        ({"env": {"A": 1}}, "env is an object of texts"),
+        ({"command": "ls"}, "command is of the wrong kind"),
+        ({"command": [1]}, "command is a list of texts"),
+        ({"timeout": "soon"}, "timeout"),
+        ({"tool_policy": {"mode": "auto"}}, "is no mode"),
+    ],
+)
+@story
+async def test_an_agent_that_cannot_be_is_refused(
+    ledger: SqliteLedger, said: dict[str, Any], reason: str
+) -> None:
+    stage = Stage(ledger)
+    with pytest.raises(TriggerError, match=reason):
+        await stage.agent(**said)
+    assert (await stage.triggers.agents())["items"] == []
+
+
+@story
+async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_once(
+    ledger: SqliteLedger,
+) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "github_issues", "owner": "o", "repo": "r"}
+    stage.has_gh = False
+    with pytest.raises(TriggerError, match="the program gh, which is not installed"):
+        await stage.workflow(trigger_config=config, prompt_template="{{title}}")
+    stage.has_gh = True
+    await stage.workflow(
+        trigger_config=config, prompt_template="{{title}} {{url}}", poll_interval_secs=10
+    )
+    answers = [
+        '[{"number": 7, "title": "It leaks", "url": "u"}]',
+        "oops",
+        '[{"number": 7}, {"number": 9}]',
+    ]
+    calls = []
+
+    async def call(argv: Sequence[str]) -> str:
+        calls.append(argv)
+        return answers[len(calls) - 1]
+
+    polls = Polls(stage.triggers, stage.store, clock=stage.clock, call=call)
+    assert await polls.turn() == NOW + 10 * SECOND
+    assert calls == []
+    for length, waits in ((10, 10), (10, 12), (12, 10)):
+        stage.clock.step(length * SECOND)
+        assert await polls.turn() == stage.clock.now() + waits * SECOND
+    assert len(calls) == 3
+    assert [each["source_id"] for each in await stage.history()] == ["9", "7"]
+    assert (await stage.history())[1]["prompt_sent"] == "It leaks u"
+
+
+@story
+async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow()
+    update = stage.triggers.update
+    await asyncio.gather(
+        update("report", {"prompt_template": "One."}),
+        update("report", {"poll_interval_secs": 7}),
+        update("report", {"enabled": False}),
+    )
+    made = await stage.triggers.get("report")
+    assert (made["prompt_template"], made["poll_interval_secs"], made["enabled"]) == (
+        "One.",
+        7,
+        False,
+    )
+
+
+@story
+async def test_what_a_command_asks_an_engine_goes_by_verb(ledger: SqliteLedger) -> None:
+    stage = Stage(ledger)
+    made = await answer(stage.triggers, "create_agent", {"data": {"name": "worker"}})
+    assert made["id"] == agent_id("worker")
+    with pytest.raises(TriggerError, match="create"):
+        await answer(stage.triggers, "create", {"odd": 1})
+    with pytest.raises(TriggerNotFoundError):
+        await answer(stage.triggers, "found", {"word": "x"})
+
+
+async def steps_of(ledger: SqliteLedger, work: Coroutine[object, object, object]) -> int:
+    """Return how much the database does for a request; no clock and no other work disturbs it."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    ledger._writer.set_progress_handler(step, 10)
+    await work
+    ledger._writer.set_progress_handler(None, 10)
+    return steps
+
+
+@story
+async def test_no_request_costs_more_because_there_are_more_workflows() -> None:
+    ledger = await SqliteLedger.in_memory()
+    stage = Stage(ledger)
+    await stage.agent()
+    costs = []
+    for until in (20, scaled(10_000)):
+        for number in range(stage.made, until):
+            await stage.workflow(f"report-{number}")
+        name = f"more-{until}"
+        requests = (
+            stage.workflow(name),
+            stage.triggers.page(limit=10),
+            stage.triggers.get(name),
+            stage.triggers.update(name, {"enabled": False}),
+            stage.triggers.update(name, {"enabled": True}),
+            stage.triggers.trigger_now(name),
+            stage.triggers.history(name),
+            stage.triggers.delete(name),
+        )
+        costs.append([await steps_of(ledger, request) for request in requests])
+    few, many = costs
+    assert all(more <= 2 * less + 20 for less, more in zip(few, many, strict=True)), costs
     await ledger.close()

@@ -20,7 +20,7 @@ from horae.rules.misfire import Status
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from datetime import datetime
 
     from horae.config import Config
@@ -42,7 +42,7 @@ class EmptyRootError(HoraeError):
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", default=".")
+@click.argument("directory", metavar="[DIR]", default=None, required=False)
 @click.option("--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root.")
 @click.option(
     "--log",
@@ -52,10 +52,11 @@ class EmptyRootError(HoraeError):
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
 )
-def up(*, directory: str, data: str | None, log: str | None, seconds: float | None) -> int:
+def up(*, directory: str | None, data: str | None, log: str | None, seconds: float | None) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
     from horae.config import load
 
+    directory = directory or _tenant_root(os.environ) or "."
     if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
         raise EmptyRootError(directory)
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
@@ -63,6 +64,12 @@ def up(*, directory: str, data: str | None, log: str | None, seconds: float | No
     for finding in config.findings:
         echo(f"horae: {finding.message}", err=True)
     return asyncio.run(_up(config, shown=shown, seconds=seconds))
+
+
+def _tenant_root(environ: Mapping[str, str]) -> str | None:
+    """Return the plan root of a tenant, if the older variables name one."""
+    data = environ.get("WB_DATA")
+    return os.path.join(data, environ.get("WB_TENANT") or "local") if data else None  # noqa: PTH118
 
 
 async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
@@ -177,7 +184,7 @@ async def _event_line(house: House, event: Event) -> str:
         return "" if event.kind == "entry_new" else f"{at}  {event.kind:<11}  {facts}"
     status = Status(str(event.facts["status"]))
     filed = None if event.receipt is None else await house.ledger.receipt(event.receipt)
-    is_new = filed is None or filed.attempts == 0
+    is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
     if status is Status.STARTING or (status is Status.WAITING and is_new):
         return ""
     title = "" if filed is None else f"{filed.title}  {filed.origin}"

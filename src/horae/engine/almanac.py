@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.engine.gate import Gate
 from horae.engine.launch import HELD_BACK, Launch
@@ -42,6 +42,18 @@ GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written whil
 UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
 
 
+class Doorman(Protocol):
+    """Whoever says which receipts may go to the gate at all."""
+
+    async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
+        """Return which of some waiting receipts may; the others are held or skipped by now."""
+        ...
+
+    async def lapse(self) -> datetime | None:
+        """Refuse what nobody approved in time; return when the next one comes to that."""
+        ...
+
+
 class Almanac:
     """All entries of all sources, and the loop that keeps them."""
 
@@ -54,8 +66,10 @@ class Almanac:
         sources: Iterable[Source] = (),
         capacity: Capacity | None = None,
         term: int = 1,
+        doorman: Doorman | None = None,
     ) -> None:
         self._clock = clock
+        self._doorman = doorman
         self._ledger = ledger
         self._term = term
         self._desks = {source.name: _Desk(source) for source in sources}
@@ -63,6 +77,7 @@ class Almanac:
         self._turning = asyncio.Lock()
         self._epoch: datetime | None = None
         self._settle_at: datetime | None = None  # when to follow up again what failed
+        self._lapse_at: datetime | None = None  # when the next approval runs out
         self._has_unsettled = True
         self._has_changed = False
         self._is_admitting = True
@@ -194,6 +209,8 @@ class Almanac:
         if await self._ledger.wake(now=now, term=self._term):
             self._has_unsettled = True
         await self._decide_all(now)
+        if self._doorman is not None:
+            self._lapse_at = await self._doorman.lapse()
         self._start_all(now)
         await self._settle_all(now)
         self._look_again(now)
@@ -232,8 +249,9 @@ class Almanac:
                 Step(each.entry, decide(each.entry, now=now, is_busy=each.is_busy)) for each in due
             ]
             filed = await self._ledger.decide(steps, now=now, term=self._term)
-            self.gate.offer(each for each in filed if each.status is Status.WAITING)
-            self._has_unsettled |= any(each.status is not Status.WAITING for each in filed)
+            admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
+            self.gate.offer(admitted)
+            self._has_unsettled |= len(admitted) < len(filed)
             if len(due) < BATCH or not any(map(_moves, steps)):
                 return
 
@@ -331,14 +349,18 @@ class Almanac:
         """Return the first moment at which there is something to do."""
         looks = (desk.look_at for desk in self._desks.values())
         gate_at = self.gate.next_at if self._is_admitting else None
-        others = (await self._ledger.wake_at(), gate_at, self._settle_at, *looks)
+        others = (await self._ledger.wake_at(), gate_at, self._settle_at, self._lapse_at, *looks)
         at = min([now + LONGEST_REST, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
 
     async def _offer_waiting(self) -> None:
         """Offer every receipt that waits in the ledger; the gate knows those it has."""
-        self.gate.offer(await self._waiting())
+        self.gate.offer(await self._admitted(await self._waiting()))
+
+    async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
+        """Return what of some waiting receipts may go to the gate at all."""
+        return receipts if self._doorman is None else await self._doorman.admit(receipts)
 
     async def _forget_skipped(self) -> None:
         """Let the gate forget what waits no longer."""

@@ -2,8 +2,8 @@
 
 A tick consults the day as it is written now. The state may still be shut by its gate, may be
 a rest, or wakes the agent, unless it sleeps until something is due and nothing is. What it
-remembers moves with the outcome: where it stands, when each gated state last began, what to
-carry on, and what the files said that mirror all this.
+remembers moves with the outcome: where it stands, when each state last began, what to carry
+on, what of its work needs a person, and what the files said that mirror all this.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.rules.crew import parse_seconds, position_file, ran_file, seconds_text
 from horae.rules.entry import key_time
 from horae.rules.lifecycle import Kind, Position, gate, outcome_of, parse_position, standing, step
 from horae.timing.duration import format_duration
@@ -22,22 +23,31 @@ from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.rules.lifecycle import Lifecycle, State
+    from horae.rules.lifecycle import Lifecycle, PositionData, State
     from horae.rules.misfire import Status
 
 MOST_CARRIED: Final = 4000  # characters
+MOST_SAID: Final = 500  # characters of one trouble
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an agent carries from one tick to the next."""
+    """What an agent carries from one tick to the next.
+
+    `kind` and `following` are of the state it stands in, as the day was written at the last
+    tick. Each of `mirrors` is the text that a file has now and, below it, the one before.
+    """
 
     position: Position | None = None
-    last_run_at: datetime | None = None
+    kind: str = ""
+    following: str = ""
+    last_run_at: datetime | None = None  # when it last ticked
+    woken_at: datetime | None = None  # when it last ran
     began: Mapping[str, datetime] = field(default_factory=dict)  # each state's last start
     rested_at: datetime | None = None
     carry: str = ""
-    mirrors: Mapping[str, str] = field(default_factory=dict)  # file -> the text we wrote last
+    troubles: Mapping[str, str] = field(default_factory=dict)  # what needs a person, and why
+    mirrors: Mapping[str, str] = field(default_factory=dict)  # file -> the texts we wrote last
 
 
 class Beat(StrEnum):
@@ -47,6 +57,9 @@ class Beat(StrEnum):
     REST = "rest"  # no model is called; what happened is written down
     GATED = "gated"  # too early for this state: nothing happens, nothing changes
     ASLEEP = "asleep"  # nothing is due, and the agent only wakes for that
+
+
+_STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 
 class Tick(NamedTuple):
@@ -77,43 +90,141 @@ def tick(
 
 def begun(memory: Memory, made: Tick, *, now: datetime) -> Memory:
     """Return what is remembered when a tick has begun, however it will end."""
-    if made.beat in {Beat.GATED, Beat.ASLEEP}:
+    if made.beat in _STILL:
         return replace(memory, last_run_at=now)
     began = memory.began if made.state is None else {**memory.began, made.state.name: now}
-    return replace(memory, last_run_at=now, began=began)
+    woken_at = now if made.beat is Beat.WAKE else memory.woken_at
+    return replace(memory, last_run_at=now, woken_at=woken_at, began=began)
 
 
 def ended(
-    memory: Memory, made: Tick, lifecycle: Lifecycle | None, status: Status, *, now: datetime
+    memory: Memory, beat: Beat, lifecycle: Lifecycle | None, status: Status, *, now: datetime
 ) -> Memory:
     """Return what is remembered after a tick; a tick that did nothing holds its place."""
+    if lifecycle is None:
+        return replace(memory, kind="", following="")
     outcome = outcome_of(status)
-    if lifecycle is None or outcome is None or made.beat in {Beat.GATED, Beat.ASLEEP}:
-        return memory
     here = standing(lifecycle, memory.position)
-    rested_at = now if made.beat is Beat.REST else memory.rested_at
-    return replace(memory, position=step(lifecycle, here, outcome), rested_at=rested_at)
+    if outcome is not None and beat not in _STILL:
+        here = step(lifecycle, here, outcome)
+        rested_at = now if beat is Beat.REST else memory.rested_at
+        memory = replace(memory, rested_at=rested_at)
+    state = lifecycle.states[here.state]
+    began = {name: at for name, at in memory.began.items() if name in lifecycle.states}
+    return replace(memory, position=here, kind=state.kind, following=state.next, began=began)
+
+
+def place_of(memory: Memory) -> PositionData | None:
+    """Return where an agent is in its day, as a status shows it; None if it has no such day."""
+    if memory.position is None or not memory.kind:
+        return None
+    return {
+        "state": memory.position.state,
+        "hits": memory.position.hits,
+        "next_state": memory.following,
+        "kind": memory.kind,
+    }
+
+
+# The files that mirror it
+
+
+class TakenOver(NamedTuple):
+    """What is remembered once the files were read: which a person wrote, which say nothing."""
+
+    memory: Memory
+    edited: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+
+
+def state_files(lifecycle: Lifecycle, name: str | None) -> list[str]:
+    """Return the files that an agent's place in this day is mirrored in."""
+    return [position_file(name), *(ran_file(state, name) for state in lifecycle.states)]
+
+
+def take_over(
+    memory: Memory, lifecycle: Lifecycle, texts: Mapping[str, str], *, name: str | None
+) -> TakenOver:
+    """Return what is remembered after a look at the files of an agent's state.
+
+    What we wrote ourselves says nothing new, anything else is a person's word and counts,
+    unless it cannot be understood: then what is remembered stands.
+    """
+    edited: list[str] = []
+    bad: list[str] = []
+    mirrors = dict(memory.mirrors)
+
+    def is_news(file: str, understood: object) -> bool:
+        if file not in texts or _is_ours(memory, file, texts[file]):
+            return False
+        (bad if understood is None else edited).append(file)
+        if understood is not None:
+            mirrors[file] = _flat(texts[file])  # from here on that is known
+        return understood is not None
+
+    file = position_file(name)
+    position = parse_position(texts.get(file, ""))
+    if position is not None and position.state not in lifecycle.states:
+        position = None
+    place = position if is_news(file, position) else memory.position
+    began = dict(memory.began)
+    for state in lifecycle.states:
+        file = ran_file(state, name)
+        at = parse_seconds(texts.get(file, ""))
+        if is_news(file, at) and at is not None:
+            began[state] = at
+    after = replace(memory, position=place, began=began, mirrors=mirrors)
+    return TakenOver(after, tuple(edited), tuple(bad))
+
+
+def mirrored(memory: Memory, *, name: str | None) -> Memory:
+    """Return the same with what its files are to say; the text before stays known.
+
+    A crash may leave a file as it was before the tick.
+    """
+    texts = {ran_file(state, name): seconds_text(at) for state, at in memory.began.items()}
+    if memory.position is not None:
+        texts[position_file(name)] = str(memory.position)
+    old = {file: text.partition("\n")[0] for file, text in memory.mirrors.items()}
+    mirrors = {file: f"{text}\n{old.get(file, '')}" for file, text in texts.items()}
+    return replace(memory, mirrors=mirrors)
+
+
+def may_mirror(memory: Memory, file: str, found: str | None) -> bool:
+    """Tell whether a file may be written over: what a person put there meanwhile stands."""
+    if found is None or _is_ours(memory, file, found):
+        return True
+    return parse_position(found) is None and parse_seconds(found) is None
+
+
+def _is_ours(memory: Memory, file: str, text: str) -> bool:
+    """Tell whether a file says what we wrote into it, or read there before."""
+    return _flat(text) in memory.mirrors.get(file, "").split("\n")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+# What is written down
 
 
 def read_memory(text: str) -> Memory:
     """Return what was remembered; what cannot be read is forgotten."""
-    try:
-        data = json.loads(text or "{}")
-    except ValueError:
-        return Memory()
-    if not isinstance(data, dict):
-        return Memory()
+    data = _table(text)
     position = data.get("position")
-    began = data.get("began")
-    mirrors = data.get("mirrors")
-    times = {str(k): _moment(v) for k, v in (began if isinstance(began, dict) else {}).items()}
+    times = {name: _moment(value) for name, value in _named(data.get("began")).items()}
     return Memory(
         parse_position(position) if isinstance(position, str) else None,
+        _text(data.get("kind")),
+        _text(data.get("following")),
         _moment(data.get("last_run")),
+        _moment(data.get("woken")),
         {name: at for name, at in times.items() if at is not None},
         _moment(data.get("rested")),
-        str(data.get("carry", ""))[:MOST_CARRIED],
-        {str(k): str(v) for k, v in (mirrors if isinstance(mirrors, dict) else {}).items()},
+        _text(data.get("carry"))[:MOST_CARRIED],
+        _named(data.get("troubles")),
+        _named(data.get("mirrors")),
     )
 
 
@@ -125,22 +236,75 @@ def write_memory(memory: Memory) -> str:
     """
     data = {
         "position": None if memory.position is None else str(memory.position),
-        "last_run": None if memory.last_run_at is None else key_time(memory.last_run_at),
+        "kind": memory.kind,
+        "following": memory.following,
+        "last_run": _stamp(memory.last_run_at),
+        "woken": _stamp(memory.woken_at),
         "began": {name: key_time(at) for name, at in memory.began.items()},
-        "rested": None if memory.rested_at is None else key_time(memory.rested_at),
+        "rested": _stamp(memory.rested_at),
         "carry": memory.carry[:MOST_CARRIED],
+        "troubles": {name: why[:MOST_SAID] for name, why in memory.troubles.items()},
         "mirrors": dict(memory.mirrors),
     }
     return json.dumps({name: value for name, value in data.items() if value}, sort_keys=True)
 
 
-def _moment(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
+class Note(NamedTuple):
+    """What is written down beside the run of a tick, for whoever finds it after a crash."""
+
+    beat: Beat
+    state: str
+    reason: str
+    memory: Memory
+
+
+def read_note(text: str) -> Note | None:
+    """Return what was written down about a tick; None if that cannot be read."""
+    data = _table(text)
     try:
-        return parse_rfc3339(value).astimezone(UTC)
-    except Rfc3339Error:
+        beat = Beat(_text(data.get("beat")))
+    except ValueError:
         return None
+    memory = read_memory(_text(data.get("memory")))
+    return Note(beat, _text(data.get("state")), _text(data.get("reason")), memory)
+
+
+def write_note(note: Note) -> str:
+    """Return what is to be known of a tick after a crash, as one line.
+
+    >>> read_note(write_note(Note(Beat.REST, "rem", "", Memory()))).state
+    'rem'
+    """
+    return json.dumps({**note._asdict(), "memory": write_memory(note.memory)})
+
+
+def _table(text: str) -> dict[str, object]:
+    try:
+        data = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _named(value: object) -> dict[str, str]:
+    """Return the texts of a table, each by its name."""
+    found = value if isinstance(value, dict) else {}
+    return {str(name): text for name, text in found.items() if isinstance(text, str)}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        return parse_rfc3339(_text(value)).astimezone(UTC)
+    except (Rfc3339Error, OverflowError):
+        return None
+
+
+def _stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else key_time(moment)
 
 
 def _long(wait: timedelta) -> str:

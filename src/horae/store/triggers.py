@@ -1,104 +1,305 @@
-"""The triggers as a source: what was asked for through the API, kept in the ledger's own file.
+"""Triggers and agents in the ledger's own file, and the triggers as a source of entries.
 
-A trigger is a cron expression or a delay, an agent, and the prompt that it is given. A
-delay fires once and is then disabled; each time it is enabled again it may fire once more,
-under a key of its own.
+What changes a trigger also changes its entry, in one transaction: it is armed, or rests, when
+the change is kept, however many others there are. A delay that has come to its end is
+disabled; each time it is enabled again it may fire once more, under a key of its own.
 """
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from horae.engine.ports import LedgerError
+from horae.engine.ports import PATIENCE, LedgerError
 from horae.engine.source import Scan
-from horae.errors import Exit, HoraeError
-from horae.kernel.plan import is_id
+from horae.engine.triggers import AgentCard, Dispatched
 from horae.rules.armed import Scanned
-from horae.rules.entry import CatchUp, CronRule, Entry, OnceRule, Origin, Policy, Unarmed, Work
+from horae.rules.entry import Origin, Unarmed
 from horae.rules.identity import Mark
+from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
-from horae.store.codec import compact, micros, plain
-from horae.store.sql import queries
-from horae.timing.cron import Cron
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.rules.trigger import Definition, Kind, Trigger, checked, scanned
+from horae.store import scanning
+from horae.store.arming import end_rule
+from horae.store.codec import compact, micros, moment, plain
+from horae.store.rows import filed_of
+from horae.store.sql import theme
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Filed
-    from horae.rules.entry import Rule
+    from horae.engine.ports import Filed, Listed
+    from horae.rules.misfire import Receipt
     from horae.store.book import Book
     from horae.store.sqlite import SqliteLedger
 
-_SQL: Final = queries("""
--- name: all
--- Every trigger, the longest known first.
-SELECT id, name, spec, is_enabled, enabled_times FROM trigger ORDER BY created_at, id;
+T = TypeVar("T")
 
--- name: add
--- A new trigger, unless its id or its name is taken.
-INSERT INTO trigger (id, name, spec, is_enabled, enabled_times, created_at, updated_at)
-VALUES (:id, :name, :spec, :is_enabled, :is_enabled, :now, :now)
-ON CONFLICT DO NOTHING;
-
--- name: enable
--- Count how often it was enabled: each time a delay has a key of its own.
-UPDATE trigger SET is_enabled = 1, enabled_times = enabled_times + 1, updated_at = :now
-WHERE id = :id AND is_enabled = 0;
-
--- name: disable
--- Let it rest.
-UPDATE trigger SET is_enabled = 0, updated_at = :now WHERE id = :id AND is_enabled = 1;
-
--- name: spend
--- Disable a delay that has fired, unless it was enabled again since.
-UPDATE trigger SET is_enabled = 0, updated_at = :now
-WHERE id = :id AND is_enabled = 1 AND enabled_times = :times;
-""")
+NAME: Final = "trigger"
+_SQL: Final = theme("trigger")
+_AGENT: Final = "agent:"
 
 
-class TriggerError(HoraeError):
-    """A trigger that asks for something that cannot be."""
-
-    code = "trigger"
-    exit_code = Exit.USAGE
-
-    def __init__(self, field: str, reason: str) -> None:
-        self.field = field
-        self.reason = reason
-        super().__init__(f"trigger: {field} {reason}")
-
-
-class TriggerSource:
-    """The triggers of a ledger; one that is disabled is known and not armed."""
-
-    name = "trigger"
+class SqliteTriggers:
+    """Triggers and agents beside the ledger on SQLite."""
 
     def __init__(self, ledger: SqliteLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
+        self._kinds: dict[Kind, list[Trigger]] = {}  # what was asked for since the last change
+
+    async def page(self, *, limit: int, offset: int) -> tuple[list[Trigger], int]:
+        """Return some triggers, newest first, and how many there are in all."""
+
+        def look(book: Book) -> tuple[list[Trigger], int]:
+            rows = book.execute(_SQL["page"], {"limit": limit, "offset": offset})
+            found = [_trigger(row) for row in rows]
+            return found, int(book.execute(_SQL["count"]).fetchone()[0])
+
+        return await self._ledger.read(look)
+
+    async def get(self, trigger: str) -> Trigger | None:
+        """Return the trigger of an id."""
+        return await self._one("one", {"id": plain(trigger)})
+
+    async def named(self, name: str) -> Trigger | None:
+        """Return the trigger of a name."""
+        if name.startswith(_AGENT):
+            return None
+        return await self._one("by_name", {"name": plain(name)})
+
+    async def of_kind(self, kind: Kind) -> list[Trigger]:
+        """Return the enabled triggers of a kind, the longest known first."""
+        # Asked for after every receipt that ends, and nearly always the same.
+        if kind not in self._kinds:
+            found = await self._with_text(compact({"type": kind.value})[1:-1])
+            self._kinds[kind] = [
+                each
+                for each in found
+                if each.definition.is_enabled and each.definition.kind is kind
+            ]
+        return self._kinds[kind]
+
+    async def of_agent(self, agent: str) -> list[Trigger]:
+        """Return the triggers that start an agent, the longest known first."""
+        found = await self._with_text(compact({"agent": agent})[1:-1])
+        return [each for each in found if each.definition.agent == agent]
+
+    async def of_files(self) -> list[Trigger]:
+        """Return the triggers that files made."""
+        found = await self._with_text('"file":')
+        return [each for each in found if each.definition.file]
+
+    async def insert(self, trigger: str, definition: Definition, *, now: datetime) -> bool:
+        """Take in a trigger and arm it; False means that its id or its name is taken."""
+        facts = {**_facts(trigger, definition), "now": micros(now)}
+
+        def put(book: Book) -> bool:
+            is_new = book.execute(_SQL["add"], facts).rowcount > 0
+            if is_new:
+                _arm(book, trigger, now=now)
+            return is_new
+
+        return await self._write(put)
+
+    async def change(
+        self, was: Trigger, definition: Definition, *, now: datetime
+    ) -> Trigger | None:
+        """Let a trigger be another; None: somebody changed it meanwhile, or the name is taken."""
+        is_again = definition.is_enabled and not was.definition.is_enabled
+        # Never the same stamp twice, so that two changes in one instant are told apart.
+        stamp = max(micros(now), micros(was.updated_at) + 1)
+        facts = {
+            **_facts(was.id, definition),
+            "times": was.times + is_again,
+            "now": stamp,
+            "was_updated_at": micros(was.updated_at),
+            "was_times": was.times,
+            "was_enabled": int(was.definition.is_enabled),
+        }
+
+        def put(book: Book) -> Trigger | None:
+            if not book.execute(_SQL["change"], facts).rowcount:
+                return None
+            return _arm(book, was.id, now=now)
+
+        return await self._write(put)
+
+    async def remove(self, trigger: str, *, now: datetime) -> bool:
+        """Forget a trigger; what it did stays in the ledger."""
+
+        def drop(book: Book) -> bool:
+            if not book.execute(_SQL["remove"], {"id": trigger}).rowcount:
+                return False
+            was = _entry_of(book, trigger)
+            if was is not None and was.gone_at is None:
+                end_rule(book, was, now=now, reason="it was removed")
+                book.mark_gone(was.number, now=now)
+                facts = {"address": was.mark.address, "title": was.mark.title}
+                book.tell("entry_gone", now=now, entry=was.number, facts=facts)
+            return True
+
+        return await self._write(drop)
+
+    async def agents(self) -> list[AgentCard]:
+        """Return every agent, newest first."""
+        return await self._ledger.read(
+            lambda book: [_card(row) for row in book.execute(_SQL["agents"])]
+        )
+
+    async def agent(self, word: str) -> AgentCard | None:
+        """Return the agent of a name or an id."""
+        facts = {"name": f"{_AGENT}{plain(word)}", "id": plain(word)}
+
+        def look(book: Book) -> AgentCard | None:
+            row = book.execute(_SQL["agent"], facts).fetchone()
+            return None if row is None else _card(row)
+
+        return await self._ledger.read(look)
+
+    async def insert_agent(self, card: AgentCard) -> bool:
+        """Take in an agent; False means that its name is taken."""
+        facts = {"id": card.id, **_agent_facts(card), "now": micros(card.created_at)}
+        return await self._write(lambda book: book.execute(_SQL["add"], facts).rowcount > 0)
+
+    async def change_agent(self, card: AgentCard) -> bool:
+        """Let an agent be another; False means that there is none."""
+        facts = {**_agent_facts(card), "now": micros(card.updated_at)}
+        return await self._write(
+            lambda book: book.execute(_SQL["change_agent"], facts).rowcount > 0
+        )
+
+    async def remove_agent(self, name: str) -> bool:
+        """Forget an agent."""
+        facts = {"name": f"{_AGENT}{name}"}
+        return await self._write(
+            lambda book: book.execute(_SQL["remove_agent"], facts).rowcount > 0
+        )
+
+    async def file(
+        self, trigger: Trigger, receipt: Receipt, *, text: str, now: datetime
+    ) -> tuple[Filed, bool] | None:
+        """File what was asked of a trigger, with the order that it is to carry out."""
+
+        def put(book: Book) -> tuple[Filed, bool] | None:
+            listed = _entry_of(book, trigger.id)
+            if listed is None:
+                return None
+            known = book.receipt_of(listed.number, receipt.key)
+            if known is not None:
+                return known, False
+            filed = book.add(listed.number, [receipt], now=now, parent=None)
+            if not filed:
+                return None
+            digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            book.keep_text(digest, text, now=now)
+            book.execute(_SQL["carry"], {"number": filed[0].number, "digest": digest})
+            return replace(filed[0], digest=digest), True
+
+        return await self._ledger.write(self._term, put)
+
+    async def dispatches(
+        self, trigger: str, *, limit: int, offset: int
+    ) -> tuple[list[Dispatched], int]:
+        """Return what a trigger did, newest first, and how often it did something."""
+
+        def look(book: Book) -> tuple[list[Dispatched], int]:
+            listed = _entry_of(book, trigger)
+            if listed is None:
+                return [], 0
+            asked = {"entry": listed.number, "limit": limit, "offset": offset}
+            rows = book.execute(_SQL["dispatches"], asked)
+            found = [Dispatched(filed_of(row), moment(row["started_at"])) for row in rows]
+            return found, int(book.execute(_SQL["count_dispatches"], asked).fetchone()[0])
+
+        return await self._ledger.read(look)
+
+    async def skip(self, receipt: int, *, reason: str, now: datetime) -> bool:
+        """Let a receipt that waits or is held never start."""
+
+        def end(book: Book) -> bool:
+            filed = book.receipt(receipt)
+            return filed is not None and book.finish(filed, Status.SKIPPED, reason=reason, now=now)
+
+        return await self._ledger.write(self._term, end)
+
+    async def spend(self, trigger: str, times: int, *, now: datetime) -> bool:
+        """Disable a delay that has fired; False: it was enabled again, or is disabled."""
+        facts = {"id": trigger, "times": times, "now": micros(now)}
+
+        def put(book: Book) -> bool:
+            is_spent = book.execute(_SQL["spend"], facts).rowcount > 0
+            if is_spent:
+                _arm(book, trigger, now=now)
+            return is_spent
+
+        return await self._write(put)
+
+    async def _one(self, query: str, facts: Mapping[str, object]) -> Trigger | None:
+        def look(book: Book) -> Trigger | None:
+            row = book.execute(_SQL[query], facts).fetchone()
+            return None if row is None else _trigger(row)
+
+        return await self._ledger.read(look)
+
+    async def _with_text(self, text: str) -> list[Trigger]:
+        """Return the triggers whose definition holds a text."""
+        return await self._ledger.read(
+            lambda book: [_trigger(row) for row in book.execute(_SQL["with_text"], {"text": text})]
+        )
+
+    async def _write(self, work: Callable[[Book], T]) -> T:
+        """Change a definition; what was remembered of them is forgotten, before and after."""
+        self._kinds.clear()
+        try:
+            return await self._ledger.write(self._term, work)
+        finally:
+            self._kinds.clear()
+
+
+class TriggerSource:
+    """The triggers of a ledger; one that is disabled is known and not armed.
+
+    *follow* is told of every receipt that is over, for the triggers that wait for such ends.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        ledger: SqliteLedger,
+        *,
+        term: int = 1,
+        triggers: SqliteTriggers | None = None,
+        follow: Callable[[Filed], Awaitable[None]] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._triggers = triggers or SqliteTriggers(ledger, term=term)
+        self._follow = follow
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
         """Return every trigger; while they cannot be read, what is known of them stands."""
         try:
-            rows = await self._ledger.read(_rows)
+            return await self._ledger.read(_scan)
         except LedgerError as error:
             return Scan((), standing=("",), problems=(error,))
-        return Scan(tuple(_scanned(*row) for row in rows))
 
     async def settle(self, receipt: Filed) -> None:
-        """Disable a delay that has come to its end; one that was enabled again is another."""
+        """Disable a delay that has come to its end, and tell those who wait for such an end."""
+        if receipt.status not in FINAL:
+            return
+        if self._follow is not None:
+            await self._follow(receipt)
         key = receipt.receipt.key
-        if not key.startswith("delay:") or receipt.status not in FINAL:
+        if not key.startswith("delay:"):
             return
         name, _, times = key.removeprefix("delay:").partition(":")
         ended_at = receipt.ended_at or receipt.decided_at
-        facts = {"id": name, "times": int(times or 1), "now": micros(ended_at)}
-        await self._ledger.write(self._term, lambda book: _changes(book, "spend", facts))
+        await self._triggers.spend(name, int(times or 1), now=ended_at)
 
 
 async def add(
@@ -111,113 +312,90 @@ async def add(
     term: int,
     is_enabled: bool = True,
 ) -> bool:
-    """Take in a trigger; False means that its id or its name is taken.
+    """Take in a trigger without asking about its agent; False: its id or its name is taken.
 
     *spec* is `{"kind": "cron", "cron_expr": …, "timezone": …}` or `{"kind": "delay", "run_at":
     …}`, each with "agent" and "prompt"; one that can never fire raises an error.
     """
-    for field, text in (("id", trigger), ("name", name)):
-        if not is_id(text):
-            raise TriggerError(field, f"{text[:64]!r} is not a word of letters, digits and .-_")
-    _rule(spec, trigger)
-    _agent(spec)
-    facts = {
-        "id": trigger,
-        "name": name,
-        "spec": compact({key: plain(value) for key, value in spec.items()}),
-        "is_enabled": int(is_enabled),
-        "now": micros(now),
-    }
-    return await ledger.write(term, lambda book: _changes(book, "add", facts))
-
-
-async def enable(ledger: SqliteLedger, trigger: str, *, now: datetime, term: int) -> bool:
-    """Let a trigger fire again; False means that there is none, or it is enabled."""
-    facts = {"id": trigger, "now": micros(now)}
-    return await ledger.write(term, lambda book: _changes(book, "enable", facts))
-
-
-async def disable(ledger: SqliteLedger, trigger: str, *, now: datetime, term: int) -> bool:
-    """Let a trigger rest; False means that there is none, or it rests."""
-    facts = {"id": trigger, "now": micros(now)}
-    return await ledger.write(term, lambda book: _changes(book, "disable", facts))
-
-
-def _rows(book: Book) -> list[tuple[str, str, str, int, int]]:
-    """Return every trigger as it is written down."""
-    return [tuple(row) for row in book.execute(_SQL["all"])]
-
-
-def _changes(book: Book, query: str, facts: Mapping[str, object]) -> bool:
-    """Tell whether a change found its trigger."""
-    return book.execute(_SQL[query], facts).rowcount > 0
-
-
-# A scan meets every trigger, and nearly all of them as they were.
-@lru_cache(maxsize=8192)
-def _scanned(trigger: str, name: str, written: str, is_enabled: int, times: int) -> Scanned:
-    """Return a trigger, armed or with the reason why not."""
-    address, origin = f"trigger:{trigger}", Origin(f"triggers/{name}", 1)
-    spec = _spec(written)
-    prompt = spec.get("prompt", "")
-    digest = sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-    delay = trigger if times <= 1 else f"{trigger}:{times}"
-    mark = Mark(address, name, _rule_text(spec, delay), digest)
-    try:
-        rule, agent = _rule(spec, delay), _agent(spec)
-    except HoraeError as error:
-        return Scanned(mark, Unarmed(address, origin, name, str(error)), prompt)
-    if not is_enabled:
-        return Scanned(mark, Unarmed(address, origin, name, "it is disabled"), prompt)
-    is_cron = isinstance(rule, CronRule)
-    entry = Entry(
-        address,
-        origin,
-        name,
-        rule,
-        work=Work.PROMPT,
-        agents=(agent,),
-        policy=Policy(catchup=CatchUp.NONE) if is_cron else Policy(),
-        zone=spec.get("timezone", "UTC") if is_cron else "UTC",
-        digest=digest,
+    names = {"kind": "type", "cron_expr": "expression", "timezone": "timezone", "run_at": "run_at"}
+    config = {names[key]: value for key, value in spec.items() if key in names}
+    definition = Definition(
+        name, spec.get("agent", ""), config, spec.get("prompt", ""), is_enabled=is_enabled
     )
-    return Scanned(mark, entry, prompt)
+    triggers = SqliteTriggers(ledger, term=term)
+    return await triggers.insert(trigger, checked(definition), now=now)
 
 
-def _spec(written: str) -> dict[str, str]:
-    """Return what a trigger asks for; what is no text in it is not there for us."""
+def _scan(book: Book) -> Scan:
+    """Return every trigger as an entry."""
+    return Scan(tuple(_scanned(row) for row in book.execute(_SQL["all"])))
+
+
+def _scanned(row: sqlite3.Row) -> Scanned:
+    """Return a row as an entry; one that cannot be understood says so and stops no other."""
     try:
-        spec = json.loads(written)
-    except ValueError:
-        return {}
-    if not isinstance(spec, dict):
-        return {}
-    return {key: value for key, value in spec.items() if isinstance(value, str)}
+        return scanned(_trigger(row))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        address, name = f"trigger:{row['id']}", row["name"]
+        reason = "its definition in the ledger cannot be understood"
+        item = Unarmed(address, Origin(f"triggers/{name}", 1), name, reason)
+        return Scanned(Mark(address, name, "", ""), item)
 
 
-def _agent(spec: Mapping[str, str]) -> str:
-    """Return whom a trigger asks."""
-    agent = spec.get("agent", "")
-    if not is_id(agent):
-        raise TriggerError("agent", f"{agent[:64]!r} is no name" if agent else "is missing")
-    return agent
+def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
+    """Let the ledger take over one trigger as it is now, and leave all others alone."""
+    row = book.execute(_SQL["one"], {"id": trigger}).fetchone()
+    scan = Scan((_scanned(row),), standing=("",))
+    scanning.scan(book, NAME, scan, now=now, commit=None, patience=PATIENCE)
+    return _trigger(row)
 
 
-def _rule(spec: Mapping[str, str], delay: str) -> Rule:
-    """Return the rule of a trigger; *delay* is what a delay goes by."""
-    match spec:
-        case {"kind": "cron", "cron_expr": expression}:
-            cron = Cron(expression, zone=spec.get("timezone", "UTC"))
-            if cron.never:
-                raise TriggerError("cron_expr", f"{expression!r} names a day that never comes")
-            return CronRule((cron,))
-        case {"kind": "delay", "run_at": run_at}:
-            return OnceRule(parse_rfc3339(run_at), delay)
-    raise TriggerError("kind", "is cron with a cron_expr, or delay with a run_at")
+def _entry_of(book: Book, trigger: str) -> Listed | None:
+    """Return the entry of a trigger."""
+    rows = book.rows_at(NAME, [f"trigger:{plain(trigger)}"])
+    return book.entry(rows[0]["number"]) if rows else None
 
 
-def _rule_text(spec: Mapping[str, str], delay: str) -> str:
-    """Return a trigger's when as it is written; a delay that is enabled again is a new one."""
-    if spec.get("kind") == "delay":
-        return f"at {spec.get('run_at', '')} ({delay})"
-    return spec.get("cron_expr", "")
+def _trigger(row: sqlite3.Row) -> Trigger:
+    """Return the trigger that a row holds."""
+    data = json.loads(row["spec"])
+    definition = Definition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
+    stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
+    return Trigger(row["id"], definition, row["enabled_times"], **stamps)
+
+
+def _card(row: sqlite3.Row) -> AgentCard:
+    """Return the agent that a row holds."""
+    data = json.loads(row["spec"])
+    stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
+    name = row["name"].removeprefix(_AGENT)
+    return AgentCard(name, data["config"], bool(row["is_enabled"]), file=data["file"], **stamps)
+
+
+def _facts(trigger: str, definition: Definition) -> dict[str, object]:
+    """Return what is written down of a trigger."""
+    return {
+        "id": plain(trigger),
+        "name": definition.name,
+        "spec": compact(_plain(definition.data())),
+        "is_enabled": int(definition.is_enabled),
+    }
+
+
+def _agent_facts(card: AgentCard) -> dict[str, object]:
+    """Return what is written down of an agent."""
+    data = {"config": card.config, "file": card.file}
+    return {
+        "name": f"{_AGENT}{card.name}",
+        "spec": compact(_plain(data)),
+        "is_enabled": int(card.is_enabled),
+    }
+
+
+def _plain(data: Any) -> Any:
+    """Return data of which every text can be written down."""
+    if isinstance(data, str):
+        return plain(data)
+    if isinstance(data, dict):
+        return {plain(str(name)): _plain(value) for name, value in data.items()}
+    return [_plain(each) for each in data] if isinstance(data, list | tuple) else data

@@ -15,7 +15,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.source import Scan
+from horae.kernel.plan import Diagnostic, Severity
+from horae.rules.agent import check_agent
 from horae.rules.armed import Scanned
+from horae.rules.check import UNREAD, Page, check_crew, check_day
 from horae.rules.crew import (
     STAGGER,
     first_delay,
@@ -29,7 +32,7 @@ from horae.timing.duration import format_duration
 from horae.workspace.files import PlanFileError, read_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from horae.workspace.files import StrPath
 
 KEEPER: Final = "keeper"  # the name of a single keeper
+_LONGEST: Final = 64  # bytes of the file of the last run
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,19 @@ class CrewSource:
         *,
         data: Path | None = None,
         text: str | None = None,
+        follow_up: Callable[[Filed], Awaitable[None]] | None = None,
         inline: bool = False,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._manifest = os.fspath(manifest)
         self._rhythm = rhythm
         self._data = data
         self._text = text
+        self._follow_up = follow_up
         self._inline = inline
+        self._now = now
+        self._firsts: dict[str, tuple[timedelta, datetime]] = {}  # by name: how often, since when
+        self._is_first_look = True
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
         """Return every member; one that cannot tick says why."""
@@ -78,7 +88,9 @@ class CrewSource:
         return await asyncio.to_thread(self._look)
 
     async def settle(self, receipt: Filed) -> None:
-        """Do nothing: what follows a tick moved with its end."""
+        """Let the files of an agent's state follow; all else moved with the end of its tick."""
+        if self._follow_up is not None:
+            await self._follow_up(receipt)
 
     def _look(self) -> Scan:
         """Read the manifest; while it cannot be read, what is known of it stands."""
@@ -93,34 +105,49 @@ class CrewSource:
     def _members(self, text: str) -> Iterator[Scanned]:
         """Yield the members; each that can tick begins a stagger after the one before it."""
         crew = parse_crew(text, self._manifest)
-        for index, member in enumerate(crew.members):
-            yield self._scanned(member, index)
+        self._begin(crew.members)
+        for member in crew.members:
+            yield self._scanned(member)
         for idler in crew.idlers:
             mark = Mark(f"idler:{idler.name}:{idler.line}", idler.name, "", "")
             origin = Origin(self._manifest, idler.line)
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
 
-    def _scanned(self, member: Member, index: int) -> Scanned:
-        """Return the entry of a member."""
+    def _begin(self, members: Sequence[Member]) -> None:
+        """Say when each member that is new, or ticks otherwise now, may first tick.
+
+        Those of the first look begin with the engine; who joins later begins when it is seen.
+        """
+        known = {name: base for name, (base, _) in self._firsts.items()}
+        new = [each for each in members if known.get(each.name) != self._base(each)]
         rhythm = self._rhythm
-        base = member.every(continuous=rhythm.continuous, breather=rhythm.breather)
+        now = rhythm.started_at if self._is_first_look or self._now is None else self._now()
+        self._is_first_look = False
+        for index, member in enumerate(new):
+            base = self._base(member)
+            left = first_delay(base, self._last_run_at(member.name), now=now)
+            # The stagger keeps them apart at the start; who is in the middle of an interval is.
+            least = first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
+            self._firsts[member.name] = base, now + max(left, least)
+
+    def _base(self, member: Member) -> timedelta:
+        """Return how often a member ticks."""
+        rhythm = self._rhythm
+        return member.every(continuous=rhythm.continuous, breather=rhythm.breather)
+
+    def _scanned(self, member: Member) -> Scanned:
+        """Return the entry of a member."""
+        base, first_at = self._firsts[member.name]
         digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
         mark = Mark(f"agent:{member.name}", member.name, f"every {format_duration(base)}", digest)
-        wait = first_delay(
-            base,
-            self._last_run_at(member.name),
-            now=rhythm.started_at,
-            index=index,
-            stagger=rhythm.stagger,
-        )
         entry = Entry(
             mark.address,
             Origin(self._manifest, member.line),
             member.name,
-            CadenceRule(base, rhythm.started_at + wait),
+            CadenceRule(base, first_at),
             work=Work.TICK,
             agents=(member.name,),
-            policy=Policy(timeout=member.timeout or rhythm.timeout),
+            policy=Policy(timeout=member.timeout or self._rhythm.timeout),
             digest=digest,
         )
         return Scanned(mark, entry, member.text)
@@ -131,9 +158,57 @@ class CrewSource:
             return None
         file = last_run_file(None if self._text is not None else name)
         try:
-            return parse_seconds((self._data / file).read_bytes()[:64].decode())
-        except (OSError, ValueError):
+            return parse_seconds(read_plan(self._data / file, limit=_LONGEST).text)
+        except PlanFileError:
             return None
+
+
+def check_manifest(
+    manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
+) -> list[Diagnostic]:
+    """Return what is odd in a crew's manifest and in the files of its members."""
+    file = str(manifest)
+    try:
+        text = read_plan(manifest).text
+    except PlanFileError as error:
+        return [_unread(file, error, "name the manifest in crew.def")]
+    named = [
+        path
+        for member in parse_crew(text).members
+        for path in (member.definition, member.lifecycle)
+        if path is not None
+    ]
+    pages = {path: _page(manifest.parent / path) for path in dict.fromkeys(named)}
+    return check_crew(text, file, pages, continuous=continuous, breather=breather)
+
+
+def check_keeper(definition: Path, lifecycle: Path | None, *, every: timedelta) -> list[Diagnostic]:
+    """Return what is odd in the files of a single keeper."""
+    found: list[Diagnostic] = []
+    page = _page(definition)
+    if page.text is None:
+        found.append(_unread(page.name, page.problem, "name the agent file in keeper.def"))
+    else:
+        found += check_agent(page.text, page.name)
+    day = None if lifecycle is None else _page(lifecycle)
+    if day is not None and day.text is None:
+        found.append(_unread(day.name, day.problem, "name the lifecycle in lifecycle.def"))
+    elif day is not None:
+        found += check_day(day, every=every)
+    return found
+
+
+def _page(path: Path) -> Page:
+    """Return what stands in a file, or why that is not known."""
+    try:
+        return Page(str(path), read_plan(path).text)
+    except PlanFileError as error:
+        return Page(str(path), None, str(error))
+
+
+def _unread(file: str, why: object, fix: str) -> Diagnostic:
+    """Return the finding that a file cannot be read."""
+    return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"it cannot be read: {why}", fix)
 
 
 def single_keeper(definition: Path, *, lifecycle: Path | None, interval: timedelta) -> str:

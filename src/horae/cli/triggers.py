@@ -1,0 +1,743 @@
+"""`trigger`, `approvals`, `approve` and `deny`: what starts agents from outside of plans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from horae.cli.desk import Place, _Dial, _reader, engine_at, place_options, tell_errors
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.config import load
+from horae.engine.triggers import (
+    AgentCard,
+    Triggers,
+    apply_changes,
+    plan_files,
+    plan_teardown,
+)
+from horae.errors import Exit
+from horae.rules.trigger import OPTIONS, Order, TriggerError
+from horae.store import database
+from horae.store.lock import DataLockedError
+from horae.store.sqlite import SqliteLedger
+from horae.store.triggers import SqliteTriggers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from typing import TypeVar
+
+    from horae.cli.far import Far
+    from horae.config import Config
+    from horae.engine.triggers import Change
+    from horae.rules.tools import ToolPolicy
+    from horae.rules.trigger import Definition
+    from horae.workspace.agentd import Folder
+
+    T = TypeVar("T")
+
+TRIES = 20  # at a lock that others take and give back all the time
+
+
+class Room:
+    """Where triggers are kept, and the settings that say what an agent without a command runs."""
+
+    def __init__(self, *, root: str, data: str | None) -> None:
+        self.root = root
+        self.place = Place.of(root=root, data=data)
+        self._config: Config = load(root, flags={"data": data})
+        self._names: frozenset[str] | None = None
+
+    def read(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Return the answer to a question; an engine that runs is not disturbed."""
+
+        async def asking() -> T:
+            async with self._looking() as ledger:
+                return await work(self._triggers(ledger))
+
+        return asyncio.run(asking())
+
+    def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Do what a person asks for: through the engine that runs, else with one's own hand."""
+        for tries_left in reversed(range(TRIES)):
+            far = engine_at(self.place)
+            if far is not None:
+                return asyncio.run(self._through(far, work))
+            try:
+                return asyncio.run(self._alone(work))
+            except DataLockedError:  # somebody took it just now: look again who that is
+                if not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    @asynccontextmanager
+    async def _looking(self) -> AsyncIterator[SqliteLedger]:
+        """Open the ledger to read it; where there is none yet, an empty one is looked at."""
+        was_there = (self.place.directory / database.MARK).exists() or self.place.path.exists()
+        if was_there:
+            async with _reader(self.place) as ledger:
+                yield ledger
+            return
+        ledger = await SqliteLedger.in_memory()
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+
+    async def _through(self, far: Far, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Let the engine do it."""
+        async with self._looking() as ledger:
+            return await work(FarTriggers(far, **self._parts(ledger)))
+
+    async def _alone(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
+        """Do it to the ledger oneself."""
+        ledger = await SqliteLedger.open(self.place.directory, now=_Dial().now())
+        try:
+            done = await work(self._triggers(ledger))
+        finally:
+            await ledger.close()
+        where = self.place.directory
+        echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
+        return done
+
+    def _triggers(self, ledger: SqliteLedger) -> Triggers:
+        return Triggers(**self._parts(ledger))
+
+    def _parts(self, ledger: SqliteLedger) -> dict[str, Any]:
+        from shutil import which
+        from uuid import uuid4
+
+        return {
+            "store": SqliteTriggers(ledger),
+            "ledger": ledger,
+            "clock": _Dial(),
+            "ids": lambda: str(uuid4()),
+            "others": self._others,
+            "obstacle": self._obstacle,
+            "caution": self._caution,
+            "has_gh": lambda: which("gh") is not None,
+        }
+
+    def _others(self) -> frozenset[str]:
+        """Return the agents that plans and settings define."""
+        from horae.cli.agents import Found
+
+        if self._names is None:
+            found = Found.of(self._config, Output(Form.TABLE, asked=False))
+            self._names = frozenset(each.name for each in found.registry)
+        return self._names
+
+    def _caution(self, card: AgentCard | None, definition: Definition) -> str:
+        """Return what an agent's program cannot be made to keep of a tool policy."""
+        from horae.runner.programs import can_keep, program_of
+
+        own = () if card is None else tuple(card.config.get("command", ()))
+        command = own or tuple(self._config.agent_command or ())
+        tools = order_tools(definition)
+        if card is None or tools is None or not command or can_keep(program_of(command), tools):
+            return ""
+        return f"{command[0]} cannot be made to keep this tool policy, so it will not be started"
+
+    def _obstacle(self, card: AgentCard) -> str:
+        """Return why an agent cannot run, if so."""
+        if card.config.get("command") or self._config.agent_command:
+            return ""
+        return (
+            f"agent '{card.name}' has no command, and agent.command of horae.toml names none; "
+            "what it is to do is held until there is one"
+        )
+
+
+class FarTriggers(Triggers):
+    """Triggers beside a running engine: read here, changed there."""
+
+    def __init__(self, far: Far, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._far = far
+
+    async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Take in a workflow and arm it."""
+        return self._post("create", data=data, file=file)
+
+    async def update(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change what is said of a workflow."""
+        return self._post("update", word=word, data=data, file=file)
+
+    async def delete(self, word: str) -> dict[str, Any]:
+        """Forget a workflow."""
+        return self._post("delete", word=word)
+
+    async def trigger_now(
+        self, word: str, data: object = None, *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Ask a workflow to run now."""
+        return self._post("trigger_now", word=word, data=data, key=key)
+
+    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Take in an agent."""
+        return self._post("create_agent", data=data, file=file)
+
+    async def update_agent(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change what is said of an agent."""
+        return self._post("update_agent", word=word, data=data, file=file)
+
+    async def delete_agent(self, word: str) -> dict[str, Any]:
+        """Forget an agent."""
+        return self._post("delete_agent", word=word)
+
+    async def clear_context(self, word: str) -> dict[str, Any]:
+        """Tell those who wait for it that an agent is to forget."""
+        return self._post("clear_context", word=word)
+
+    async def approve(self, number: int, *, by: str = "") -> dict[str, Any]:
+        """Let a receipt start that waits for an approval."""
+        return self._post("approve", number=number, by=by)
+
+    async def deny(self, number: int, *, by: str = "", reason: str = "") -> dict[str, Any]:
+        """Let a receipt never start that waits for an approval."""
+        return self._post("deny", number=number, by=by, reason=reason)
+
+    def _post(self, verb: str, **said: object) -> dict[str, Any]:
+        """Return what the engine answers to one request."""
+        answer: dict[str, Any] = self._far.post("triggers", verb, body=said)
+        return answer
+
+
+def order_tools(definition: Definition) -> ToolPolicy | None:
+    """Return what whoever runs a trigger must enforce, if anything."""
+    return Order(definition.template, tools=definition.tools).enforced
+
+
+# horae trigger
+
+
+@click.group()
+def trigger() -> None:
+    """Start agents by a cron expression, once, by a message, or when you ask."""
+
+
+def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command all that says what a trigger is."""
+    options = [
+        click.option("--agent", metavar="NAME", help="Whom it starts."),
+        click.option("--cron", metavar="EXPR", help="When: a cron expression, in UTC or --tz."),
+        click.option(
+            "--at", "run_at", metavar="T", help="When: once, such as 2026-04-01T09:00:00Z."
+        ),
+        click.option("--webhook", "secret", metavar="SECRET", help="A message signed with this."),
+        click.option("--issues", metavar="OWNER/REPO", help="A new issue on GitHub."),
+        click.option("--pulls", metavar="OWNER/REPO", help="A new pull request on GitHub."),
+        click.option("--label", "labels", multiple=True, help="Only issues with this label."),
+        click.option("--after", metavar="ID", help="The end of another trigger; `all` of any."),
+        click.option("--on", "event", metavar="EVENT", help="What happens to its own agent."),
+        click.option("--manual", is_flag=True, help="Only when somebody asks."),
+        click.option("--tz", metavar="ZONE", help="The zone of --cron."),
+        click.option(
+            "--prompt", metavar="TEXT", help="What the agent is told; {{names}} are filled in."
+        ),
+        click.option("--prompt-file", metavar="FILE", help="The same, from a file."),
+        click.option("--tools", "tools", metavar="JSON", help='Such as {"mode": "deny_all"}.'),
+        click.option("--every", type=int, metavar="S", help="Seconds between looks at GitHub."),
+        *(
+            click.option(f"--{name.replace('_', '-')}", name, metavar="TEXT", help=f"Its {name}.")
+            for name in OPTIONS
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@trigger.command()
+@click.argument("name")
+@definition_options
+@click.option("--disabled", is_flag=True, help="Let it rest for now.")
+@place_options
+@form_options
+@tell_errors
+def add(
+    name: str, *, disabled: bool, root: str, data: str | None, form: str | None, **given: Any
+) -> int:
+    """Make a trigger called NAME."""
+    output = Output.of(form)
+    said = {"name": name, "enabled": not disabled, **definition_of(given)}
+    if "trigger_config" not in said:
+        raise click.UsageError(
+            "say what it waits for: --cron, --at, --webhook, --issues, --pulls, --after, "
+            "--on or --manual."
+        )
+    made = Room(root=root, data=data).write(lambda triggers: triggers.create(said))
+    _print_one(output, made, f"{made['name']} is made: {made['id']}")
+    return Exit.OK
+
+
+@trigger.command("list")
+@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
+@click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
+@place_options
+@form_options
+@tell_errors
+def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
+    """List the triggers, newest first."""
+    output = Output.of(form)
+    page = Room(root=root, data=data).read(
+        lambda triggers: triggers.page(limit=limit, offset=offset)
+    )
+    rows = [
+        (each["name"], _state(each), each["agent"], waits_for(each["trigger_config"]), each["id"])
+        for each in page["items"]
+    ]
+    names = ("name", "state", "agent", "waits for", "id")
+    _print_many(output, page["items"], names, rows, empty="no trigger")
+    left = page["total"] - offset - len(rows)
+    if left > 0 and output.form is Form.TABLE:
+        echo(f"there are {left} more: --offset {offset + len(rows)}")
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("name")
+@place_options
+@form_options
+@tell_errors
+def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Show one trigger, by its name or its id."""
+    output = Output.of(form)
+    found = Room(root=root, data=data).read(lambda triggers: triggers.get(name))
+    lines = [
+        f"{found['name']}  {found['id']}",
+        f"{_state(found)}, starts {found['agent']}, waits for {waits_for(found['trigger_config'])}",
+        f"made {found['created_at']}, changed {found['updated_at']}",
+        *([f"from {found['file']}"] if found["file"] else []),
+        "",
+        found["prompt_template"],
+    ]
+    _print_one(output, found, "\n".join(lines))
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("name")
+@click.option("--name", "other", metavar="NAME", help="Another name.")
+@definition_options
+@place_options
+@form_options
+@tell_errors
+def edit(
+    name: str,
+    *,
+    other: str | None,
+    root: str,
+    data: str | None,
+    form: str | None,
+    **given: Any,
+) -> int:
+    """Change a trigger; what is not named stays, and the change holds at once."""
+    output = Output.of(form)
+    room = Room(root=root, data=data)
+    zone = given["tz"]
+
+    async def change(triggers: Triggers) -> dict[str, Any]:
+        said = {"name": other, **definition_of({**given, "tz": None})}
+        if zone is not None:
+            config = said.get("trigger_config") or (await triggers.get(name))["trigger_config"]
+            said["trigger_config"] = {**config, "timezone": zone}
+        return await triggers.update(name, said)
+
+    made = room.write(change)
+    _print_one(output, made, f"{made['name']} is changed")
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("name")
+@place_options
+@form_options
+@tell_errors
+def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Let a trigger fire again; a delay whose time is over fires at once."""
+    return _turn(name, root=root, data=data, form=form, on=True)
+
+
+@trigger.command()
+@click.argument("name")
+@place_options
+@form_options
+@tell_errors
+def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Let a trigger rest; what waits of it is skipped."""
+    return _turn(name, root=root, data=data, form=form, on=False)
+
+
+@trigger.command()
+@click.argument("name")
+@place_options
+@form_options
+@tell_errors
+def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Forget a trigger; what it did stays in the ledger."""
+    output = Output.of(form)
+    gone = Room(root=root, data=data).write(lambda triggers: triggers.delete(name))
+    _print_one(output, gone, f"{gone['name']} is removed")
+    return Exit.OK
+
+
+@trigger.command("run")
+@click.argument("name")
+@click.option("--title", default="", help="Fills in {{title}}.")
+@click.option("--body", default="", help="Fills in {{body}}.")
+@click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
+@place_options
+@form_options
+@tell_errors
+def run_(
+    name: str,
+    *,
+    title: str,
+    body: str,
+    key: str | None,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Ask a trigger to start its agent now."""
+    output = Output.of(form)
+    said = {"title": title, "body": body}
+    made = Room(root=root, data=data).write(
+        lambda triggers: triggers.trigger_now(name, said, key=key)
+    )
+    text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
+    _print_one(output, made, text)
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("name")
+@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
+@click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
+@place_options
+@form_options
+@tell_errors
+def history(
+    name: str, *, limit: int, offset: int, root: str, data: str | None, form: str | None
+) -> int:
+    """Show what a trigger did, newest first."""
+    output = Output.of(form)
+    page = Room(root=root, data=data).read(
+        lambda triggers: triggers.history(name, limit=limit, offset=offset)
+    )
+    rows = [
+        (
+            str(each["receipt"]),
+            each["planned_at"],
+            each["source_id"],
+            each["status"],
+            each["reason"],
+        )
+        for each in page["items"]
+    ]
+    names = ("receipt", "planned", "key", "status", "reason")
+    _print_many(output, page["items"], names, rows, empty="nothing yet")
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("path")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@place_options
+@form_options
+@tell_errors
+def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
+    """Let agents and triggers be as the files in PATH say; all are checked before any is used."""
+    output = Output.of(form)
+    room = Room(root=root, data=data)
+    folder = read_files(path, base=root)
+    changes = applied(room, folder, dry_run=dry_run)
+    print_changes(output, changes, dry_run=dry_run)
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("path")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@place_options
+@form_options
+@tell_errors
+def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
+    """Remove the triggers and agents that the files in PATH name."""
+    output = Output.of(form)
+    room = Room(root=root, data=data)
+    changes = torn_down(room, read_files(path, base=root), dry_run=dry_run)
+    print_changes(output, changes, dry_run=dry_run)
+    return Exit.OK
+
+
+# Approvals
+
+
+@click.command()
+@place_options
+@form_options
+@tell_errors
+def approvals(*, root: str, data: str | None, form: str | None) -> int:
+    """List what waits for somebody's approval, the first asked for first."""
+    output = Output.of(form)
+    found = Room(root=root, data=data).read(lambda triggers: triggers.approvals())
+    rows = [
+        (str(each["receipt"]), each["workflow"], each["agent"], each["expires_at"], each["prompt"])
+        for each in found
+    ]
+    names = ("receipt", "trigger", "agent", "until", "prompt")
+    _print_many(output, found, names, rows, empty="nothing waits for an approval")
+    return Exit.OK
+
+
+@click.command()
+@click.argument("receipt", type=click.IntRange(1, 2**62))
+@place_options
+@form_options
+@tell_errors
+def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> int:
+    """Let RECEIPT start."""
+    output = Output.of(form)
+    done = Room(root=root, data=data).write(
+        lambda triggers: triggers.approve(receipt, by=whoever())
+    )
+    _print_one(output, done, f"{done['workflow']}: receipt {receipt} may start")
+    return Exit.OK
+
+
+@click.command()
+@click.argument("receipt", type=click.IntRange(1, 2**62))
+@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@place_options
+@form_options
+@tell_errors
+def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:
+    """Let RECEIPT never start."""
+    output = Output.of(form)
+    done = Room(root=root, data=data).write(
+        lambda triggers: triggers.deny(receipt, by=whoever(), reason=reason)
+    )
+    _print_one(output, done, f"{done['workflow']}: receipt {receipt} will not start")
+    return Exit.OK
+
+
+# What both spellings share
+
+
+def whoever() -> str:
+    """Return who asks, as far as the machine knows."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def read_files(path: str, *, base: str) -> Folder:
+    """Return what the files say if all can be used; what is odd about them is said on stderr."""
+    from horae.workspace.agentd import read_folder
+
+    folder = read_folder(path, environ=os.environ, base=base)
+    for warning in folder.warnings:
+        echo(f"horae: {warning}", err=True)
+    return folder.checked()
+
+
+def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
+    """Return what changed, or would, when files are applied."""
+
+    async def plan(triggers: Triggers) -> list[Change]:
+        return await plan_files(triggers, folder.agents, folder.workflows)
+
+    async def change(triggers: Triggers) -> list[Change]:
+        changes = await plan(triggers)
+        await apply_changes(triggers, changes)
+        return changes
+
+    return room.read(plan) if dry_run else room.write(change)
+
+
+def torn_down(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
+    """Return what went, or would, when what files made is taken down."""
+
+    async def plan(triggers: Triggers) -> list[Change]:
+        return await plan_teardown(triggers, folder.agents, folder.workflows)
+
+    async def change(triggers: Triggers) -> list[Change]:
+        changes = await plan(triggers)
+        await apply_changes(triggers, changes)
+        return changes
+
+    return room.read(plan) if dry_run else room.write(change)
+
+
+def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what options say of a trigger, in the words of the API."""
+    said: dict[str, Any] = {name: given[name] for name in OPTIONS if given.get(name) is not None}
+    if given.get("agent") is not None:
+        said["agent"] = given["agent"]
+    prompt = prompt_of(given.get("prompt"), given.get("prompt_file"))
+    if prompt is not None:
+        said["prompt_template"] = prompt
+    if given.get("every") is not None:
+        said["poll_interval_secs"] = given["every"]
+    if given.get("tools") is not None:
+        said["tool_policy"] = parse_json(given["tools"], "--tools")
+    config = _config(given)
+    if config is not None:
+        said["trigger_config"] = config
+    return said
+
+
+def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a trigger waits for, if options say so."""
+    found: list[dict[str, Any]] = []
+    if given.get("cron") is not None:
+        found.append({"type": "cron", "expression": given["cron"], "timezone": given.get("tz")})
+    if given.get("run_at") is not None:
+        found.append({"type": "delay", "run_at": given["run_at"]})
+    if given.get("secret") is not None:
+        found.append({"type": "webhook", "secret": given["secret"]})
+    for name, kind in (("issues", "github_issues"), ("pulls", "github_pull_requests")):
+        if given.get(name) is not None:
+            owner, _, repo = given[name].partition("/")
+            labels = list(given.get("labels", ()))
+            found.append({"type": kind, "owner": owner, "repo": repo, "labels": labels})
+    if given.get("after") is not None:
+        source = None if given["after"] == "all" else given["after"]
+        found.append({"type": "dispatch_result", "source_workflow_id": source})
+    if given.get("event") is not None:
+        found.append({"type": "agent_lifecycle", "event": given["event"]})
+    if given.get("manual"):
+        found.append({"type": "manual"})
+    if len(found) > 1:
+        raise click.UsageError("a trigger waits for one thing; name only one.")
+    return found[0] if found else None
+
+
+def prompt_of(text: str | None, file: str | None) -> str | None:
+    """Return the template that options give."""
+    from horae.workspace.files import read_plan
+
+    if text is not None and file is not None:
+        raise click.UsageError("give the prompt, or the file that it is in, not both.")
+    return read_plan(file).text if file is not None else text
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """Return the object that an option holds."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise TriggerError(f'{name} is a JSON object such as {{"mode": "deny_all"}}')
+    return said
+
+
+def waits_for(config: Mapping[str, Any]) -> str:
+    """Return what a trigger waits for, in words."""
+    match config["type"]:
+        case "cron":
+            return f"{config['expression']} ({config.get('timezone') or 'UTC'})"
+        case "delay":
+            return str(config["run_at"])
+        case "github_issues" | "github_pull_requests":
+            return f"{config['type']} of {config['owner']}/{config['repo']}"
+        case "dispatch_result":
+            what = config.get("status", "the end")
+            return f"{what} of {config.get('source_workflow_id', 'any trigger')}"
+        case "agent_lifecycle":
+            return f"{config['event']} of its agent"
+        case "webhook":
+            return "a signed message"
+    return "somebody who asks"
+
+
+def print_changes(output: Output, changes: Sequence[Change], *, dry_run: bool) -> None:
+    """Print what changed, or would."""
+    if output.form is not Form.TABLE:
+        rows = [each.data() for each in changes]
+        if output.form is Form.JSON:
+            print_json(rows)
+        else:
+            for row in rows:
+                print_line(row)
+        return
+    for change in changes:
+        echo(f"{change.verb} {change.what} {change.name}  {change.place}")
+        for name, old, new in change.diff:
+            echo(f"    {name}: {_short(old)} → {_short(new)}")
+    count = sum(each.verb not in {"unchanged", "skip"} for each in changes)
+    word = "would be changed" if dry_run else "changed"
+    echo(f"{count} of {len(changes)} {word}")
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _turn(name: str, *, root: str, data: str | None, form: str | None, on: bool) -> int:
+    output = Output.of(form)
+    made = Room(root=root, data=data).write(lambda triggers: triggers.update(name, {"enabled": on}))
+    _print_one(output, made, f"{made['name']} is {_state(made)}")
+    return Exit.OK
+
+
+def _state(workflow: Mapping[str, Any]) -> str:
+    return "enabled" if workflow["enabled"] else "disabled"
+
+
+def _print_one(output: Output, data: Mapping[str, Any], text: str) -> None:
+    """Print one answer, and on stderr what somebody should know of it."""
+    for note in data.get("notes", ()):
+        echo(f"horae: {note}", err=True)
+    match output.form:
+        case Form.TABLE:
+            echo(text)
+        case Form.JSON:
+            print_json(data)
+        case Form.JSONL:
+            print_line(data)
+
+
+def _print_many(
+    output: Output,
+    items: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    empty: str,
+) -> None:
+    """Print a list: rows for people, an array for programs."""
+    match output.form:
+        case Form.TABLE if not rows:
+            echo(empty)
+        case Form.TABLE:
+            from rich.table import Table
+
+            from horae.cli.tables import console, safe
+
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for name in names:
+                table.add_column(name, overflow="fold")
+            for row in rows:
+                table.add_row(*map(safe, row))
+            console().print(table)
+        case Form.JSON:
+            print_json(items)
+        case Form.JSONL:
+            for item in items:
+                print_line(item)

@@ -1,0 +1,577 @@
+"""The keeper at work: one tick of an agent, from its line in the manifest to its commits.
+
+A tick is a run like any other; what is special is what happens around it. In this order: the
+last run is written down, the origin is pulled, the day is consulted, the agent is told what is
+due and runs in a clone of its own, its commits are delivered, and its place in the day moves
+with the outcome. No loop is here: when the next tick comes, the ledger knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from errno import EINVAL
+from itertools import count, islice
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import Ended, LauncherLostError, LedgerError, Process, RunError, Unreleased
+from horae.errors import HoraeError
+from horae.kernel.org.document import read
+from horae.rules.agent import AgentError, Wake, parse_agent
+from horae.rules.crew import Mode, last_run_file, parse_crew, ran_file, seconds_text
+from horae.rules.entry import Origin, Work
+from horae.rules.handed import Appointment, hand, is_idle, prompt, survey
+from horae.rules.keeper import (
+    Beat,
+    Memory,
+    Note,
+    TakenOver,
+    begun,
+    ended,
+    may_mirror,
+    mirrored,
+    read_memory,
+    read_note,
+    state_files,
+    take_over,
+    tick,
+    write_memory,
+    write_note,
+)
+from horae.rules.lifecycle import parse_lifecycle
+from horae.rules.misfire import Status
+from horae.rules.receipt import ENDS
+from horae.rules.rest import Coming, Commit, Facts, Ran, carry_of, is_quiet, rest_file, rest_text
+from horae.runner.agents import Agent, Registry, hold_agent, look_back_agent
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.workspace.crew import KEEPER
+from horae.workspace.edit import EditConflictError, Splice, create, edit
+from horae.workspace.files import PlanFileError, digest_of, find_plans, read_plan
+from horae.workspace.git import HORAE, Git, GitError, Pull, Why, is_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
+    from horae.kernel.plan import Plan
+    from horae.rules.crew import Member
+    from horae.rules.handed import BoardTask, Handed
+    from horae.rules.lifecycle import Lifecycle, State
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+
+MOST: Final = 20  # appointments that an agent is told of
+NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
+_NOBODY: Final = Process(0, 0)  # a tick that starts no process
+_DELIVERY: Final = "delivery"
+_REST: Final = "rest: "  # how the message of a page's commit begins
+_PAGES: Final = 100  # of one minute; nobody rests more often
+_LONGEST_STATE: Final = 4096  # bytes of a file of state that are read
+_LONGEST_NOTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What the settings say about ticks."""
+
+    mode: str = Mode.PLAN
+    timeout: timedelta | None = None
+    gitops: bool = False
+    zone_name: str = "UTC"
+    manifest: Path = Path()  # relative paths of members begin beside it
+    is_single: bool = False
+    allow_local: bool = False  # whether the origin may be a path on this machine
+
+
+class KeeperRunner:
+    """Makes the runs of ticks."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        place: Place,
+        keeping: Keeping,
+        *,
+        registry: Registry,
+        ledger: Ledger,
+        clock: Clock,
+        tasks: Callable[[], list[BoardTask]] = list,
+        term: int = 1,
+    ) -> None:
+        self._processes = processes
+        self._place = place
+        self._keeping = keeping
+        self._registry = registry
+        self._ledger = ledger
+        self._clock = clock
+        self._tasks = tasks
+        self._term = term
+
+    async def hold(self, job: Job) -> Held:
+        """Make the run of a tick that waits for its go."""
+        try:
+            return await self._hold(job)
+        except (RunError, LauncherLostError, LedgerError):
+            raise
+        except (HoraeError, OSError) as error:  # one agent's trouble is not the engine's
+            raise RunError(str(error)) from error
+
+    async def _hold(self, job: Job) -> Held:
+        now = self._clock.now()
+        member = _member(job.text)
+        last_run = self._state(last_run_file(self._suffix(member)))
+        await asyncio.to_thread(mirror, last_run, seconds_text(now))
+        pulled = await self._pull()
+        lifecycle = await asyncio.to_thread(self._lifecycle, member)
+        memory = await self._remembered(job, member, lifecycle)
+        told = await self._told(member, memory, now)
+        agent = await asyncio.to_thread(self._agent, member)
+        wakes_when = member.wake or agent.definition.wake
+        sleeps = wakes_when is Wake.DUE and is_idle(told)
+        made = tick(lifecycle, memory, now=now, sleeps=sleeps)
+        # Work that was not delivered is still not, until the next delivery says otherwise.
+        kept = {name: why for name, why in memory.troubles.items() if name == _DELIVERY}
+        memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
+        story = _Story(member, lifecycle, memory, made.beat, made.state, made.reason)
+        if made.beat is not Beat.WAKE:
+            await asyncio.to_thread(self._note, job, story)
+            return _Still(self, story, told)
+        tree, left = await self._tree(member.name)
+        if left:
+            troubles = {**memory.troubles, "tree": left}
+            story = replace(story, memory=replace(memory, troubles=troubles))
+        await asyncio.to_thread(self._note, job, story)
+        return await self._wake(job, story, replace(agent, directory=tree), told)
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a tick ended that an engine before this one made; None is unknown.
+
+        What it began as was written down, so its place in the day and the gate of its state
+        hold, and if its end is known the day goes on and its work is delivered.
+        """
+        directory = self._place.directory_of(run)
+        found = await look_back_agent(self._processes, directory, run.number)
+        if found is UNRELEASED:
+            return Unreleased()
+        text = await asyncio.to_thread(_text_of, directory / NOTE_NAME, most=_LONGEST_NOTE)
+        note = read_note(text or "")
+        says = await self._ledger.text(filed.digest)
+        if note is None or says is None:
+            return found
+        try:
+            member = _member(says)
+            lifecycle = await asyncio.to_thread(self._lifecycle, member)
+        except RunError:
+            return found
+        how = found or Ended(Status.INTERRUPTED, "the engine ended while it ran")
+        if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
+            how = Ended(Status.NO_WORK, note.reason)
+        state = None if lifecycle is None else lifecycle.states.get(note.state)
+        story = _Story(member, lifecycle, note.memory, note.beat, state, note.reason)
+        return await self.over(story, how)
+
+    async def began(self, story: _Story) -> None:
+        """Let the file of a state say that it began; its gate counts from here."""
+        at = None if story.state is None else story.memory.began.get(story.state.name)
+        if story.state is not None and at is not None:
+            name = ran_file(story.state.name, self._suffix(story.member))
+            await asyncio.to_thread(mirror, self._state(name), seconds_text(at))
+
+    async def over(self, story: _Story, how: Ended) -> Ended:
+        """Return an end with what the agent remembers after it, and where its work went."""
+        facts = dict(how.facts)
+        memory = story.memory
+        if story.state is not None:
+            facts["state"] = story.state.name
+        if story.beat is Beat.WAKE:
+            delivered = await self._deliver(story.member.name)
+            facts.update(delivered)
+            troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
+            if delivered.get("delivered") is False:
+                where = f"{delivered['branch']}: " if "branch" in delivered else ""
+                troubles[_DELIVERY] = f"{where}{delivered.get('delivery', '')}"
+            memory = replace(memory, troubles=troubles)
+        facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
+        day = await self._day_after(story)
+        memory = ended(memory, story.beat, day, how.outcome, now=self._clock.now())
+        memory = mirrored(memory, name=self._suffix(story.member))
+        is_counted = how.is_counted and story.beat is not Beat.GATED
+        return replace(how, facts=facts, memory=write_memory(memory), is_counted=is_counted)
+
+    async def _day_after(self, story: _Story) -> Lifecycle | None:
+        """Return the day that a tick steps in: an edit made while it ran counts already."""
+        try:
+            return await asyncio.to_thread(self._lifecycle, story.member)
+        except RunError:
+            return story.lifecycle
+
+    async def rest(self, story: _Story, told: Handed) -> tuple[Ended, Memory]:
+        """Write the page of a rest from what is known; one in which nothing happened has none."""
+        now, since = self._clock.now(), story.memory.rested_at
+        facts = await self._facts(since, told)
+        if is_quiet(facts):
+            return Ended(Status.NO_WORK, "nothing happened since the last rest"), story.memory
+        text = rest_text(facts, agent=story.member.name, now=now, zone_name=self._keeping.zone_name)
+        words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
+        return Ended(Status.DONE, words), replace(story.memory, carry=carry_of(text))
+
+    async def settle(self, filed: Filed) -> None:
+        """Let the files of an agent's state say what the ledger says."""
+        if filed.work is not Work.TICK or filed.status not in ENDS:
+            return
+        known = await self._ledger.entry(filed.entry)
+        if known is None or not known.memory:
+            return
+        memory = read_memory(known.memory)
+        for name, text in memory.mirrors.items():
+            path = self._state(name)
+            found = await asyncio.to_thread(_text_of, path)
+            if may_mirror(memory, name, found):
+                await asyncio.to_thread(mirror, path, text.partition("\n")[0])
+
+    # What a tick needs to know
+
+    async def _remembered(self, job: Job, member: Member, lifecycle: Lifecycle | None) -> Memory:
+        """Return what an agent remembers; what a person wrote into its files is taken over."""
+        memory = read_memory("" if job.listed is None else job.listed.memory)
+        if lifecycle is None:
+            return memory
+        taken = await asyncio.to_thread(self._look_at_files, memory, lifecycle, member)
+        for kind, names in (("state_edited", taken.edited), ("state_set_aside", taken.bad)):
+            for name in names:
+                facts = {"agent": member.name, "file": name}
+                now, entry = self._clock.now(), job.filed.entry
+                await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+        return taken.memory
+
+    def _look_at_files(self, memory: Memory, lifecycle: Lifecycle, member: Member) -> TakenOver:
+        """Take over what people wrote, and set aside what nobody can read."""
+        suffix = self._suffix(member)
+        found = {name: _text_of(self._state(name)) for name in state_files(lifecycle, suffix)}
+        texts = {name: text for name, text in found.items() if text is not None}
+        taken = take_over(memory, lifecycle, texts, name=suffix)
+        for name in taken.bad:
+            mirror(self._state(f"{name}.bad"), texts[name])
+            mirror(self._state(name), memory.mirrors.get(name, "").partition("\n")[0])
+        return taken
+
+    async def _pull(self) -> dict[str, str]:
+        """Bring the plan root up to date; whatever comes of it, the tick goes on."""
+        root = self._place.root
+        if not self._keeping.gitops or not is_repository(root):
+            return {}
+        pulled = await Git(root).pull(allow_local=self._keeping.allow_local)
+        is_trouble = pulled.is_left_alone and pulled.why is not Why.NO_ORIGIN
+        return {"pull": _why(pulled)} if is_trouble else {}
+
+    def _lifecycle(self, member: Member) -> Lifecycle | None:
+        """Return an agent's day as it is written now; one without states is none."""
+        if member.lifecycle is None:
+            return None
+        path = self._beside(member.lifecycle)
+        try:
+            day = parse_lifecycle(read_plan(path).text, str(path)).lifecycle
+        except PlanFileError as error:
+            raise RunError(f"its lifecycle cannot be read: {error}") from None
+        return day
+
+    def _agent(self, member: Member) -> Agent:
+        """Return who a member is, as its definition says now."""
+        path = self._beside(member.definition)
+        try:
+            definition = parse_agent(read_plan(path).text, str(path))
+        except (PlanFileError, AgentError) as error:
+            raise RunError(str(error)) from None
+        origin = Origin(str(path), 1)
+        return Agent(member.name, definition, origin, variables=definition.variables)
+
+    async def _told(self, member: Member, memory: Memory, now: datetime) -> Handed:
+        """Return what an agent is told when it is woken."""
+        plans = await asyncio.to_thread(self._plans)
+        keeping = self._keeping
+        return hand(
+            survey(plans, self._tasks(), zone_name=keeping.zone_name),
+            agent=member.name,
+            now=now,
+            zone_name=keeping.zone_name,
+            last_run_at=memory.woken_at,
+            appointments=await self._appointments(),
+            carry=memory.carry,
+        )
+
+    def _plans(self) -> list[tuple[str, Plan]]:
+        """Return every plan beneath the root that can be read."""
+        root = self._place.root
+        plans = []
+        with suppress(PlanFileError):
+            for path in find_plans(root).plans:
+                with suppress(PlanFileError):
+                    text = read_plan(path, root=root).text
+                    plans.append((path.removeprefix(f"{root}/"), read(text)))
+        return plans
+
+    async def _appointments(self) -> list[Appointment]:
+        """Return what the almanac keeps and comes next, each with its last receipt."""
+        found = []
+        for known in await self._ledger.coming(limit=MOST):
+            if known.source != "org":
+                continue
+            page = await self._ledger.receipts(entry=known.number, limit=1)
+            last = page.receipts[0] if page.receipts else None
+            status = "" if last is None else last.status.value
+            planned_at = None if last is None else last.receipt.planned_at
+            origin = known.item.origin
+            found.append(Appointment(known.mark.title, origin, status, planned_at, known.next_at))
+        return found
+
+    # What a tick does
+
+    async def _wake(self, job: Job, story: _Story, agent: Agent, told: Handed) -> Held:
+        """Make the run of an agent that is woken."""
+        member, own = story.member, agent.definition.timeout
+        timeout = member.timeout or own or self._keeping.timeout or self._place.timeout
+        run = await hold_agent(
+            self._registry,
+            agent,
+            prompt(told, mode=member.mode or self._keeping.mode, state=story.state),
+            run=job.run,
+            processes=self._processes,
+            place=self._place,
+            timeout=timeout,
+            facts=facts_of(job, self._place, timeout=timeout),
+        )
+        return _Awake(self, story, run)
+
+    async def _tree(self, name: str) -> tuple[Path, str]:
+        """Return where an agent works, and why that is not up to date, if it is not.
+
+        It is a clone of its own, or the root if that is no repository.
+        """
+        root = self._place.root
+        if not is_repository(root):
+            return root, ""
+        tree = self._place.data / "trees" / name
+        try:
+            if not is_repository(tree):
+                tree.parent.mkdir(mode=0o700, exist_ok=True)
+                await Git(root).clone(tree)
+            pulled = await Git(tree).pull(source=root, allow_local=True)
+        except (GitError, OSError) as error:
+            raise RunError(f"its tree {tree} cannot be made: {error}") from None
+        return tree, _why(pulled) if pulled.is_left_alone else ""
+
+    async def _deliver(self, name: str) -> dict[str, object]:
+        """Bring an agent's commits home; what does not go in cleanly stays on its branch."""
+        tree = self._place.data / "trees" / name
+        if not is_repository(self._place.root) or not is_repository(tree):
+            return {}
+        try:
+            delivered = await Git(self._place.root).deliver(
+                tree, agent=name, allow_local=self._keeping.allow_local
+            )
+        except OSError as error:  # the next delivery brings it
+            return {"delivered": False, _DELIVERY: str(error)}
+        facts: dict[str, object] = {"delivered": delivered.is_delivered}
+        facts.update({"delivery": delivered.words} if delivered.words else {})
+        facts.update({"branch": delivered.branch} if delivered.branch else {})
+        return facts
+
+    async def _facts(self, since: datetime | None, told: Handed) -> Facts:
+        """Return what happened since the last rest, and what comes."""
+        commits: list[Commit] = []
+        if is_repository(self._place.root):
+            with suppress(GitError):
+                log = await Git(self._place.root).log(since=since)
+                commits = [
+                    Commit(each.at, each.author, each.subject)
+                    for each in log
+                    if not (each.author == HORAE.name and each.subject.startswith(_REST))
+                ]
+        page = await self._ledger.receipts(since=since, statuses=ENDS, limit=200)
+        runs = [
+            Ran(each.ended_at, each.title, each.status, each.receipt.reason)
+            for each in page.receipts
+            if each.ended_at is not None and (since is None or each.ended_at > since)
+        ]
+        coming = [
+            Coming(each.next_at, each.mark.title)
+            for each in await self._ledger.coming(limit=MOST)
+            if each.next_at is not None
+        ]
+        counts: dict[str, int] = {}
+        for task in self._tasks():
+            counts[task.status] = counts.get(task.status, 0) + 1
+        return Facts(commits, runs, counts, coming, told)
+
+    async def _write_page(self, name: str, text: str, message: str) -> str:
+        """Write a page into the plan root and commit it alone; one that is there stays."""
+        root = self._place.root
+        stem, dot, kind = name.rpartition(".")
+        names = (name if number == 1 else f"{stem}-{number}{dot}{kind}" for number in count(1))
+        for each in islice(names, _PAGES):
+            path = root / each
+            path.parent.mkdir(exist_ok=True)
+            was = await Git(root).status(path) if is_repository(root) else None
+            try:
+                await asyncio.to_thread(create, path, text.encode(), root=root)
+            except EditConflictError:  # another rest of this minute
+                continue
+            committed = ""
+            if was is not None:
+                made = await Git(root).commit(path, message=message, author=HORAE, was=was)
+                committed = f"; {made.words}" if made.sha is None else ""
+            return f"wrote {each}{committed}"
+        raise RunError(f"there are {_PAGES} pages of this minute already: {name}")
+
+    # Files of state
+
+    def _note(self, job: Job, story: _Story) -> None:
+        """Write down beside its output what a tick begins as; a crash leaves only that."""
+        directory = self._place.directory_of(job.run)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        name = "" if story.state is None else story.state.name
+        note = Note(story.beat, name, story.reason, story.memory)
+        mirror(directory / NOTE_NAME, write_note(note))
+
+    def _suffix(self, member: Member) -> str | None:
+        """Return the name that an agent's files carry; a single keeper's carry none."""
+        return None if self._keeping.is_single and member.name == KEEPER else member.name
+
+    def _state(self, name: str) -> Path:
+        return self._place.data / name
+
+    def _beside(self, path: str) -> Path:
+        """Return a path of the manifest; a relative one begins beside it."""
+        return self._keeping.manifest.parent / path
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """A tick under way: whose it is, in which day, and what it began with."""
+
+    member: Member
+    lifecycle: Lifecycle | None
+    memory: Memory
+    beat: Beat
+    state: State | None
+    reason: str
+
+
+class _Awake:
+    """A tick that runs its agent."""
+
+    def __init__(self, keeper: KeeperRunner, story: _Story, run: Held) -> None:
+        self._keeper = keeper
+        self._story = story
+        self._run = run
+        self._is_let_go = False
+        self._is_cancelled = False
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        return self._run.process
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._is_let_go = True
+        self._run.go()
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started."""
+        self._is_cancelled = True
+        self._run.cancel(reason)
+
+    async def ended(self) -> Ended:
+        """Return how it ended, and what the agent remembers after it."""
+        if not self._is_let_go:
+            return await self._run.ended()
+        await self._keeper.began(self._story)
+        how = await self._run.ended()
+        if self._is_cancelled:  # whatever it says of itself, it holds its place
+            how = replace(how, outcome=Status.KILLED)
+        return await self._keeper.over(self._story, how)
+
+
+class _Still:
+    """A tick that starts no process: a rest, or nothing at all."""
+
+    process = _NOBODY
+
+    def __init__(self, keeper: KeeperRunner, story: _Story, told: Handed) -> None:
+        self._keeper = keeper
+        self._story = story
+        self._told = told
+        self._is_let_go = False
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._is_let_go = True
+
+    def cancel(self, reason: str) -> None:
+        """Do nothing: it is over at once."""
+
+    async def ended(self) -> Ended:
+        """Return how it ended, and what the agent remembers after it."""
+        story = self._story
+        if not self._is_let_go:
+            return Ended(Status.KILLED, "it was never let go")
+        if story.beat is not Beat.REST:
+            return await self._keeper.over(story, Ended(Status.NO_WORK, story.reason))
+        await self._keeper.began(story)
+        try:
+            how, memory = await self._keeper.rest(story, self._told)
+        except (HoraeError, OSError) as error:
+            how, memory = Ended(Status.FAILED, str(error)), story.memory
+        return await self._keeper.over(replace(story, memory=memory), how)
+
+
+def mirror(path: Path, text: str) -> None:
+    """Let a file of state say something, old or new and never half of it.
+
+    It only mirrors the ledger: if it cannot be written, it is the next time.
+    """
+    data = f"{text}\n".encode("utf-8", "replace")
+    with suppress(PlanFileError, OSError):
+        try:
+            known = _read(path)
+        except FileNotFoundError:
+            create(path, data)
+        else:
+            edit(path, [Splice(0, len(known), data)], expected=digest_of(known))
+
+
+def _member(text: str) -> Member:
+    """Return the member whose tick it is, as the manifest had it when that was decided."""
+    members = parse_crew(text).members
+    if not members:
+        raise RunError("the manifest says nothing about it that could tick")
+    return members[0]
+
+
+def _why(pulled: Pull) -> str:
+    """Return why a tree was left as it was, in words."""
+    return f"{pulled.why}: {pulled.words}" if pulled.words else str(pulled.why)
+
+
+def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:
+    """Return what a file of our own says, if there is one."""
+    try:
+        return _read(path)[:most].decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> bytes:
+    """Return what is in a plain file; a pipe, a device or a link is not waited for."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(EINVAL, "is no plain file", os.fspath(path))
+        return file.read(_LONGEST_NOTE)

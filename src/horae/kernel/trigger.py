@@ -1,0 +1,342 @@
+r"""Agents and workflows as YAML files, as they stand in `.agentd/`.
+
+Here they are only read. What a cron expression or a moment means is not known to this room;
+each value is the text that stands there until a field that we know says what kind it is.
+
+>>> text = "name: standup\nagent: reporter\nsource:\n  type: manual\nprompt_template: Begin.\n"
+>>> found = parse_workflow(text, file="standup.yml")
+>>> found.item.agent, found.item.source, found.problems
+('reporter', {'type': 'manual'}, ())
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from horae.kernel.yaml import Data
+
+Item = TypeVar("Item")
+
+_FLAGS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME_FIX: Final = "a name is one word of letters, digits, dots, dashes and underscores"
+
+OPTIONS: Final = ("catchup", "overlap", "retry", "timeout", "jitter", "pause_after", "until")
+_SOURCES: Final = ("source", "trigger_config", "source_config")
+_INTERVALS: Final = ("poll_interval", "poll_interval_secs")
+WORKFLOW_KEYS: Final = (
+    "name",
+    "agent",
+    *_SOURCES,
+    *_INTERVALS,
+    "enabled",
+    "tool_policy",
+    "prompt_template",
+    "prompt_template_file",
+    "timezone",
+    *OPTIONS,
+)
+_TEXTS: Final = (
+    "working_dir",
+    "user",
+    "shell",
+    "prompt",
+    "system_prompt",
+    "model",
+    "network_policy",
+    "docker_image",
+    "timeout",
+)
+_SWITCHES: Final = ("interactive", "worktree", "enabled")
+_LISTS: Final = ("additional_dirs", "command")
+AGENT_KEYS: Final = (
+    "name",
+    *_TEXTS,
+    *_SWITCHES,
+    *_LISTS,
+    "auto_clear_threshold",
+    "env",
+    "extra_mounts",
+    "resource_limits",
+    "rooms",
+    "tool_policy",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFile:
+    """A workflow as it is written; `lines` says where each of its fields stands."""
+
+    file: str
+    name: str
+    agent: str
+    source: Mapping[str, Any]
+    template: str | None
+    template_file: str | None = None
+    poll_interval: int = 60
+    is_enabled: bool = True
+    tool_policy: Mapping[str, Any] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFile:
+    """An agent as it is written; `config` has only what stands there."""
+
+    file: str
+    name: str
+    config: Mapping[str, Any]
+    is_enabled: bool = True
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[Item]):
+    """What a file holds, if that can be told, and what is wrong or odd about it."""
+
+    item: Item | None
+    problems: tuple[Diagnostic, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it can be used."""
+        return self.item is not None and not any(
+            each.severity is Severity.ERROR for each in self.problems
+        )
+
+
+def is_workflow(text: str) -> bool:
+    """Tell whether a file is rather a workflow than an agent; what cannot be read is neither."""
+    try:
+        data = read_yaml(text)
+    except YamlError:
+        return False
+    return isinstance(data, dict) and any(key in data for key in ("agent", *_SOURCES))
+
+
+def parse_workflow(
+    text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
+) -> Found[WorkflowFile]:
+    """Return the workflow that a file holds; `${NAME}` in a secret is taken from *environ*."""
+    page = _Page.read(text, file)
+    page.know(WORKFLOW_KEYS)
+    name, agent = page.name("name"), page.name("agent")
+    source = page.mapping(next((key for key in _SOURCES if key in page.data), "source"))
+    if source is None and not page.is_wrong:
+        page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
+    if source is not None and isinstance(source.get("secret"), str):
+        # So that it need not stand in a file that goes into git.
+        source["secret"] = page.expanded("source", "secret", source["secret"], environ or {})
+    zone = page.text("timezone")
+    if source is not None and zone is not None:
+        source = {**source, "timezone": zone}
+    template, other = page.text("prompt_template"), page.text("prompt_template_file")
+    if template is None and other is None and not page.is_wrong:
+        reason = f"Workflow '{file}' must have either 'prompt_template' or 'prompt_template_file'"
+        page.wrong("name", reason, "write what the agent is to be told")
+    interval = next((page.number(key) for key in _INTERVALS if key in page.data), None)
+    options = {key: page.text(key) for key in OPTIONS}
+    item = WorkflowFile(
+        file,
+        name,
+        agent,
+        source or {},
+        template,
+        other if template is None else None,
+        60 if interval is None else interval,
+        page.flag("enabled", default=True),
+        page.mapping("tool_policy"),
+        {key: value for key, value in options.items() if value is not None},
+        page.lines(),
+    )
+    return page.found(item)
+
+
+def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Found[AgentFile]:
+    """Return the agent that a file holds; `${NAME}` in its `env` is taken from *environ*."""
+    page = _Page.read(text, file)
+    page.know(AGENT_KEYS)
+    name = page.name("name")
+    config: dict[str, Any] = {key: page.text(key) for key in _TEXTS}
+    config |= {key: page.flag(key) for key in _SWITCHES if key in page.data and key != "enabled"}
+    config |= {key: page.texts(key) for key in _LISTS}
+    config["auto_clear_threshold"] = page.number("auto_clear_threshold")
+    config["env"] = page.environment("env", environ)
+    config["tool_policy"] = page.mapping("tool_policy")
+    config["resource_limits"] = page.mapping("resource_limits")
+    config |= {key: page.listed(key) for key in ("extra_mounts", "rooms")}
+    given = {key: value for key, value in config.items() if value is not None}
+    item = AgentFile(file, name, given, page.flag("enabled", default=True), page.lines())
+    return page.found(item)
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with `${NAME}` and `${NAME:-else}` replaced, once; KeyError names one unset.
+
+    >>> expand("${HOST:-localhost}:${PORT}", {"PORT": "80"})
+    'localhost:80'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, other = found[1], found[2]
+        if name in environ:
+            return environ[name]
+        if other is None:
+            raise KeyError(name)
+        return other
+
+    return _VARIABLE.sub(value, text)
+
+
+class _Page:
+    """One file while it is being read: its fields, and what was found wrong so far."""
+
+    def __init__(self, file: str, data: YamlMap, problems: Iterable[Diagnostic] = ()) -> None:
+        self.file = file
+        self.data = data
+        self.problems = list(problems)
+
+    @classmethod
+    def read(cls, text: str, file: str) -> _Page:
+        """Return the page of a file; one that is no mapping has no fields and a problem."""
+        try:
+            data = read_yaml(text)
+        except YamlError as error:
+            place = (file, error.line, error.column, "yaml", Severity.ERROR)
+            return cls(file, YamlMap(), [Diagnostic(*place, error.reason, error.fix)])
+        if isinstance(data, YamlMap):
+            return cls(file, data)
+        place = (file, 1, 1, "yaml", Severity.ERROR)
+        return cls(file, YamlMap(), [Diagnostic(*place, "it has no fields", "write `name: …`")])
+
+    def found(self, item: Item) -> Found[Item]:
+        """Return what was read, or nothing if something is wrong with it."""
+        return Found(None if self.is_wrong else item, tuple(self.problems))
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it cannot be used, as far as it was read."""
+        return any(each.severity is Severity.ERROR for each in self.problems)
+
+    def wrong(self, key: str, message: str, fix: str, *, kind: Severity = Severity.ERROR) -> None:
+        """Note that a field is not as it should be."""
+        place = self.data.places.get(key)
+        line, column = (place.line, place.column) if place else (1, 1)
+        self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
+
+    def know(self, keys: Iterable[str]) -> None:
+        """Note the fields that mean nothing here."""
+        known = list(keys)
+        for key in self.data:
+            if key not in known:
+                near = get_close_matches(key, known, n=1)
+                fix = f"did you mean {near[0]}?" if near else "leave it out"
+                self.wrong(key, f"{key[:60]!r} is not read", fix, kind=Severity.WARNING)
+
+    def lines(self) -> dict[str, int]:
+        """Return where each field stands, those inside others too."""
+        lines = {key: place.line for key, place in self.data.places.items()}
+        for value in self.data.values():
+            if isinstance(value, YamlMap):
+                lines = {key: place.line for key, place in value.places.items()} | lines
+        return lines
+
+    def text(self, key: str) -> str | None:
+        """Return a field that is one text."""
+        value = self.data.get(key)
+        if value is None or isinstance(value, str):
+            return value
+        self.wrong(key, f"{key} is one text", "write it on one line, or after a |")
+        return None
+
+    def name(self, key: str) -> str:
+        """Return a field that names something."""
+        value = self.text(key)
+        if self.data and not is_id(value or ""):
+            shown = f"{value[:60]!r} is no name" if value else f"{key} is missing"
+            self.wrong(key, shown, _NAME_FIX)
+        return value or ""
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Return a field that is true or false."""
+        value = self.text(key)
+        if value is None:
+            return default
+        if value.lower() not in _FLAGS:
+            self.wrong(key, f"{key} is true or false, not {value[:60]!r}", "write true or false")
+        return _FLAGS.get(value.lower(), default)
+
+    def number(self, key: str) -> int | None:
+        """Return a field that is a whole number."""
+        value = self.text(key)
+        if value is None:
+            return None
+        if _NUMBER.fullmatch(value) is None:
+            self.wrong(key, f"{key} is a whole number, not {value[:60]!r}", "write digits")
+            return None
+        return int(value)
+
+    def mapping(self, key: str) -> dict[str, Any] | None:
+        """Return a field that has fields of its own."""
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, YamlMap):
+            self.wrong(key, f"{key} has fields of its own", "write them below it, indented")
+            return None
+        return {name: _plain(each) for name, each in value.items()}
+
+    def listed(self, key: str) -> list[Any] | None:
+        """Return a field that is a list."""
+        value = self.data.get(key)
+        if value is None or isinstance(value, list):
+            return None if value is None else [_plain(each) for each in value]
+        self.wrong(key, f"{key} is a list", "write each part after a dash, on a line of its own")
+        return None
+
+    def texts(self, key: str) -> list[str] | None:
+        """Return a field that is a list of texts; a single one may stand alone."""
+        value = self.data.get(key)
+        parts = [value] if isinstance(value, str) else self.listed(key)
+        if parts is None or all(isinstance(each, str) for each in parts):
+            return parts
+        self.wrong(key, f"{key} is a list of texts", "write each after a dash")
+        return None
+
+    def environment(self, key: str, environ: Mapping[str, str]) -> dict[str, str] | None:
+        """Return variables, with what they take from ours."""
+        given = self.mapping(key)
+        if given is None:
+            return None
+        texts = {name: each if isinstance(each, str) else "" for name, each in given.items()}
+        return {name: self.expanded(key, name, text, environ) for name, text in texts.items()}
+
+    def expanded(self, key: str, name: str, text: str, environ: Mapping[str, str]) -> str:
+        """Return a text with what it takes from our variables."""
+        try:
+            return expand(text, environ)
+        except KeyError as error:
+            missing = error.args[0]
+            fix = f"set it, or write ${{{missing}:-something}}"
+            self.wrong(key, f"{name} needs the variable {missing}, which is not set", fix)
+            return ""
+
+
+def _plain(value: Data) -> Any:
+    """Return a value without its places."""
+    if isinstance(value, YamlMap):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,112 @@
+"""Prompts at work: a trigger's order becomes a run of its agent.
+
+The order was written down when the trigger was; when and by which key it came due is filled
+in here, as the run is made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horae.engine.ports import HeldBackError, Unreleased
+from horae.rules.agent import AgentDefinition
+from horae.rules.entry import Origin
+from horae.rules.trigger import parse_tools, read_order
+from horae.runner.agents import (
+    Agent,
+    AgentNotFoundError,
+    hold_agent,
+    look_back_agent,
+    secrets_of,
+)
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.timing.duration import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.engine.ports import Ended, Filed, Held, Job, Run
+    from horae.engine.triggers import AgentCard
+    from horae.runner.agents import Registry
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+    from horae.store.triggers import SqliteTriggers
+
+
+class PromptRunner:
+    """Makes runs of triggers: an agent that is told what its order says."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        place: Place,
+        registry: Callable[[], Registry],
+        triggers: SqliteTriggers,
+    ) -> None:
+        self._processes = processes
+        self._place = place
+        self._registry = registry
+        self._triggers = triggers
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go."""
+        filed, receipt = job.filed, job.filed.receipt
+        order = read_order(job.text)
+        registry = self._registry()
+        try:
+            agent = await self._agent(filed)
+        except AgentNotFoundError as error:
+            raise HeldBackError(str(error)) from None
+        card = await self._triggers.agent(agent.name)
+        tools = order.enforced
+        if tools is None and card is not None and "tool_policy" in card.config:
+            tools = parse_tools(card.config["tool_policy"])
+        obstacle = registry.obstacle(agent, environ=self._place.environ)
+        if obstacle is not None:
+            raise HeldBackError(obstacle)
+        timeout = filed.policy.timeout or agent.definition.timeout or self._place.timeout
+        return await hold_agent(
+            registry,
+            agent,
+            order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+            run=job.run,
+            processes=self._processes,
+            place=self._place,
+            timeout=timeout,
+            facts=facts_of(job, self._place, timeout=timeout),
+            tools=tools,
+        )
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made; None is unknown."""
+        agent = await self._agent(filed)
+        secrets = secrets_of(agent, self._place.environ, more=(self._place.signature,))
+        found = await look_back_agent(
+            self._processes, self._place.directory_of(run), run.number, secrets=secrets
+        )
+        return Unreleased() if found is UNRELEASED else found
+
+    async def _agent(self, filed: Filed) -> Agent:
+        """Return the agent that a receipt needs."""
+        [name] = filed.agents
+        card = await self._triggers.agent(name)
+        return self._registry().get(name) if card is None else agent_of(card)
+
+
+def agent_of(card: AgentCard) -> Agent:
+    """Return an agent that was made by a request or a file, as it is run."""
+    said = card.config
+    definition = AgentDefinition(
+        card.name,
+        card.name,
+        said.get("system_prompt", ""),
+        model=said.get("model"),
+        command=tuple(said.get("command", ())),
+        timeout=parse_duration(said["timeout"]) if "timeout" in said else None,
+    )
+    env = said.get("env", {})
+    origin = Origin(card.file or f"agents/{card.name}", 1)
+    where = Path(said["working_dir"])
+    return Agent(card.name, definition, origin, where, environment=env, secrets=tuple(env))

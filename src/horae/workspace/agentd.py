@@ -1,0 +1,251 @@
+"""The folder `.agentd/`: agents and workflows as files, read by name order, never recursively.
+
+    .agentd/agents/*.yml       who there is
+    .agentd/workflows/*.yml    what starts them, when, and with which words
+
+A single file goes by the folder that it is in, else by what it says. Text that a workflow keeps
+in another file is read from beneath the same project only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.triggers import (
+    FilesError,
+    apply_changes,
+    plan_files,
+    plan_removed,
+)
+from horae.errors import Exit, HoraeError
+from horae.kernel.plan import Severity
+from horae.kernel.trigger import is_workflow, parse_agent, parse_workflow
+from horae.workspace.files import PlanFileError, PlanMissingError, find_plans, printable, read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from horae.engine.triggers import Change, Triggers, TriggerStore
+    from horae.kernel.plan import Diagnostic
+    from horae.kernel.trigger import AgentFile, WorkflowFile
+    from horae.workspace.files import StrPath
+
+FOLDER: Final = ".agentd"
+KINDS: Final = ("rooms", "agents", "workflows")
+SUFFIXES: Final = (".yml", ".yaml")
+LIMIT: Final = 1 << 20  # bytes of one file
+
+
+class EmptyFolderError(HoraeError):
+    """A folder that holds nothing to apply."""
+
+    code = "agentd_empty"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"No YAML templates found in '{path}'. "
+            "Expected .yml or .yaml files in agents/ and workflows/, or right there."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What was read: agents and workflows, what is wrong, what is odd, and all files there are."""
+
+    agents: tuple[AgentFile, ...] = ()
+    workflows: tuple[WorkflowFile, ...] = ()
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def checked(self) -> Folder:
+        """Return it if every file can be used, or say which cannot."""
+        if self.errors:
+            raise FilesError(self.errors)
+        return self
+
+
+def read_folder(path: str, *, environ: Mapping[str, str], base: str = ".") -> Folder:
+    """Return what a file or a folder holds; files are called as they are from *base*.
+
+    An agent without a working directory works where *base* is.
+    """
+    found, rooms = _files(path)
+    top = _project_of(path)
+    pages = [_read(file, kind, top=top, base=base, environ=environ) for file, kind in found]
+    agents = [page.agent for page in pages if page.agent is not None]
+    workflows = [page.workflow for page in pages if page.workflow is not None]
+    notes = [f"{printable(each)}: rooms are not kept by horae; it is left out" for each in rooms]
+    return Folder(
+        tuple(agents),
+        tuple(workflows),
+        tuple(each for page in pages for each in page.errors),
+        (*notes, *(each for page in pages for each in page.warnings)),
+        tuple(page.file for page in pages),
+    )
+
+
+async def sync(
+    root: str, triggers: Triggers, store: TriggerStore, *, environ: Mapping[str, str]
+) -> tuple[list[Change], list[str]]:
+    """Let all be as the plan's own folder says; return what changed and what is wrong.
+
+    A file that cannot be used stands as it was last good and stops no other. A workflow whose
+    file is gone rests; what was made by request stays.
+    """
+    try:
+        folder = read_folder(f"{root}/{FOLDER}", environ=environ, base=root)
+    except (EmptyFolderError, PlanMissingError):
+        folder = Folder()
+    wrong = list(folder.errors)
+    changes: list[Change] = []
+    for agents, workflows in _one_by_one(folder):
+        try:
+            planned = await plan_files(triggers, agents, workflows)
+            await apply_changes(triggers, planned)
+        except FilesError as error:
+            wrong += error.found
+        except HoraeError as error:
+            wrong.append(str(error))
+        else:
+            changes += [each for each in planned if each.verb != "unchanged"]
+    removed = await plan_removed(store, folder.files, f"{FOLDER}/")
+    await apply_changes(triggers, removed)
+    return [*changes, *removed], wrong
+
+
+def _one_by_one(
+    folder: Folder,
+) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:
+    """Return each file alone, agents first."""
+    return [
+        *(((agent,), ()) for agent in folder.agents),
+        *(((), (workflow,)) for workflow in folder.workflows),
+    ]
+
+
+def _files(path: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the files to read, each with its kind if its folder says so; and those left out."""
+    if Path(path).is_file():
+        parent = Path(_whole(path)).parent.name
+        return [(path, parent if parent in KINDS else "")], []
+    if not any(_is_folder(path, kind) for kind in KINDS) and _is_folder(path, FOLDER):
+        path = f"{path.rstrip('/')}/{FOLDER}"
+    if any(_is_folder(path, kind) for kind in KINDS):
+        listed = {
+            kind: _flat(f"{path.rstrip('/')}/{kind}") if _is_folder(path, kind) else []
+            for kind in KINDS
+        }
+        rooms = listed.pop("rooms")
+        found = [(file, kind) for kind, files in listed.items() for file in files]
+    else:
+        rooms, found = [], [(file, "") for file in _flat(path)]
+    if not found:
+        raise EmptyFolderError(path)
+    return found, rooms
+
+
+def _is_folder(path: str, name: str) -> bool:
+    return (Path(path) / name).is_dir()
+
+
+def _flat(folder: str) -> list[str]:
+    """Return the YAML files right in a folder, by name."""
+    top = f"{folder.rstrip('/')}/"
+    found = find_plans(folder, suffixes=SUFFIXES)
+    wrong = [each for each in found.problems if each.path.endswith(SUFFIXES)]
+    if wrong:
+        raise wrong[0]
+    return [file for file in found.plans if "/" not in file.removeprefix(top)]
+
+
+def _project_of(path: str) -> str:
+    """Return the directory beneath which texts may be read: the one around `.agentd`."""
+    whole = _whole(path)
+    parts = whole.split("/")
+    if FOLDER in parts:
+        return "/".join(parts[: parts.index(FOLDER)]) or "/"
+    return whole if Path(whole).is_dir() else str(Path(whole).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What one file holds."""
+
+    file: str
+    agent: AgentFile | None = None
+    workflow: WorkflowFile | None = None
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _read(path: str, kind: str, *, top: str, base: str, environ: Mapping[str, str]) -> _Page:
+    """Return what one file holds."""
+    file = _called(path, base)
+    try:
+        text = read_plan(path, limit=LIMIT).text
+        if kind == "workflows" or (not kind and is_workflow(text)):
+            found = parse_workflow(text, file=file, environ=environ)
+            workflow = found.item and _with_template(found.item, path, top=top)
+            return _page(file, found.problems, workflow=workflow)
+        other = parse_agent(text, file=file, environ=environ)
+        agent = other.item and _with_directory(other.item, path, base=base)
+        return _page(file, other.problems, agent=agent)
+    except PlanFileError as error:
+        return _Page(file, errors=(f"{file}:{error.line or 1}: {error.reason}",))
+
+
+def _page(
+    file: str,
+    found: Sequence[Diagnostic],
+    *,
+    agent: AgentFile | None = None,
+    workflow: WorkflowFile | None = None,
+) -> _Page:
+    """Return what a file holds, with what is wrong with it and what is only odd."""
+
+    def lines(severity: Severity) -> tuple[str, ...]:
+        return tuple(_line(each) for each in found if each.severity is severity)
+
+    return _Page(file, agent, workflow, lines(Severity.ERROR), lines(Severity.WARNING))
+
+
+def _line(found: Diagnostic) -> str:
+    return f"{found.file}:{found.line}:{found.column}: {found.message}; {found.fix}"
+
+
+def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFile:
+    """Return a workflow with the template that it keeps in another file."""
+    if workflow.template_file is None:
+        return workflow
+    place = _whole(Path(_whole(path)).parent / workflow.template_file)
+    try:
+        return replace(workflow, template=read_plan(place, root=top, limit=LIMIT).text)
+    except PlanFileError as error:
+        line = workflow.lines.get("prompt_template_file", 1)
+        reason = f"prompt_template_file {printable(workflow.template_file)}: {error.reason}"
+        raise PlanFileError(path, reason, line=line) from None
+
+
+def _with_directory(agent: AgentFile, path: str, *, base: str) -> AgentFile:
+    """Return an agent with the directory that it works in, from the root of all."""
+    said = agent.config.get("working_dir", ".")
+    start = Path(base) if said == "." else Path(_whole(path)).parent
+    return replace(agent, config={**agent.config, "working_dir": _whole(start / said)})
+
+
+def _called(path: str, base: str) -> str:
+    """Return what a file is called: from the base if it is beneath it, else as it was named."""
+    whole, start = _whole(path), _whole(base)
+    inside = whole.removeprefix(f"{start.rstrip('/')}/")
+    return inside if inside != whole else path
+
+
+def _whole(path: StrPath) -> str:
+    """Return a path from the root of all, without dots; links in it stay as they are."""
+    return os.path.normpath(Path(path).absolute())
