@@ -74,6 +74,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "gate.slots": 4,
         "agent.command": None,
         "board.dir": None,
+        "board.auto_dispatch": True,
         "crew.def": None,
         "crew.max_concurrent": 2,
         "crew.stagger": timedelta(seconds=30),

@@ -362,6 +362,9 @@ class Config:
         None,
         "where the board is; unset, `board` or where the other tool keeps it",
     )
+    board_auto_dispatch = Setting(
+        "board.auto_dispatch", SWITCH, True, "whether open tasks go to free members of the crew"
+    )
     crew_def = Setting(
         "crew.def", optional(PATH), None, "the crew's manifest; wins over a keeper", "WB_CREW_DEF"
     )

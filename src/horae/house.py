@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.app import SystemClock, machine_zone
+from horae.dispatching import Dispatcher, DispatchRunner, Roster, busy_at
 from horae.engine.almanac import LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.ports import RunError
@@ -35,7 +36,7 @@ from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, single_keeper
 from horae.workspace.org import OrgSource
-from horae.workspace.tasks import RecycleRunner, find_tasks
+from horae.workspace.tasks import CommittedBoard, RecycleRunner, find_tasks
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class House:
     triggers: Triggers
     store: SqliteTriggers  # of triggers
     notes: list[str]  # what is not as it should be, in words
+    dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
 
     @property
     def data(self) -> Path:
@@ -144,10 +146,44 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
         runners[Work.RECYCLE] = RecycleRunner(
             root, clock=clock, tasks=tasks, limit=config.plan_max_bytes
         )
-        sources.append(
-            BoardSource(root, tasks=tasks, limit=config.plan_max_bytes, most=config.plan_max_files)
-        )
         crew = _crew(config, place, zone_name)
+        board = CommittedBoard(
+            root, tasks=tasks, limit=config.plan_max_bytes, most=config.plan_max_files
+        )
+        roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
+        dispatcher = None
+        if roster is not None and config.board_auto_dispatch:
+            dispatcher = Dispatcher(
+                board,
+                roster,
+                registry=_registry(config),
+                environ=os.environ,
+                ledger=ledger,
+                clock=clock,
+                busy=lambda: busy_at(almanac.gate),
+            )
+        hands = DispatchRunner(
+            processes,
+            place,
+            board,
+            roster,
+            registry=_registry(config),
+            ledger=ledger,
+            clock=clock,
+            timeout=config.keeper_timeout,
+            heard=None if dispatcher is None else dispatcher.note_change,
+        )
+        runners[Work.DISPATCH] = hands
+        sources.append(
+            BoardSource(
+                root,
+                tasks=tasks,
+                limit=config.plan_max_bytes,
+                most=config.plan_max_files,
+                follow_up=hands.settle,
+                changed=None if dispatcher is None else dispatcher.note_change,
+            )
+        )
         if crew is not None:
             keeper = KeeperRunner(
                 processes,
@@ -187,7 +223,18 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
             ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, zone_name=zone_name
         )
         yield House(
-            config, root, clock, ledger, almanac, desk, place, zone_name, triggers, store, []
+            config,
+            root,
+            clock,
+            ledger,
+            almanac,
+            desk,
+            place,
+            zone_name,
+            triggers,
+            store,
+            [],
+            dispatcher,
         )
 
 
@@ -276,14 +323,23 @@ async def keep(
     almanac = house.almanac
     await almanac.start()
     await _apply(house)
+    dispatcher = house.dispatcher
+
+    def after_turn() -> None:
+        turned()
+        if dispatcher is not None:
+            dispatcher.turned()
+
     parts = [
-        almanac.run(turned=turned),
+        almanac.run(turned=after_turn),
         _watch(house, stop),
         _poll(house, stop),
         _by_night(house),
         _beat(house),
         stop.wait(),
     ]
+    if dispatcher is not None:
+        parts.append(dispatcher.run(almanac.offer))
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A task of the board that recurs is an entry; one broken task stops no other."""
+"""A task that recurs is an entry, and so is one to be done; one broken task stops no other."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ import json
 import os
 import subprocess
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
 from horae.engine.almanac import Almanac
 from horae.engine.ports import Ended, Filed, Job, Process, Run, Unreleased
-from horae.rules.entry import CatchUp, Entry, OnceRule, Origin, Policy, Unarmed, Work
+from horae.rules.entry import (
+    CatchUp,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Origin,
+    Policy,
+    Unarmed,
+    Work,
+)
+from horae.rules.identity import Known, match
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment
 from horae.store.sqlite import SqliteLedger
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
 
     from horae.engine.source import Scan
     from horae.kernel.task import Task
+    from horae.rules.armed import Scanned
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 
@@ -58,9 +70,13 @@ def looked(source: BoardSource) -> Scan:
 
 
 def only(scan: Scan) -> Entry:
-    [found] = scan.entries
+    [found] = recurring(scan)
     assert isinstance(found.item, Entry)
     return found.item
+
+
+def recurring(scan: Scan) -> list[Scanned]:
+    return [each for each in scan.entries if not each.mark.address.endswith(":work")]
 
 
 def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
@@ -85,7 +101,8 @@ def test_a_gate_alone_fires_nothing(root: Path) -> None:
     put(root, "1-a.md", task(1, "scheduled_for: 2026-04-02T09:00:00Z"))
     put(root, "2-b.md", task(2))
     scan = scanned(BoardSource(root))
-    assert (scan.entries, scan.problems) == ((), ())
+    assert (recurring(scan), scan.problems) == ([], ())
+    assert [next_moment(each, WEDNESDAY) for each in armed(scan).values()] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +119,54 @@ def test_a_task_that_cannot_recur_says_why(
     root: Path, fields: tuple[str, ...], reason: str
 ) -> None:
     put(root, "1-a.md", task(1, *fields))
-    [found] = scanned(BoardSource(root)).entries
+    [found] = recurring(scanned(BoardSource(root)))
     assert isinstance(found.item, Unarmed)
     assert reason in found.item.reason
+
+
+@pytest.mark.parametrize("status", ["backlog", "todo", "in-progress", "review", "blocked"])
+def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, status: str) -> None:
+    text = task(7, f"status: {status}", "assignee: wren")
+    put(root, "007-report.md", text)
+    [found] = scanned(BoardSource(root)).entries
+    entry = found.item
+    assert isinstance(entry, Entry)
+    assert (entry.address, entry.title, entry.rule) == ("task:7:work", "Report", OnDemandRule())
+    assert (entry.work, entry.agents) == (Work.DISPATCH, ("wren",))
+    assert str(entry.origin) == "board/tasks/007-report.md:3"
+    assert (found.text, entry.digest) == (text, sha256(text.encode()).hexdigest())
+
+
+@pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
+def test_a_closed_task_is_nothing_to_be_done(root: Path, field: str) -> None:
+    put(root, "1.md", task(1, field))
+    assert scanned(BoardSource(root)).entries == ()
+
+
+def test_one_task_never_takes_the_history_of_another_however_alike_they_are(root: Path) -> None:
+    put(root, "1.md", task(1))
+    [old] = scanned(BoardSource(root)).entries
+    (root / "board/tasks/1.md").unlink()
+    put(root, "2.md", task(2))
+    [new] = scanned(BoardSource(root)).entries
+    assert match([Known(1, old.mark)], [new.mark]).numbers == (None,)
+
+
+def test_a_scan_that_finds_something_new_is_told_of_and_no_other(root: Path) -> None:
+    told: list[str] = []
+    source = BoardSource(root, changed=lambda: told.append("changed"))
+    put(root, "1.md", task(1))
+    index = scanned(source, scanned(source).index).index
+    told.clear()
+    scanned(source, index)
+    assert told == []
+    put(root, "2.md", task(2))
+    index = scanned(source, scanned(source, index).index).index
+    assert told
+    told.clear()
+    (root / "board/tasks/1.md").unlink()
+    scanned(source, index)
+    assert told
 
 
 def test_only_markdown_right_in_the_directory_is_a_task(root: Path) -> None:

@@ -10,9 +10,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.board import Ground, Standing, cleared, moment, rank, standing
+from horae.rules.board import (
+    Ground,
+    Standing,
+    cleared,
+    is_schedule_blocked,
+    moment,
+    rank,
+    standing,
+)
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
+from horae.rules.outcome import shown
+from horae.timing.backoff import delay_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from horae.rules.board import Changes, Value
 
 TTL: Final = timedelta(minutes=30)  # of a claim that nobody extends
+GRACE: Final = timedelta(minutes=5)  # of a claim beyond the wall clock of its run
 _DISPATCHED: Final = frozenset({"todo", "backlog"})
 _CLAIM: Final = (
     "claimed_by",
@@ -52,19 +63,26 @@ def dispatch(
 ) -> list[Assignment]:
     """Return which tasks go to which of the free members, the most urgent first.
 
-    A task with an assignee goes to nobody else; one without goes to the first member for whom
-    no task waits by name. *excluded* are tags of tasks that are not handed out.
+    *excluded* are tags of tasks that are not handed out.
     """
-    line = candidates(tasks, now=now, archived=archived, excluded=excluded)
+    return assign(candidates(tasks, now=now, archived=archived, excluded=excluded), free=free)
+
+
+def assign(line: Sequence[Task], *, free: Sequence[str]) -> list[Assignment]:
+    """Return which tasks of a line go to which of the free members.
+
+    A task with an assignee goes to nobody else; one without goes to the first member for whom
+    no task waits by name.
+    """
     named = {task.text("assignee") for task in line}
     # Those that are waited for by name come last for what anybody may do.
     members = sorted(dict.fromkeys(free), key=lambda name: name in named)
     given: list[Assignment] = []
     for task in line:
+        if not members:
+            break
         wanted = task.text("assignee")
-        member = wanted if wanted in members else None
-        if wanted is None and members:
-            member = members[0]
+        member = members[0] if wanted is None else wanted if wanted in members else None
         if member is not None:
             members.remove(member)
             given.append(Assignment(task, member))
@@ -102,6 +120,24 @@ def why_not(
     return found.reason if found.standing is Standing.BLOCKED else None
 
 
+def wakes_at(tasks: Iterable[Task], *, now: datetime) -> datetime | None:
+    """Return the first moment at which a task may become free by itself: its time, or its claim's.
+
+    A moment that has come is none: whoever looks now sees it.
+    """
+    coming = (_coming(task, now) for task in tasks)
+    return min((at for at in coming if at is not None and at > now), default=None)
+
+
+def rest_after(attempt: int) -> timedelta:
+    """Return how long a task rests after so many attempts in a row that ended badly.
+
+    >>> [int(rest_after(n).total_seconds()) for n in range(8)]
+    [0, 60, 120, 240, 480, 960, 1800, 1800]
+    """
+    return delay_after(timedelta(0), attempt)
+
+
 def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Changes:
     """Return what a claim writes into a task, before the member begins."""
     changes: dict[str, Value | None] = {
@@ -115,6 +151,19 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
     if task.text("started") is None:
         changes["started"] = key_time(now)
     return changes
+
+
+def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
+    r"""Tell whether a task is claimed by a member, and since one of these moments.
+
+    >>> from horae.kernel.task import parse
+    >>> held = "claimed_by: wren\nclaimed_at: 2026-03-25T09:00:00-04:00\n"
+    >>> task = parse(f"---\nid: 7\ntitle: Sow\n{held}---\n").task
+    >>> is_claim_of(task, "wren", stamps=["2026-03-25T13:00:00Z"])
+    True
+    """
+    at = moment(task.text("claimed_at"))
+    return task.text("claimed_by") == member and at is not None and key_time(at) in stamps
 
 
 def extend(task: Task, *, now: datetime) -> Changes:
@@ -143,6 +192,21 @@ def move(
         **cleared(task, (*_CLAIM, "attempt", "attempt_reason")),
     }
     return changes if needs_review else {**changes, "completed": key_time(now)}
+
+
+def after_run(
+    task: Task, outcome: Status, *, reason: str, now: datetime, branch: str | None = None
+) -> Changes:
+    """Return what the end of its run writes into the task that was claimed for it.
+
+    Work goes to review if the task names who reviews it, or if it stayed on a branch. Whoever
+    moved the task meanwhile is right, be it the member itself: then only the claim goes.
+    """
+    if task.status != "in-progress":
+        return cleared(task, _CLAIM)
+    needs_review = branch is not None or task.text("review_owner") is not None
+    changes = move(task, outcome, reason=reason, now=now, needs_review=needs_review)
+    return changes if branch is None else {**changes, "branch": branch}
 
 
 def give_back(task: Task, *, reason: str) -> Changes:
@@ -176,3 +240,31 @@ def lapsed(
         elif end is not None and at_work is not None and task.id not in at_work:
             found[task.id] = give_back(task, reason=f"{holder} no longer works on it")
     return found
+
+
+def prompt(task: Task, *, file: str) -> str:
+    """Return what a member is told about the task that it has; *file* is where it stands."""
+    parts = [
+        f"Your task is #{task.id} of the board: {shown(task.title)}",
+        f"It stands in {file}, and it is claimed for you until you end; then it is moved on.",
+        "Leave the fields at its top as they are.",
+        task.body.strip(),
+    ]
+    attempt = task.number("attempt")
+    if attempt:
+        why = shown(task.text("attempt_reason") or "it is not known why")
+        parts.append(f"It was tried before, {attempt} time(s). The last one ended so: {why}")
+    parts.append(
+        "Do this task and nothing else, and say in a few words what you did. If there is nothing"
+        " left to do about it, begin your answer with NO-WORK. If it cannot be done, begin it with"
+        " FAILED: and why."
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _coming(task: Task, now: datetime) -> datetime | None:
+    """Return when something about a task is over by itself, if anything is."""
+    if task.status in _DISPATCHED and is_schedule_blocked(task, now=now):
+        return moment(task.scheduled_for)
+    is_claimed = task.status == "in-progress" and task.text("claimed_by") is not None
+    return moment(task.text("claim_expires_at")) if is_claimed else None

@@ -1,7 +1,8 @@
-"""The board as a source: Markdown tasks that come back by a cron expression.
+"""The board as a source: Markdown tasks that are handed out, and that come back by the clock.
 
-Only recurrence makes an entry. `scheduled_for` alone fires nothing: it is a gate, which
-whoever hands out tasks reads.
+Only recurrence makes an entry that fires. `scheduled_for` alone fires nothing: it is a gate,
+which whoever hands out tasks reads. Every open task is also an entry without a moment of its
+own, so that each time it is handed to somebody has a receipt, a history and a reason.
 
 A task that recurs has an entry by its cron expression, whatever its status: at each trigger
 somebody looks whether it is done, and if so it comes back. While it *is* done it has a second
@@ -24,8 +25,17 @@ from typing import TYPE_CHECKING, Final
 
 from horae.errors import ScheduleError
 from horae.rules.armed import Scanned, cron_rule
-from horae.rules.board import task_policy
-from horae.rules.entry import Entry, OnceRule, Origin, Retry, Unarmed, Work, key_time
+from horae.rules.board import CLOSED, task_policy
+from horae.rules.entry import (
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Origin,
+    Retry,
+    Unarmed,
+    Work,
+    key_time,
+)
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
 from horae.rules.recycle import event_of, first_trigger
@@ -34,7 +44,7 @@ from horae.workspace.org import Shelf
 from horae.workspace.tasks import ELSEWHERE, TASKS, RecycleRunner, TaskFileError, card_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from horae.engine.ports import Filed
     from horae.engine.source import Scan
@@ -45,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["BoardSource", "EventLog", "RecycleRunner", "TaskFileError", "events_path"]
 
 # To be raised when the same task would give another entry.
-READER: Final = 2
+READER: Final = 3
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is put aside
 
 # An edit that could not be made is made again: twice is the same as once.
@@ -53,7 +63,11 @@ _RETRY: Final = Retry(20, timedelta(seconds=30))
 
 
 class BoardSource:
-    """The recurring tasks of a board; *tasks* is its directory, from the root."""
+    """The tasks of a board; *tasks* is its directory, from the root.
+
+    *follow_up* follows the receipts of what was handed out; *changed* hears of each scan that
+    found something new.
+    """
 
     name = "board"
 
@@ -65,8 +79,12 @@ class BoardSource:
         limit: int = LIMIT,
         most: int = MOST,
         inline: bool = False,
+        follow_up: Callable[[Filed], Awaitable[None]] | None = None,
+        changed: Callable[[], None] | None = None,
     ) -> None:
         self._inline = inline
+        self._follow_up = follow_up
+        self._changed = changed
         tasks = tasks.strip("/")
         self._events = EventLog(events_path(f"{os.fspath(root)}/{tasks}"))
         self._shelf = Shelf(
@@ -81,13 +99,16 @@ class BoardSource:
         )
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
-        """Return the recurring tasks of every file that the ledger does not know as it stands."""
-        if self._inline:
-            return self._look(index)
-        return await asyncio.to_thread(self._look, index)
+        """Return the tasks of every file that the ledger does not know as it stands."""
+        scan = self._look(index) if self._inline else await asyncio.to_thread(self._look, index)
+        if self._changed is not None and (scan.entries or scan.index != index):
+            self._changed()
+        return scan
 
     async def settle(self, receipt: Filed) -> None:
         """Write the event of a task that came back; to be asked twice writes it once."""
+        if self._follow_up is not None and receipt.work is Work.DISPATCH:
+            await self._follow_up(receipt)
         if receipt.work is not Work.RECYCLE or receipt.status is not Status.DONE:
             return
         event = event_of(receipt.receipt.reason)
@@ -194,9 +215,47 @@ _OURS: Final = b'"task_recycled"'
 def _understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
     """Return the entries of a task file, if it has any."""
     task = card_of(content).task
-    if task.cron_schedule is None:
-        return None, ()
-    return None, tuple(_scanned(task, task.cron_schedule, content, file))
+    return None, (*_recurring(task, content, file), *_open(task, content, file))
+
+
+def work_address(number: int) -> str:
+    """Return where the handing out of a task stands in the ledger.
+
+    >>> work_address(7), task_at("task:7:work"), task_at("task:7")
+    ('task:7:work', 7, None)
+    """
+    return f"task:{number}:work"
+
+
+def task_at(address: str) -> int | None:
+    """Return the number of the task that is handed out at an address, if it is one of those."""
+    number = address.removeprefix("task:").removesuffix(":work")
+    return int(number) if number.isdecimal() and address == work_address(int(number)) else None
+
+
+def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
+    """Yield an open task as something that somebody can be asked to do."""
+    if task.status in CLOSED or task.is_archived:
+        return
+    address, assignee = work_address(task.id), task.text("assignee")
+    # One task never turns into another, however alike they look: the number is in every sign.
+    mark = Mark(address, task.title, f"handed out as #{task.id}", _digest(address))
+    entry = Entry(
+        address,
+        Origin(file, task.fields.places["title"].line),
+        task.title,
+        OnDemandRule(),
+        work=Work.DISPATCH,
+        agents=() if assignee is None else (assignee,),
+        digest=_digest(content.text),
+    )
+    yield Scanned(mark, entry, content.text)
+
+
+def _recurring(task: Task, content: Content, file: str) -> Iterator[Scanned]:
+    """Yield a task that recurs, if it does."""
+    if task.cron_schedule is not None:
+        yield from _scanned(task, task.cron_schedule, content, file)
 
 
 def _scanned(task: Task, cron: str, content: Content, file: str) -> Iterator[Scanned]:

@@ -239,6 +239,79 @@ class Board:
         return frozenset(number for number in numbers if number is not None)
 
 
+class CommittedBoard:
+    """The tasks of a board, for many who ask at once; under git each edit is committed alone.
+
+    *tasks* is their directory, from the root.
+    """
+
+    def __init__(
+        self, root: StrPath, *, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
+    ) -> None:
+        self._board = Board(
+            f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", limit=limit, most=most
+        )
+        self._limit = limit
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> Cards:
+        """Return the tasks as they stand now; where there is no board there are none."""
+        async with self._reading:
+            try:
+                return await asyncio.to_thread(self._board.read)
+            except BoardMissingError:
+                return Cards((), (), frozenset())
+
+    async def card(self, number: int) -> Card:
+        """Return one task, or raise TaskMissingError."""
+        async with self._reading:
+            return await asyncio.to_thread(self._board.card, number)
+
+    async def change(
+        self, number: int, decide: Callable[[Task], Changes], *, message: Callable[[Task], str]
+    ) -> Edited:
+        """Change fields of one task, as *decide* says of what stands there.
+
+        It may be asked more than once, and must say the same twice. *message* says of the task
+        after the edit what the commit is called; what git refuses is only noted.
+        """
+        path = (await self.card(number)).path
+        is_asked = False
+
+        def noticing(task: Task) -> Changes:
+            nonlocal is_asked
+            changes = decide(task)
+            is_asked = is_asked or bool(changes)
+            return changes
+
+        def make() -> Card:
+            directory = self._board.directory
+            return change(path, noticing, number=number, root=directory, limit=self._limit)
+
+        top = repository_of(path)
+        if top is None:
+            return Edited(await asyncio.to_thread(make))
+        git, absolute = Git(top), os.path.abspath(path)  # noqa: PTH100 - with no link resolved
+        try:
+            async with git.held():
+                was = await git.status(absolute)
+                card = await asyncio.to_thread(make)
+                if not is_asked:
+                    return Edited(card)
+                said = message(card.task)
+                made = await git.commit(absolute, message=said, author=HORAE, was=was)
+        except GitError as error:
+            return Edited(await asyncio.to_thread(make), {"git": error.reason})
+        return Edited(card, {"git": made.words} if made.sha is None else {"commit": made.sha})
+
+
+class Edited(NamedTuple):
+    """A task after an edit, and what git made of it."""
+
+    card: Card
+    facts: Mapping[str, str] = {}
+
+
 def change(
     path: StrPath,
     decide: Callable[[Task], Changes],

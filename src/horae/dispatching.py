@@ -1,0 +1,657 @@
+"""Dispatch at work: an open task goes to a free member, and its file says so from begin to end.
+
+What a task may wait for and who gets it is decided in the rules. Here a receipt is filed for
+it, the claim stands in its file before the run is let go, and the end of the run moves the
+file on. The file decides: whatever a person saves in between is right, the same edit twice
+changes nothing, and a claim is known by its holder and its moment, so that after a crash the
+file itself says what is left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import (
+    Ended,
+    HeldBackError,
+    LauncherLostError,
+    LedgerBusyError,
+    LedgerError,
+    LedgerWriteError,
+    Process,
+    RunError,
+    Unreleased,
+)
+from horae.errors import HoraeError
+from horae.rules.agent import AgentError, parse_agent
+from horae.rules.board import Ground
+from horae.rules.crew import parse_crew
+from horae.rules.dispatch import (
+    GRACE,
+    after_run,
+    assign,
+    candidates,
+    claim,
+    is_claim_of,
+    lapsed,
+    prompt,
+    rest_after,
+    wakes_at,
+    why_not,
+)
+from horae.rules.entry import Origin, Work, key_time
+from horae.rules.misfire import Receipt, Status
+from horae.rules.receipt import BAD, FINAL, OPEN
+from horae.runner.agents import Agent, hold_agent, look_back_agent
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.workspace.board import task_at, work_address
+from horae.workspace.files import PlanFileError, read_plan
+from horae.workspace.git import Git, GitError, is_repository
+from horae.workspace.tasks import BoardMissingError, TaskMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from horae.engine.gate import Gate
+    from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes
+    from horae.rules.crew import Member
+    from horae.rules.dispatch import Assignment
+    from horae.runner.agents import Registry
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+    from horae.workspace.tasks import Card, Cards, CommittedBoard
+
+KEY: Final = "dispatch:"
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest that could not be read
+_LONGEST_REST: Final = timedelta(hours=1)  # nothing is to come, as far as the board says
+_PAGE: Final = 100
+_NOBODY: Final = Process(0, 0)  # a run that starts no process
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Who can be handed a task: the members of a manifest, or of a text that stands for one."""
+
+    manifest: Path
+    text: str | None = None
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the members in their order; raises PlanFileError if that cannot be read."""
+        text = read_plan(self.manifest).text if self.text is None else self.text
+        return parse_crew(text, str(self.manifest)).members
+
+    def agent(self, member: Member) -> Agent:
+        """Return who a member is, as its definition says now; raises RunError."""
+        path = self.manifest.parent / member.definition
+        try:
+            definition = parse_agent(read_plan(path).text, str(path))
+        except (PlanFileError, AgentError) as error:
+            raise RunError(str(error)) from None
+        return Agent(member.name, definition, Origin(str(path), 1), variables=definition.variables)
+
+
+def busy_at(gate: Gate) -> frozenset[str]:
+    """Return the agents that whatever runs now has for itself."""
+    return frozenset(name for holding in gate.holders for name in holding.ask.agents)
+
+
+class Dispatcher:
+    """Hands open tasks to free members; it only files receipts, and the gate does the rest.
+
+    It looks when it is asked to, and when a time that stands on the board has come. *busy*
+    tells which agents are at work. *rest* is how long a task rests after so many bad ends.
+    """
+
+    def __init__(
+        self,
+        board: CommittedBoard,
+        roster: Roster,
+        *,
+        registry: Registry,
+        environ: Mapping[str, str],
+        ledger: Ledger,
+        clock: Clock,
+        busy: Callable[[], Collection[str]],
+        excluded: Collection[str] = (),
+        rest: Callable[[int], timedelta] = rest_after,
+        term: int = 1,
+    ) -> None:
+        self._board = board
+        self._roster = roster
+        self._registry = registry
+        self._environ = environ
+        self._ledger = ledger
+        self._clock = clock
+        self._busy = busy
+        self._excluded = excluded
+        self._rest = rest
+        self._term = term
+        self._asked = asyncio.Event()
+        self._is_stale = True  # whether somebody should look
+        self._were_busy: frozenset[str] = frozenset()
+        self._out: dict[int, _Out] | None = None  # receipts that are not over, once that is known
+        self._failed: dict[int, datetime] = {}  # tasks whose last run ended badly, and when
+        self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
+        self.next_at: datetime | None = None  # when something on the board is over by itself
+        self.problem: HoraeError | OSError | None = None  # what kept the last look from it all
+
+    def note_change(self) -> None:
+        """Take note that the board changed, or a run is over; after its turn the loop asks."""
+        self._is_stale = True
+
+    def turned(self) -> None:
+        """Look if there is a reason to: the board changed, somebody is free, or a time has come.
+
+        To be called after each turn of the loop; it costs nothing if there is none.
+        """
+        busy = frozenset(self._busy())
+        is_freed = not self._were_busy <= busy
+        self._were_busy = busy
+        is_time = self.next_at is not None and self.next_at <= self._clock.now()
+        if self._is_stale or is_freed or is_time:
+            self._asked.set()
+
+    async def run(self, offer: Callable[[Sequence[Filed]], None]) -> None:
+        """Look whenever there is a reason to, for ever, and offer what was filed."""
+        while True:
+            until = self.next_at or self._clock.now() + _LONGEST_REST
+            await self._clock.wait(self._asked, until=until)
+            self._asked.clear()
+            now = self._clock.now()
+            try:
+                offer(await self.look(now))
+            except (LedgerBusyError, LedgerWriteError) as error:
+                self.problem, self.next_at = error, now + AGAIN
+            except (PlanFileError, OSError) as error:
+                self.problem, self.next_at = error, now + UNREAD
+
+    async def look(self, now: datetime) -> list[Filed]:
+        """Hand out what can be handed out, and return the receipts of it.
+
+        Claims whose time is over are taken back first. To look twice files nothing twice.
+        """
+        self._is_stale = False
+        self.problem = None
+        members = await asyncio.to_thread(self._roster.members)
+        if not members:
+            self.next_at = None
+            return []
+        out = await self._still_out()
+        cards = await self._board.read()
+        at_work = {each.task for each in out.values()}
+        if await self._take_back(cards, at_work, now):
+            cards = await self._board.read()
+        tasks = cards.tasks
+        resting = self._resting(tasks, now)
+        coming = (wakes_at(tasks, now=now), *resting.values())
+        self.next_at = min((at for at in coming if at is not None), default=None)
+        taken = {each.member for each in out.values()} | {*self._busy()}
+        free = await self._free(members, taken)
+        if not free:
+            return []
+        line = [
+            task
+            for task in candidates(tasks, now=now, archived=cards.archived, excluded=self._excluded)
+            if task.id not in at_work and task.id not in resting
+        ]
+        return await self._hand_out(line, free, now)
+
+    async def _free(self, members: Sequence[Member], taken: Collection[str]) -> list[str]:
+        """Return who can be handed a task, in the order of the crew."""
+        if all(each.name in taken for each in members):
+            return []
+        able = await asyncio.to_thread(self._able, members)
+        return [name for name in able if name not in taken and not await self._is_resting(name)]
+
+    async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
+        """File a receipt for each task of the line that somebody free can have."""
+        filed: list[Filed] = []
+        while given := assign(line, free=free):
+            refused = set()
+            for each in given:
+                made = await self._file(each, now)
+                if made is None:
+                    refused.add(each.task.id)
+                    continue
+                filed.append(made)
+                free.remove(each.member)
+            if not refused or self._is_stale:
+                break
+            # What is paused goes to nobody, and keeps nobody from the next in line.
+            passed = refused | {each.task.id for each in given}
+            line = [task for task in line if task.id not in passed]
+        return filed
+
+    async def _file(self, given: Assignment, now: datetime) -> Filed | None:
+        """Return the receipt by which a task goes to a member; None if it cannot now."""
+        task, member = given
+        known = await self._entry(work_address(task.id))
+        if known is None:  # what is on the board is soon in the ledger, and then we look again
+            self._is_stale = True
+            return None
+        newest = await self._newest(known.number)
+        if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
+            return None
+        count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
+        reason = f"handed to {member}: the first in line by {task.priority or 'no'} priority"
+        receipt = Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)
+        made = await self._ledger.add(
+            known.number, [receipt], now=now, term=self._term, agents=(member,)
+        )
+        if not made or made[0].status in FINAL:
+            return None
+        assert self._out is not None, "a look begins with it"
+        self._out[made[0].number] = _Out(task.id, member)
+        self._failed.pop(task.id, None)
+        return made[0]
+
+    def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
+        """Tell whether a task still rests after its last run, and if so remember it."""
+        if newest.status not in BAD or newest.ended_at is None:
+            return False
+        until = self._rests_until(task, newest.ended_at, now)
+        if until <= now:
+            return False
+        self._failed[task.id] = newest.ended_at
+        self.next_at = until if self.next_at is None else min(until, self.next_at)
+        return True
+
+    async def _entry(self, address: str) -> Listed | None:
+        """Return the entry at an address, if the ledger knows it and it is there."""
+        if address not in self._numbers:
+            found = await self._ledger.find(address)
+            number = next((each.number for each in found if each.mark.address == address), None)
+            if number is None:
+                return None
+            self._numbers[address] = number
+        known = await self._ledger.entry(self._numbers[address])
+        return None if known is None or known.gone_at is not None else known
+
+    async def _is_resting(self, member: str) -> bool:
+        """Tell whether somebody let a member rest: then it does not tick, either."""
+        known = await self._entry(f"agent:{member}")
+        return known is not None and known.pause is not None
+
+    async def _newest(self, entry: int) -> Filed | None:
+        """Return the last receipt by which a task was handed out."""
+        cursor: int | None = None
+        while True:
+            page = await self._ledger.receipts(entry=entry, cursor=cursor, limit=_PAGE)
+            for filed in page.receipts:
+                if filed.receipt.key.removeprefix(KEY).isdecimal():
+                    return filed
+            if page.cursor is None:
+                return None
+            cursor = page.cursor
+
+    async def _still_out(self) -> dict[int, _Out]:
+        """Return what was handed out and is not over, by receipt."""
+        if self._out is None:
+            self._out = await self._left_over()
+        for number in tuple(self._out):
+            filed = await self._ledger.receipt(number)
+            if filed is None or filed.status in FINAL:
+                del self._out[number]
+        return self._out
+
+    async def _left_over(self) -> dict[int, _Out]:
+        """Return what an engine before this one handed out."""
+        found: dict[int, _Out] = {}
+        cursor: int | None = None
+        while True:
+            page = await self._ledger.receipts(statuses=OPEN, cursor=cursor, limit=_PAGE * 10)
+            for filed in page.receipts:
+                if filed.work is Work.DISPATCH and filed.agents:
+                    known = await self._ledger.entry(filed.entry)
+                    number = None if known is None else task_at(known.mark.address)
+                    if number is not None:
+                        found[filed.number] = _Out(number, filed.agents[0])
+            if page.cursor is None:
+                return found
+            cursor = page.cursor
+
+    async def _take_back(self, cards: Cards, at_work: Collection[int], now: datetime) -> bool:
+        """Free the tasks whose holders let their time run out; tell whether there were any."""
+        over = lapsed((task for task in cards.tasks if task.id not in at_work), now=now)
+
+        def decide(task: Task) -> Changes:
+            return lapsed([task], now=now).get(task.id, {})
+
+        for number in over:
+            try:
+                await self._board.change(number, decide, message=_moved)
+            except (HoraeError, OSError) as error:  # one file in the way stops no other
+                self.problem = error
+        return bool(over)
+
+    def _resting(self, tasks: Sequence[Task], now: datetime) -> dict[int, datetime]:
+        """Return until when tasks rest whose last run ended badly."""
+        if not self._failed:
+            return {}
+        known = {task.id: task for task in tasks if task.id in self._failed}
+        self._failed = {number: self._failed[number] for number in known}
+        ends = {n: self._rests_until(known[n], at, now) for n, at in self._failed.items()}
+        return {number: at for number, at in ends.items() if at > now}
+
+    def _rests_until(self, task: Task, ended_at: datetime, now: datetime) -> datetime:
+        """Return when a task may be tried again.
+
+        How often it was tried stands in its file: whoever takes that out need not wait.
+        """
+        # An end that is still to come was written by a clock that ran ahead.
+        return min(ended_at, now) + self._rest(task.number("attempt") or 0)
+
+    def _able(self, members: Sequence[Member]) -> list[str]:
+        """Return those who can run, in their order; if nobody can, all: the receipt says why."""
+        able = [each.name for each in members if self._can_run(each)]
+        return able or [each.name for each in members]
+
+    def _can_run(self, member: Member) -> bool:
+        try:
+            agent = self._roster.agent(member)
+        except RunError:
+            return False
+        return self._registry.obstacle(agent, environ=self._environ) is None
+
+
+class DispatchRunner:
+    """Makes the runs of tasks that were handed out.
+
+    *heard* is told whenever one is over.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        place: Place,
+        board: CommittedBoard,
+        roster: Roster | None,
+        *,
+        registry: Registry,
+        ledger: Ledger,
+        clock: Clock,
+        timeout: timedelta | None = None,
+        allow_local: bool = False,
+        heard: Callable[[], None] | None = None,
+    ) -> None:
+        self._processes = processes
+        self._place = place
+        self._board = board
+        self._roster = roster
+        self._registry = registry
+        self._ledger = ledger
+        self._clock = clock
+        self._timeout = timeout
+        self._allow_local = allow_local
+        self._heard = heard
+
+    async def hold(self, job: Job) -> Held:
+        """Make the run of a task that waits for its go; its file says so from now on."""
+        errand = await self._errand(job.filed)
+        if errand is None:
+            raise RunError("it is not handed out at an address of the board")
+        agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
+        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        if obstacle is not None:
+            raise HeldBackError(obstacle)
+        try:
+            card = await self._claim(errand, job.run, timeout)
+        except (TaskMissingError, BoardMissingError) as error:
+            card = str(error)
+        except (HoraeError, OSError) as error:
+            raise RunError(str(error)) from error
+        if isinstance(card, str):
+            return _NotBegun(f"task #{errand.task} was not begun: {card}")
+        try:
+            tree = await tree_of(self._place, errand.member)
+            run = await hold_agent(
+                self._registry,
+                replace(agent, directory=tree),
+                prompt(card.task, file=self._name(card)),
+                run=job.run,
+                processes=self._processes,
+                place=self._place,
+                timeout=timeout,
+                facts={
+                    **facts_of(job, self._place, timeout=timeout),
+                    "HORAE_TASK": str(errand.task),
+                },
+            )
+        except (LauncherLostError, LedgerError):
+            raise  # it is asked for again, and knows its own claim
+        except (HoraeError, OSError) as error:
+            await self._move(errand, Status.FAILED, str(error))
+            raise RunError(str(error)) from error
+        return _Working(self, errand, run)
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made; None is unknown."""
+        directory = self._place.directory_of(run)
+        found = await look_back_agent(self._processes, directory, run.number)
+        if found is UNRELEASED:
+            return Unreleased()
+        errand = None if found is None else await self._errand(filed)
+        return found if found is None or errand is None else await self.over(errand, found)
+
+    async def over(self, errand: Errand, how: Ended) -> Ended:
+        """Return an end with where its work went and what became of its task."""
+        facts = {**how.facts, "task": errand.task, **await self._deliver(errand.member)}
+        # What did not go in cleanly has to be looked at by somebody, however well it was done.
+        branch = facts.get("branch") if facts.get("delivered") is False else None
+        facts |= await self._move(
+            errand, how.outcome, how.reason, branch=None if branch is None else str(branch)
+        )
+        return replace(how, facts=facts)
+
+    async def settle(self, filed: Filed) -> None:
+        """Let the file of a task follow its receipt, if it does not already."""
+        if filed.work is not Work.DISPATCH or filed.status not in FINAL:
+            return
+        errand = await self._errand(filed)
+        if errand is None:
+            return
+        if errand.stamps:
+            await self._edit(errand, filed.status, filed.receipt.reason)
+        if self._heard is not None:
+            self._heard()
+
+    async def _errand(self, filed: Filed) -> Errand | None:
+        """Return who has which task by a receipt, and since when its runs may have claimed it."""
+        known = await self._ledger.entry(filed.entry)
+        number = None if known is None else task_at(known.mark.address)
+        if number is None:
+            return None
+        runs = await self._ledger.runs_of(filed.number)
+        stamps = frozenset(key_time(run.started_at) for run in runs)
+        return Errand(number, filed.agents[0] if filed.agents else "", stamps)
+
+    def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
+        """Return who does a task, and how long that may take."""
+        if not filed.agents:
+            reason = f"task #{errand.task} goes to nobody; write an assignee into it"
+            raise RunError(f"{reason}, or let it be handed out by itself")
+        try:
+            members = () if self._roster is None else self._roster.members()
+        except PlanFileError as error:
+            raise RunError(str(error)) from None
+        member = next((each for each in members if each.name == errand.member), None)
+        if self._roster is None or member is None:
+            raise RunError(f"{errand.member} is no member of the crew")
+        agent = self._roster.agent(member)
+        own = member.timeout or agent.definition.timeout
+        return agent, own or self._timeout or self._place.timeout
+
+    async def _claim(self, errand: Errand, run: Run, timeout: timedelta) -> Card | str:
+        """Claim a task in its file, or return why it is not to be done any more."""
+        cards = await self._board.read()
+        ground = Ground.of(cards.tasks, archived=cards.archived)
+        now = self._clock.now()
+        reason: str | None = None
+
+        def decide(task: Task) -> Changes:
+            nonlocal reason
+            reason = None if errand.has(task) else _objection(task, errand.member, ground, now)
+            if reason is not None:
+                return {}
+            return claim(task, errand.member, now=run.started_at, ttl=timeout + GRACE)
+
+        made = await self._board.change(
+            errand.task, decide, message=lambda task: f"Hand task #{task.id} to {errand.member}"
+        )
+        return made.card if reason is None else reason
+
+    async def _move(
+        self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
+    ) -> dict[str, object]:
+        """Move a task on after its run; what is in the way is said, and tried once more later."""
+        try:
+            return await self._edit(errand, outcome, reason, branch=branch)
+        except (HoraeError, OSError) as error:
+            return {"board": str(error)}
+
+    async def _edit(
+        self, errand: Errand, outcome: Status, reason: str, *, branch: str | None = None
+    ) -> dict[str, object]:
+        """Move a task on after its run, if it is still claimed for that."""
+        now = self._clock.now()
+
+        def decide(task: Task) -> Changes:
+            if not errand.has(task):
+                return {}
+            return after_run(task, outcome, reason=reason, now=now, branch=branch)
+
+        try:
+            # Most often this is all: no git is asked for what moved on long ago.
+            if not errand.has((await self._board.card(errand.task)).task):
+                return {}
+            made = await self._board.change(errand.task, decide, message=_moved)
+        except (TaskMissingError, BoardMissingError):
+            return {}
+        return {"status": made.card.task.status, **made.facts}
+
+    async def _deliver(self, name: str) -> dict[str, object]:
+        """Bring a member's commits home; what does not go in cleanly stays on its branch."""
+        root, tree = self._place.root, self._place.data / "trees" / name
+        if not is_repository(root) or not is_repository(tree):
+            return {}
+        try:
+            made = await Git(root).deliver(tree, agent=name, allow_local=self._allow_local)
+        except (GitError, OSError) as error:  # the next delivery brings it
+            return {"delivered": False, "delivery": str(error)}
+        facts: dict[str, object] = {"delivered": made.is_delivered}
+        facts |= {"delivery": made.words} if made.words else {}
+        return facts | ({"branch": made.branch} if made.branch else {})
+
+    def _name(self, card: Card) -> str:
+        """Return the file of a task as whoever works beneath the root calls it."""
+        return card.path.removeprefix(f"{self._place.root}/")
+
+
+async def tree_of(place: Place, name: str) -> Path:
+    """Return where a member works: a clone of its own, or the root if that is no repository.
+
+    One that cannot be brought up to date stays as it is; what was done there is delivered.
+    """
+    if not is_repository(place.root):
+        return place.root
+    tree = place.data / "trees" / name
+    try:
+        if not is_repository(tree):
+            tree.parent.mkdir(mode=0o700, exist_ok=True)
+            await Git(place.root).clone(tree)
+        await Git(tree).pull(source=place.root, allow_local=True)
+    except (GitError, OSError) as error:
+        raise RunError(f"its tree {tree} cannot be made: {error}") from None
+    return tree
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A task in the hands of a member, by one receipt; `stamps` are the moments of its runs."""
+
+    task: int
+    member: str
+    stamps: frozenset[str]
+
+    def has(self, task: Task) -> bool:
+        """Tell whether the claim that stands in a task was made for this."""
+        return is_claim_of(task, self.member, stamps=self.stamps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """What was handed out, and to whom."""
+
+    task: int
+    member: str
+
+
+class _Working:
+    """A run of a member at its task."""
+
+    def __init__(self, runner: DispatchRunner, errand: Errand, run: Held) -> None:
+        self._runner = runner
+        self._errand = errand
+        self._run = run
+        self._cancelled = ""
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        return self._run.process
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._run.go()
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started."""
+        self._cancelled = reason
+        self._run.cancel(reason)
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once its work is delivered and its task moved on."""
+        how = await self._run.ended()
+        if self._cancelled:  # whatever it says of itself, it was not let finish
+            how = replace(how, outcome=Status.KILLED, reason=self._cancelled)
+        return await self._runner.over(self._errand, how)
+
+
+class _NotBegun:
+    """A run of a task that somebody changed before it could begin."""
+
+    process = _NOBODY
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def go(self) -> None:
+        """Do nothing: there is nothing to do any more."""
+
+    def cancel(self, reason: str) -> None:
+        """Do nothing: it is over at once."""
+
+    async def ended(self) -> Ended:
+        """Return that there was nothing to do, and why."""
+        return Ended(Status.NO_WORK, self._reason)
+
+
+def _objection(task: Task, member: str, ground: Ground, now: datetime) -> str | None:
+    """Return why a member does not get a task, as it stands now."""
+    assignee = task.text("assignee")
+    is_for_others = assignee is not None and assignee != member
+    return why_not(task, ground, now=now) or (f"it is for {assignee}" if is_for_others else None)
+
+
+def _moved(task: Task) -> str:
+    """Return what the commit of a move is called."""
+    return f"Move task #{task.id} to {task.status}"
