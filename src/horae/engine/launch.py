@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from horae.engine.ports import (
@@ -27,7 +28,7 @@ from horae.rules.misfire import Status
 from horae.rules.receipt import followed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from horae.engine.ports import Clock, Filed, Held, Ledger, Run, Runner
@@ -73,12 +74,12 @@ class Launch:
     def start(self, filed: Filed) -> None:
         """Begin to make the run of a receipt that holds its slot."""
         story = self._stories[filed.number] = _Story(filed)
-        self._tell(story, self._carry(story))
+        self._tell(story, partial(self._carry, story))
 
     def refuse(self, filed: Filed, reason: str) -> None:
         """Write down that a receipt can never start."""
         story = self._stories[filed.number] = _Story(filed)
-        self._tell(story, self._fail(story, reason))
+        self._tell(story, partial(self._fail, story, reason))
 
     def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
         """End the run of a receipt; False: it has none."""
@@ -111,13 +112,13 @@ class Launch:
                 await self._ledger.give_back(run.number, reason=reason, **self._stamp())
         self.is_unsure = False
 
-    def _tell(self, story: _Story, part: Coroutine[object, object, Filed | None]) -> None:
+    def _tell(self, story: _Story, part: Callable[[], Awaitable[Filed | None]]) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
 
         async def told() -> None:
             filed = None
             try:
-                filed = await part
+                filed = await part()
             except (LedgerBusyError, LedgerWriteError):
                 self.is_unsure = True  # nothing was let go
             except Exception as error:
@@ -185,9 +186,10 @@ class Launch:
     async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
         """Write down how a run ended, for as long as it takes."""
         never = asyncio.Event()
+        is_again = False
         while True:
             try:
-                return await self._ledger.end(
+                filed = await self._ledger.end(
                     run.number,
                     ended.outcome,
                     reason=ended.reason,
@@ -198,7 +200,10 @@ class Launch:
                     is_last=is_last,
                     **self._stamp(),
                 )
+                # What was kept, though it was said not to be, may wait for its next try.
+                return await self._ledger.receipt(run.receipt) if is_again else filed
             except (LedgerBusyError, LedgerWriteError):
+                is_again = True
                 if self.give_up_at is not None and self._clock.now() >= self.give_up_at:
                     raise  # its own report is read at the next start
                 never.clear()

@@ -1,0 +1,301 @@
+"""`simulate`: what would run in the weeks to come, and what a night without power would cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from horae.cli.moments import moment_and_zone, parse_moment
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.sources import Sources, plan_root
+from horae.config import load
+from horae.engine.simulate import Fault, Level, Outage, Setting, World
+from horae.errors import Exit
+from horae.rules.misfire import GRACE, Status
+from horae.rules.words import clock_text, moment_text, wall_text
+from horae.store.sqlite import SqliteLedger
+from horae.timing.duration import DurationError, format_duration, parse_duration
+from horae.timing.rfc3339 import format_with_offset
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TextIO
+    from zoneinfo import ZoneInfo
+
+    from horae.engine.ports import Filed, Ledger
+    from horae.engine.simulate import Verdict
+
+_SHOWN: Final = 6  # so many receipts of a day have a line each
+_RAN: Final = frozenset(
+    {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
+)
+
+
+class Memory:
+    """Ledgers that are forgotten when the command ends."""
+
+    async def open(self) -> Ledger:
+        """Return an empty ledger."""
+        return await SqliteLedger.in_memory()
+
+    async def close(self, ledger: Ledger) -> None:
+        """Forget a ledger."""
+        assert isinstance(ledger, SqliteLedger)
+        await ledger.close()
+
+    async def copy(self, ledger: Ledger) -> object:
+        """Return nothing: no backup is brought back here."""
+        return ledger
+
+    async def restore(self, copy: object, *, now: datetime) -> Ledger:
+        """Refuse: no backup is brought back here."""
+        raise NotImplementedError(f"{copy} at {now}")
+
+
+class What(NamedTuple):
+    """One receipt, as a rehearsal tells of it."""
+
+    at: datetime
+    what: str
+    moments: int
+    filed: Filed
+
+    @classmethod
+    def of(cls, filed: Filed) -> What:
+        """Return what became of a receipt: it ran, or ran late, or did not run and how."""
+        what = filed.status.value
+        if filed.status in _RAN:
+            is_bad = filed.status not in {Status.DONE, Status.NO_WORK}
+            what = "late" if filed.lateness > GRACE else "failed" if is_bad else "ran"
+        return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
+
+    def data(self, place: ZoneInfo) -> dict[str, object]:
+        """Return it as plain data."""
+        receipt, through = self.filed.receipt, self.filed.receipt.through_at
+        return {
+            "at": format_with_offset(self.at.astimezone(place)),
+            "through": through and format_with_offset(through.astimezone(place)),
+            "count": self.moments,
+            "what": self.what,
+            "title": self.filed.title,
+            "file": self.filed.origin.file,
+            "line": self.filed.origin.line,
+            "key": receipt.key,
+            "status": self.filed.status.value,
+            "late": format_duration(max(timedelta(0), self.filed.lateness)),
+            "reason": receipt.reason,
+        }
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """All that happened, gathered when it is over."""
+
+    place: ZoneInfo
+    receipts: list[What] = field(default_factory=list)
+
+    async def gather(self, world: World) -> None:
+        """Take over what the world's ledger holds."""
+        cursor = None
+        while True:
+            page = await world.ledger.receipts(limit=1000, cursor=cursor)
+            self.receipts += map(What.of, page.receipts)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self.receipts.sort(key=lambda each: (each.at, each.filed.number))
+
+    def days(self) -> Iterator[tuple[date, list[What]]]:
+        """Yield each day on which something came, with what came."""
+        for day, group in groupby(self.receipts, key=lambda each: self._day(each.at)):
+            yield day, list(group)
+
+    def _day(self, at: datetime) -> date:
+        return local(at, self.place).date()
+
+
+@click.command()
+@click.argument("paths", metavar="[PLAN]...", nargs=-1)
+@click.option("--days", default=90, show_default=True, type=click.IntRange(1, 3660))
+@click.option("--from", "start", metavar="T", help="The moment to begin at, instead of now.")
+@click.option(
+    "--outage",
+    "outages",
+    metavar="T/LENGTH",
+    multiple=True,
+    help="No engine runs from then on for so long, as in 2026-04-03T00:00/3d.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Another order of the same things.")
+@click.option(
+    "--faults",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.NONE.value,
+    show_default=True,
+    help="How much goes wrong: nothing, a little of everything, or what the seed says.",
+)
+@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@click.option("--trace", type=click.File("w"), help="Write every event into this file.")
+@form_options
+def simulate(
+    paths: tuple[str, ...],
+    *,
+    days: int,
+    start: str | None,
+    outages: tuple[str, ...],
+    seed: int | None,
+    faults: str,
+    tz: str | None,
+    trace: TextIO | None,
+    form: str | None,
+) -> int:
+    """Rehearse plans: what would run, run late, be coalesced or missed, day by day.
+
+    The engine, the rules and the ledger are the real ones; the clock only jumps, and every
+    run is done after a minute. With --seed and --faults things go wrong, and every promise
+    of the engine is checked. With --seed and no PLAN the plans are made up, too.
+    """
+    output = Output.of(form)
+    if faults != Level.NONE and seed is None:
+        raise click.UsageError("--faults needs --seed, so that it can be seen again.")
+    now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
+    sources = Sources(paths, output)
+    is_made_up = seed is not None and not paths
+    files = None if is_made_up else {each.name: each.plan.text() for each in sources}
+    if files is not None and not files:
+        return sources.exit_code
+    settings = load(plan_root(paths))
+    setting = Setting(
+        timedelta(days=days),
+        seed=seed,
+        level=Level(faults),
+        start=None if is_made_up and start is None else now,
+        files=files,
+        zone=place.key,
+        outages=tuple(_outage(each, place) for each in outages),
+        without=(Fault.RESTORE,),
+        slots=settings.gate_slots,
+        crew=settings.crew_max_concurrent,
+    )
+    rehearsal = Rehearsal(place)
+    write = None if trace is None else (lambda line: trace.write(f"{line}\n"))
+    world = World(setting, Memory(), audit=rehearsal.gather, trace=write)
+    verdict = world.run()
+    _print(rehearsal, verdict, world.start, output)
+    return Exit.FINDINGS if verdict.broken is not None else sources.exit_code
+
+
+def _outage(text: str, place: ZoneInfo) -> Outage:
+    """Return the outage that an option names."""
+    at, slash, length = text.rpartition("/")
+    try:
+        if slash:
+            return Outage(parse_moment(at, place), parse_duration(length))
+    except DurationError as error:
+        raise click.UsageError(f"--outage {text}: {error}") from None
+    raise click.UsageError(
+        f"--outage {text}: write a moment and a length, as in 2026-04-03T00:00/3d."
+    )
+
+
+def _print(rehearsal: Rehearsal, verdict: Verdict, start: datetime, output: Output) -> None:
+    """Print what happened, for people or for programs."""
+    place = rehearsal.place
+    match output.form:
+        case Form.TABLE:
+            _print_days(rehearsal, verdict, start)
+        case Form.JSON:
+            print_json(_data(rehearsal, verdict, start))
+        case Form.JSONL:
+            for each in rehearsal.receipts:
+                print_line(each.data(place))
+    if verdict.broken is not None and output.form is not Form.JSON:
+        echo(f"horae: {verdict}", err=True)
+
+
+def _print_days(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> None:
+    """Print each day, and under it what did not run in its time."""
+    setting, place = verdict.setting, rehearsal.place
+    end = start + setting.length
+    name = place.key
+    echo(f"{moment_text(start, name)} to {moment_text(end, name)}")
+    for outage in setting.outages:
+        length = format_duration(outage.length)
+        echo(f"no engine from {moment_text(outage.at, name)} for {length}")
+    for day, group in rehearsal.days():
+        shown = wall_text(datetime.combine(day, datetime.min.time())).rpartition(" ")[0]
+        echo(f"\n{shown}  {_totals(group)}")
+        odd = list(_alike(each for each in group if each.what != "ran"))
+        for alike in odd[:_SHOWN]:
+            echo(f"  {_line(alike, place)}")
+        if len(odd) > _SHOWN:
+            echo(f"  and {len(odd) - _SHOWN} more")
+    kept = "every promise was kept" if verdict.broken is None else "a promise was broken"
+    echo(f"\n{setting.length.days} days: {_totals(rehearsal.receipts)}; {kept}")
+
+
+def _alike(receipts: Iterable[What]) -> Iterator[list[What]]:
+    """Yield the receipts of a day of which one can be said what can be said of the other."""
+    groups: dict[tuple[object, ...], list[What]] = {}
+    for each in receipts:
+        # Of those that ran late each was late by another length.
+        own = each.filed.number if each.what == "late" else each.filed.receipt.reason
+        groups.setdefault((each.what, each.filed.entry, own), []).append(each)
+    yield from groups.values()
+
+
+def _line(alike: Sequence[What], place: ZoneInfo) -> str:
+    """Return receipts that are alike as a line."""
+    first, last = alike[0], alike[-1]
+    filed, moments = first.filed, sum(each.moments for each in alike)
+    times = f" ({moments} times)" if moments > 1 else ""
+    late = f" by {format_duration(_whole(filed.lateness))}" if first.what == "late" else ""
+    clock = clock_text(local(first.at, place))
+    through = f"–{clock_text(local(last.at, place))}" if last is not first else ""
+    why = f"  ({filed.receipt.reason})" if filed.status not in _RAN else ""
+    return f"{clock}{through:<6}  {first.what}{late}: {filed.title}{times}  {filed.origin}{why}"
+
+
+def _whole(length: timedelta) -> timedelta:
+    """Return a length without the part of a second."""
+    return timedelta(seconds=int(length.total_seconds()))
+
+
+def _totals(receipts: Sequence[What]) -> str:
+    """Return how many of each there are, in words."""
+    counts = _counts(receipts)
+    return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
+
+
+def _counts(receipts: Sequence[What]) -> dict[str, int]:
+    """Return how many moments ran, ran late, or did not run and how."""
+    counts: Counter[str] = Counter()
+    for each in receipts:
+        counts[each.what] += each.moments
+    first = ("ran", "late", "failed")
+    return {
+        what: counts[what] for what in (*first, *sorted(set(counts) - {*first})) if counts[what]
+    }
+
+
+def _data(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> dict[str, object]:
+    """Return what happened as plain data."""
+    place, setting, broken = rehearsal.place, verdict.setting, verdict.broken
+    return {
+        "from": format_with_offset(start.astimezone(zone(place.key))),
+        "days": setting.length.days,
+        "zone": place.key,
+        "seed": setting.seed,
+        "faults": setting.level.value,
+        "totals": _counts(rehearsal.receipts),
+        "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in rehearsal.days()],
+        "odd": [each.data(place) for each in rehearsal.receipts if each.what != "ran"],
+        "digest": verdict.digest,
+        "broken": broken and {"promise": broken.promise, "what": broken.what},
+        "events": [] if broken is None else list(verdict.events),
+    }

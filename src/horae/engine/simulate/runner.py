@@ -1,0 +1,191 @@
+"""Runs that follow the dice, and what is left of them when their engine dies."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import Ended, LauncherLostError, Process, RunError, Unreleased
+from horae.engine.simulate.faults import Fault
+from horae.rules.misfire import Status
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from horae.engine.ports import Filed, Job, Run
+    from horae.engine.simulate.loop import Life
+    from horae.engine.simulate.world import World
+
+WALL_CLOCK: Final = timedelta(hours=2)  # of a run that has none of its own
+LIFELINE: Final = timedelta(seconds=2)  # so long a run may outlive its engine
+
+
+class Stage(StrEnum):
+    """How far a run has come."""
+
+    HELD = "held"
+    LIVE = "live"
+    OVER = "over"
+
+
+@dataclass(slots=True)
+class Child:
+    """One run as the machine knows it, whoever asked for it."""
+
+    filed: Filed
+    run: Run
+    process: Process
+    stage: Stage = Stage.HELD
+    went_at: datetime | None = None
+    ended: Ended | None = None  # its own report, if it left one
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+    def finish(self, ended: Ended | None) -> None:
+        """Let it be over, with a report or without."""
+        if self.stage is not Stage.OVER:
+            self.stage, self.ended = Stage.OVER, ended
+            if self.timer is not None:
+                self.timer.cancel()
+            self.over.set()
+
+
+class SimRunner:
+    """Makes runs for one engine."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world = world
+        self._life = life
+
+    async def hold(self, job: Job) -> SimHeld:
+        """Make a run that waits for its go."""
+        world = self._world
+        await world.breathe(self._life)
+        if world.weather.strikes(Fault.LAUNCHER):
+            raise LauncherLostError("the launcher is gone")
+        if world.weather.strikes(Fault.CANNOT):
+            raise RunError("there is no such program")
+        child = world.children.make(job)
+        world.tell(f"run {job.run.number} of receipt {job.filed.number} is made")
+        await world.breathe(self._life)
+        return SimHeld(world, self._life, child)
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return what is left of a run; if it still lives, it is ended first."""
+        world = self._world
+        await world.breathe(self._life)
+        return world.children.remains(filed, run)
+
+
+class SimHeld:
+    """A run that an engine holds in its hand."""
+
+    def __init__(self, world: World, life: Life, child: Child) -> None:
+        self._world = world
+        self._life = life
+        self._child = child
+        self.process = child.process
+
+    def go(self) -> None:
+        """Let it begin."""
+        if not self._life.is_over:
+            self._world.go(self._child)
+
+    def cancel(self, reason: str) -> None:
+        """End it."""
+        if not self._life.is_over:
+            self._world.children.cancel(self._child, reason)
+
+    async def ended(self) -> Ended:
+        """Return how it ended, when it has."""
+        await self._child.over.wait()
+        await self._world.breathe(self._life)
+        ended = self._child.ended
+        return ended or Ended(Status.INTERRUPTED, "it left no report")
+
+
+class Children:
+    """All runs that were ever made, by their number."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[int, Child] = {}
+        self.live: dict[int, Child] = {}
+
+    def make(self, job: Job) -> Child:
+        """Make a run, which waits."""
+        process = Process(100 + len(self._known), self._world.loop.micros)
+        child = self._known[job.run.number] = Child(job.filed, job.run, process)
+        return child
+
+    def begin(self, child: Child) -> None:
+        """Let a run begin, and end when the dice say."""
+        child.stage, child.went_at = Stage.LIVE, self._world.clock.now()
+        self.live[child.run.number] = child
+        ended, after = self._fate(child.filed)
+
+        def over() -> None:
+            del self.live[child.run.number]
+            self._world.tell(f"run {child.run.number} ends: {ended.outcome}")
+            child.finish(ended)
+
+        child.timer = self._world.loop.call_later(after.total_seconds(), over)
+
+    def cancel(self, child: Child, reason: str) -> None:
+        """End a run, whether it was let go or not."""
+        self.live.pop(child.run.number, None)
+        child.finish(Ended(Status.KILLED, reason))
+
+    def orphaned(self) -> None:
+        """Let the runs of an engine end that has died; some take their time."""
+        world = self._world
+        for child in [each for each in self._known.values() if each.stage is Stage.HELD]:
+            child.finish(None)
+        for child in list(self.live.values()):
+            if world.weather.strikes(Fault.ORPHAN):
+                world.loop.call_later(LIFELINE.total_seconds(), self._lose, child)
+            else:
+                self._lose(child)
+
+    def _lose(self, child: Child) -> None:
+        """End a run that has lost its engine."""
+        if self.live.pop(child.run.number, None) is not None:
+            child.finish(_report(self._world))
+
+    def remains(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return what a run left; nothing of it is alive after this."""
+        child = self._known.get(run.number)
+        if child is None or child.went_at is None:
+            return Unreleased()
+        self._lose(child)
+        self._world.tell(f"run {run.number} of receipt {filed.number} left {child.ended}")
+        return child.ended
+
+    def _fate(self, filed: Filed) -> tuple[Ended, timedelta]:
+        """Return how a run ends, and after how long."""
+        world = self._world
+        limit = filed.policy.timeout or WALL_CLOCK
+        if world.roll is None:
+            return Ended(Status.DONE, "it is done", 0), min(world.run_length, limit)
+        after = timedelta(seconds=world.roll.choice((0, 1, 20, 90, 600)))
+        if world.weather.strikes(Fault.LONG):
+            after = timedelta(minutes=world.roll.choice((30, 70, 100)))
+        if world.weather.strikes(Fault.HANG):
+            after = limit
+        if after >= limit:
+            return Ended(Status.KILLED, "it outlived its wall clock"), limit
+        if world.weather.strikes(Fault.FAIL):
+            return Ended(Status.FAILED, "it failed", 1), after
+        if world.weather.strikes(Fault.IDLE):
+            return Ended(Status.NO_WORK, "it found no work", 0), after
+        return Ended(Status.DONE, "it is done", 0), after
+
+
+def _report(world: World) -> Ended | None:
+    """Return the report of a run whose engine died: the supervisor may have died, too."""
+    if world.roll is None or world.roll.random() < 0.5:
+        return None
+    return Ended(Status.KILLED, "its engine ended")

@@ -1,0 +1,241 @@
+"""Bugs that were planted: each must be found, or the simulator looks at nothing.
+
+Each is a small change to a real part, of the kind that a person makes in good faith.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from horae.engine import almanac, launch
+from horae.engine.gate import Gate
+from horae.engine.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
+from horae.rules import misfire, project, receipt
+from horae.rules.misfire import GRACE, Decision, Status
+from horae.rules.project import Moment
+from horae.store import arming, book
+from horae.store.sqlite import SqliteLedger
+from horae.timing.zone import is_fold, local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
+    from horae.engine.ports import Filed, Ledger, Run
+    from horae.rules.entry import CronRule, Entry
+
+    Plant = Callable[[pytest.MonkeyPatch], None]
+
+_GAP = 1_000_000
+
+
+class Memory:
+    """Ledgers in memory, with backups."""
+
+    def __init__(self) -> None:
+        self._restored = 0
+
+    async def open(self) -> Ledger:
+        return await SqliteLedger.in_memory()
+
+    async def close(self, ledger: Ledger) -> None:
+        assert isinstance(ledger, SqliteLedger)
+        await ledger.close()
+
+    async def copy(self, ledger: Ledger) -> object:
+        assert isinstance(ledger, SqliteLedger)
+        twin = sqlite3.connect(":memory:")
+        ledger._writer.backup(twin)
+        return twin
+
+    async def restore(self, copy: object, *, now: datetime) -> Ledger:
+        assert isinstance(copy, sqlite3.Connection)
+        ledger = await SqliteLedger.in_memory()
+        copy.backup(ledger._writer)
+        copy.close()
+        self._restored += 1
+
+        def closed(pages: book.Book) -> None:
+            arming.close_the_past(pages, now=now, reason="a backup was restored")
+            gap = {"gap": _GAP * self._restored}
+            pages.execute("UPDATE sqlite_sequence SET seq = seq + :gap", gap)
+
+        await ledger.write(1, closed)
+        return ledger
+
+
+def go_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    """Let a run go as soon as it is made, and write `running` after it."""
+    make = launch.Launch._make
+
+    async def made(self: launch.Launch, filed: Filed, run: Run) -> Any:
+        held = await make(self, filed, run)
+        held.go()
+        return held
+
+    patch.setattr(launch.Launch, "_make", made)
+
+
+def go_though_it_is_not_known(patch: pytest.MonkeyPatch) -> None:
+    """Take a commit whose answer was lost for one that succeeded."""
+    carry = launch.Launch._carry
+
+    class Hopeful:
+        def __init__(self, ledger: Ledger) -> None:
+            self._ledger = ledger
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._ledger, name)
+
+        async def running(self, *args: Any, **kwargs: Any) -> bool:
+            try:
+                return await self._ledger.running(*args, **kwargs)
+            except LedgerWriteError:
+                return True
+
+    async def carried(self: launch.Launch, story: Any) -> Filed | None:
+        if not isinstance(self._ledger, Hopeful):
+            self._ledger = Hopeful(self._ledger)
+        return await carry(self, story)
+
+    patch.setattr(launch.Launch, "_carry", carried)
+
+
+def catch_up_from_now(patch: pytest.MonkeyPatch) -> None:
+    """Begin again at this moment after an outage, and forget what it cost."""
+
+    def decided(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
+        decision = misfire.decide(entry, now=now, is_busy=is_busy)
+        late = [each for each in decision.receipts if now - each.planned_at > GRACE]
+        return Decision((), now, entry.ended_at) if late else decision
+
+    patch.setattr(almanac, "decide", decided)
+
+
+def keep_the_slot_of_what_failed(patch: pytest.MonkeyPatch) -> None:
+    """Free a slot only after a good end."""
+    leave, release = almanac.Almanac._leave, Gate.release
+
+    def left(self: almanac.Almanac, number: int, filed: Filed | None) -> None:
+        is_bad = filed is not None and filed.status is Status.FAILED
+        patch.setattr(Gate, "release", (lambda *_: None) if is_bad else release)
+        leave(self, number, filed)
+
+    patch.setattr(almanac.Almanac, "_leave", left)
+
+
+def keep_the_streak(patch: pytest.MonkeyPatch) -> None:
+    """Count ticks that found nothing, and never begin anew."""
+    counts = book._counts
+
+    def counted(status: Status, streak: int, failures: int, *, is_tick: bool) -> tuple[int, int]:
+        after = counts(status, streak, failures, is_tick=is_tick)
+        return (streak, after[1]) if status is Status.DONE else after
+
+    patch.setattr(book, "_counts", counted)
+
+
+def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
+    """Take the second pass of an autumn night for another moment."""
+    of_cron = project._of_cron
+
+    def doubled(rule: CronRule, start: datetime, end: datetime) -> Iterator[Moment]:
+        place, hour = zone(rule.crons[0].zone), timedelta(hours=1)
+        second: Moment | None = None
+        for moment in of_cron(rule, start - hour, end):
+            if second is not None and start < second.at < moment.at:
+                yield second
+            second = None
+            if is_fold(local(moment.at, place), place) and not rule.crons[0].has_star_time:
+                at = moment.at + hour
+                second = Moment(at, f"cron:{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+            if moment.at > start:
+                yield moment
+        if second is not None and start < second.at <= end:
+            yield second
+
+    patch.setattr(project, "_of_cron", doubled)
+
+
+def give_up_every_key(patch: pytest.MonkeyPatch) -> None:
+    """Let what has run give its key up, too, when the clock is set back."""
+    query = book._RECEIPT["give_up_keys"]
+    statuses = "('skipped', 'coalesced', 'missed')"
+    assert statuses in query
+    patch.setitem(book._RECEIPT, "give_up_keys", query.replace(f"status IN {statuses}", "1"))
+
+
+def forget_the_attempts(patch: pytest.MonkeyPatch) -> None:
+    """Take every end for the first."""
+    patch.setattr(
+        book, "after_end", lambda end, **facts: receipt.after_end(end, **{**facts, "attempts": 1})
+    )
+
+
+def start_what_was_started(patch: pytest.MonkeyPatch) -> None:
+    """Offer receipts whose runs have ended, and start whatever is offered."""
+    leave = almanac.Almanac._leave
+
+    def left(self: almanac.Almanac, number: int, filed: Filed | None) -> None:
+        leave(self, number, filed)
+        if filed is not None:
+            self.gate.offer((filed,))
+
+    def may(status: Status, then: Status, *, has_retry: bool = False) -> bool:
+        return then is Status.STARTING or receipt.may_become(status, then, has_retry=has_retry)
+
+    patch.setattr(almanac.Almanac, "_leave", left)
+    patch.setattr(book, "may_become", may)
+
+
+def lose_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Write an end down once, and if that fails let it be."""
+
+    async def written(self: launch.Launch, run: Run, ended: Ended) -> Filed | None:
+        try:
+            return await self._ledger.end(
+                run.number, ended.outcome, reason=ended.reason, **self._stamp()
+            )
+        except (LedgerBusyError, LedgerWriteError):
+            return None
+
+    patch.setattr(launch.Launch, "_write_end", written)
+
+
+def run_again_what_was_let_go(patch: pytest.MonkeyPatch) -> None:
+    """Take every run of a dead engine for one that never ran."""
+    take_over = launch.Launch._take_over
+
+    async def taken(self: launch.Launch, filed: Filed, run: Run, found: Any) -> None:
+        await take_over(self, filed, run, found if isinstance(found, Ended) else Unreleased())
+
+    patch.setattr(launch.Launch, "_take_over", taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug, what finds it, and seeds that are known to do so."""
+
+    plant: Plant
+    promises: tuple[str, ...]
+    seeds: tuple[int, ...]
+    days: int = 20
+
+
+PLANTED = (
+    Planted(go_before_it_is_written, ("I3",), (0, 1)),
+    Planted(go_though_it_is_not_known, ("I3",), (1, 2, 4)),
+    Planted(catch_up_from_now, ("oracle",), (0, 3)),
+    Planted(keep_the_slot_of_what_failed, ("I7",), (0, 1)),
+    Planted(keep_the_streak, ("I10",), (8, 9, 15)),
+    Planted(fire_in_both_passes, ("oracle",), (175,), days=45),
+    Planted(give_up_every_key, ("I1",), (6, 19, 27)),
+    Planted(forget_the_attempts, ("I4",), (0, 16, 24)),
+    Planted(start_what_was_started, ("I2",), (2, 4, 5)),
+    Planted(lose_the_end, ("I7",), (2, 6, 7)),
+    Planted(run_again_what_was_let_go, ("I4",), (57, 60)),
+)
