@@ -1,10 +1,12 @@
 """Runs: launches per second beside plain Popen, how fast the go comes, memory per live run.
 
-    python bench/run.py            about 15 seconds, Linux
+    python bench/run.py            about 20 seconds, Linux
 
 Everything is measured in this run, on this machine, with /bin/true. Popen starts and
 waits, one at a time, and promises nothing; a run is held, let go, supervised, drained and
-reported. The rounds of both take turns, and the best of each counts.
+reported. With receipts it is the whole engine: what came due is decided and committed, each
+run is committed before it is made, again before it is let go, and with its end, all with
+fsync. The rounds of all take turns, and the best of each counts.
 """
 
 from __future__ import annotations
@@ -15,14 +17,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from horae.app import SystemClock
+from horae.engine.almanac import Almanac
+from horae.rules.gate import Capacity
+from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes, Spec
+from horae.store.sqlite import SqliteLedger
+from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from horae.engine.ports import Filed
+    from horae.rules.misfire import Status
 
 ROUNDS = 5
 RUNS = 400  # in a round
@@ -51,6 +63,96 @@ async def rate(one: Callable[[int], Awaitable[object]], numbers: count[int], lan
     start = time.perf_counter()
     await asyncio.gather(*(lane() for _ in range(lanes)))
     return RUNS // lanes * lanes / (time.perf_counter() - start)
+
+
+class Shifted(SystemClock):
+    """The machine's clock, ahead by a length that can be changed."""
+
+    by = timedelta(0)
+
+    def now(self) -> datetime:
+        """Return this moment, as much later."""
+        return super().now() + self.by
+
+
+class Counted(SqliteLedger):
+    """A ledger that notes when as many runs have ended as were expected."""
+
+    expected = 0
+
+    async def end(self, run: int, outcome: Status, **facts: Any) -> Filed | None:
+        """Record an end, and count it."""
+        filed = await super().end(run, outcome, **facts)
+        self.expected -= 1
+        if self.expected == 0:
+            self.over.set()
+        return filed
+
+    def expect(self, ends: int) -> None:
+        """Begin to count."""
+        self.expected, self.over = ends, asyncio.Event()
+
+
+class Engine:
+    """An engine whose commands all come due together, once a day."""
+
+    def __init__(self, ledger: Counted, clock: Shifted, almanac: Almanac) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._almanac = almanac
+        self._turns = asyncio.create_task(almanac.run())
+
+    @classmethod
+    async def up(cls, folder: Path, processes: Processes) -> Engine:
+        """Return an engine that has just been started, with nothing due."""
+        work = "".join(
+            f"* True {number} :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n"
+            f":COMMAND: {TRUE}\n:END:\n"
+            for number in range(RUNS)
+        )
+        (folder / "plan.org").write_text(work)
+        clock = Shifted()
+        ledger = await Counted.open(folder / ".horae", now=clock.now())
+        assert isinstance(ledger, Counted)
+        place = Place(folder, folder / ".horae", dict(os.environ), timedelta(minutes=1))
+        almanac = Almanac(
+            clock=clock,
+            ledger=ledger,
+            runner=CommandRunner(processes, place),
+            sources=[OrgSource(folder)],
+            capacity=Capacity(slots=IN_FLIGHT),
+        )
+        await almanac.start()
+        return cls(ledger, clock, almanac)
+
+    async def rate(self) -> float:
+        """Return how many runs a second are made when a day's work comes due at once."""
+        self._ledger.expect(RUNS)
+        self._clock.by += timedelta(days=1)
+        start = time.perf_counter()
+        self._almanac.poke()
+        await self._ledger.over.wait()
+        return RUNS / (time.perf_counter() - start)
+
+    async def down(self) -> None:
+        """Stop the engine."""
+        self._turns.cancel()
+        await asyncio.wait({self._turns})
+        await self._almanac.launch.rest()
+        await self._ledger.close()
+
+
+def sync_time(folder: Path) -> float:
+    """Return how long the disk takes to keep a few bytes, in milliseconds, in the middle."""
+    times = []
+    with (folder / "sync").open("wb") as file:
+        for _ in range(50):
+            file.write(b"some bytes")
+            file.flush()
+            start = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append((time.perf_counter() - start) * 1000)
+    return sorted(times)[len(times) // 2]
 
 
 async def to_go(processes: Processes, data: Path, numbers: count[int]) -> list[float]:
@@ -108,15 +210,25 @@ async def measure(data: Path) -> None:
             await held.ended()
 
         await rate(one, numbers, IN_FLIGHT)
-        plain, many, single = [], [], []
+        plans = data / "plans"
+        plans.mkdir()
+        engine = await Engine.up(plans, processes)
+        plain, many, single, kept = [], [], [], []
         for _ in range(ROUNDS):
             plain.append(popen_rate())
             many.append(await rate(one, numbers, IN_FLIGHT))
             single.append(await rate(one, numbers, 1))
-        best, most, alone = max(plain), max(many), max(single)
+            kept.append(await engine.rate())
+        await engine.down()
+        best, most, alone, whole = max(plain), max(many), max(single), max(kept)
         print(f"  Popen, one at a time            {best:7.0f} per s")
         print(f"  runs, {IN_FLIGHT} in flight              {most:7.0f} per s  {most / best:.2f}×")
         print(f"  runs, one at a time             {alone:7.0f} per s  {alone / best:.2f}×")
+        print(f"  runs with receipts, {IN_FLIGHT} in flight{whole:7.0f} per s  {whole / best:.2f}×")
+        print(
+            f"  an fsync takes {sync_time(data):.2f} ms, "
+            f"the load is {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+        )
         times = await to_go(processes, data, numbers)
         middle, late = times[len(times) // 2], times[len(times) * 99 // 100]
         print(f"  from asking to go, 50 per s     p50 {middle:.1f} ms, p99 {late:.1f} ms")

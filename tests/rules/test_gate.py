@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from horae.rules.gate import (
@@ -15,6 +16,7 @@ from horae.rules.gate import (
     Capacity,
     GateState,
     Kind,
+    Queue,
     Turn,
     Waiting,
     admit,
@@ -24,6 +26,9 @@ from horae.rules.gate import (
     withdraw,
 )
 from scale import scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -385,6 +390,60 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_square_of_the_line(
     assert admitted
     assert len(waiting(state)) == 5_000 - len(admitted)
     assert looks <= most
+
+
+def test_a_turn_that_lets_nobody_in_leaves_the_gate_as_it_is() -> None:
+    full, _ = turn(GateState(), *map(ask, range(1, 6)))
+    idle, _ = turn(GateState(), ask(1))
+    for state in (full, idle, GateState()):
+        assert admit(state, ROOM, now=NOW).state is state
+        assert offer(state, []) is state
+        assert withdraw(state, 99) is state
+
+
+def test_of_thousands_who_wait_a_turn_looks_at_those_it_lets_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, _ = turn(offer(GateState(), map(ask, range(1, 5_001))))
+    looks = 0
+    line = Queue.__iter__
+
+    def counted(self: Queue) -> Iterator[Waiting]:
+        nonlocal looks
+        for each in line(self):
+            looks += 1
+            yield each
+
+    monkeypatch.setattr(Queue, "__iter__", counted)
+    for number in range(1, 401):
+        state, admitted = turn(release(state, number))
+        assert admitted == [number + 4]
+    assert looks <= 2 * 400
+
+
+def test_many_slots_are_given_from_the_lowest_and_each_once() -> None:
+    room = Capacity(slots=3_000)
+    state, admitted = turn(GateState(), *map(ask, range(1, 3_001)), capacity=room)
+    assert [each.slot for each in state.holders] == [*range(1, 3_001)] == admitted
+    state, _ = turn(release(state, 7, 2_000), ask(3_001), ask(3_002), ask(3_003), capacity=room)
+    assert [each.slot for each in state.holders[-2:]] == [7, 2_000]
+    assert waiting(state) == [3_003]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_a_line_is_the_same_whatever_was_taken_from_its_front_before(
+    steps: list[tuple[int, int]],
+) -> None:
+    line = [Waiting(ask(number)) for number in range(40)]
+    queue = Queue(rest=line)
+    for seen, keep in steps:
+        kept = line[:seen][:keep]
+        queue = queue.without(min(seen, len(line)), kept)
+        line = kept + line[seen:]
+        assert [*queue] == line
+        assert len(queue) == len(line)
+        assert queue == Queue(line)
+        assert hash(queue) == hash(Queue(line))
 
 
 AGENTS = ("wren", "moss", "fern")

@@ -521,3 +521,19 @@ def test_moments_are_in_utc() -> None:
     moment = next_moment(berlin, at("2026-06-10T12:00Z"))
     assert moment is not None
     assert moment.at.tzinfo is UTC
+
+
+@given(
+    text=st.sampled_from(["0 9 * * *", "*/20 2 * * *", "0,30 2 * * *", "15 * * * *", "5 0 1 * *"]),
+    place=st.sampled_from(ZONES),
+    minutes=st.integers(0, 3 * 366 * 24 * 60),
+)
+def test_one_expression_names_what_the_same_one_twice_names(
+    text: str, place: str, minutes: int
+) -> None:
+    cron, start = Cron(text, zone=place), at("2024-01-01T00:00Z") + minutes * MINUTE
+    once, twice = (
+        [*islice(project(entry(CronRule(crons)), start, start + 400 * DAY), 40)]
+        for crons in ((cron,), (cron, cron))
+    )
+    assert once == twice

@@ -446,6 +446,31 @@ class DecideSuite:
         assert (await known(ledger, entry.number)).accounted_to == NINE
 
     @story
+    async def test_in_one_step_what_is_as_it_was_is_written_and_the_rest_is_left_alone(
+        self, ledger: Ledger
+    ) -> None:
+        titles = ("Digest", "Water", "Sweep", "Feed", "Rest")
+        digest, water, sweep, feed, rest = await taken(ledger, *map(workflow, titles))
+        key = "cron:2026-04-01T09:00:00Z"
+        await decided(ledger, water, NINE)
+        await ledger.pause(sweep.number, now=NOW, term=1)
+        [before] = await ledger.add(feed.number, [asked(key, NOW)], now=NOW, term=1)
+        last = await last_event(ledger)
+        everyone = (digest, water, sweep, feed, digest, rest)
+        steps = [Step(each, decide(each, now=NINE)) for each in everyone]
+        filed = await ledger.decide(steps, now=NINE, term=1)
+        assert [each.title for each in filed] == ["Digest", "Rest"]
+        assert [each.number for each in filed] == [before.number + 1, before.number + 2]
+        assert [await ledger.receipt(each.number) for each in filed] == filed
+        events = await ledger.events_after(last)
+        assert [(each.entry, each.receipt) for each in events] == [
+            (each.entry, each.number) for each in filed
+        ]
+        assert {each.facts["key"] for each in events} == {key}
+        marks = [(await known(ledger, each.number)).accounted_to for each in everyone]
+        assert marks == [NINE, NINE, NOW, NINE, NINE, NINE]
+
+    @story
     async def test_nothing_is_decided_about_what_rests(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, workflow("Digest"))
         await ledger.pause(entry.number, now=NOW, term=1)

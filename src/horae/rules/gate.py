@@ -17,17 +17,19 @@ offered, released or withdrawn, or when the capacity has changed.
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int
+
+_MANY: Final = 32  # asks at once that are sorted in, rather than put in one by one
 
 
 class Kind(StrEnum):
@@ -87,12 +89,57 @@ class Waiting:
     passed_at: datetime | None = None
 
 
+@final
+class Queue:
+    """Those who wait, the first in line first.
+
+    It never changes. What is taken from its front leaves the rest where it is: of thousands
+    who wait, a turn costs as many as it looks at.
+    """
+
+    __slots__ = ("_begin", "_front", "_rest")
+
+    def __init__(
+        self, front: Sequence[Waiting] = (), rest: Sequence[Waiting] = (), begin: int = 0
+    ) -> None:
+        self._front = tuple(front)
+        self._rest = tuple(rest)
+        self._begin = begin  # where in the rest the line goes on
+
+    def __iter__(self) -> Iterator[Waiting]:
+        rest = self._rest
+        return chain(self._front, map(rest.__getitem__, range(self._begin, len(rest))))
+
+    def __len__(self) -> int:
+        return len(self._front) + len(self._rest) - self._begin
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Queue) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Queue({list(self)!r})"
+
+    def without(self, seen: int, kept: Sequence[Waiting]) -> Queue:
+        """Return the line without the first *seen*, of whom some are kept in front."""
+        within = seen - len(self._front)
+        if within < 0:
+            return Queue((*kept, *self._front[seen:]), self._rest, self._begin)
+        begin = self._begin + within
+        if begin * 2 <= len(self._rest):
+            return Queue(kept, self._rest, begin)
+        # Once half of it is gone it is copied: each who waits, a few times in all.
+        return Queue(kept, self._rest[begin:])
+
+
 @dataclass(frozen=True, slots=True)
 class GateState:
     """Who holds and who waits, the first in line first."""
 
     holders: tuple[Holding, ...] = ()
-    queue: tuple[Waiting, ...] = ()
+    queue: Queue = field(default_factory=Queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +162,20 @@ class Turn:
 
 def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
     """Return the gate with more asks in its line; one that is known already stays as it is."""
-    known = {holding.ask.number for holding in state.holders}
-    known.update(waiting.ask.number for waiting in state.queue)
+    new = {ask.number: ask for ask in reversed(tuple(asks))}
+    if not new:
+        return state
+    known: Iterable[Holding | Waiting] = chain(state.holders, state.queue)
+    for each in known:
+        new.pop(each.ask.number, None)
     queue = list(state.queue)
-    for ask in asks:
-        if ask.number not in known:
-            known.add(ask.number)
+    if len(new) < _MANY:
+        for ask in new.values():
             insort(queue, Waiting(ask), key=_place)
-    return replace(state, queue=tuple(queue))
+    else:
+        queue += map(Waiting, new.values())
+        queue.sort(key=_place)
+    return replace(state, queue=Queue(rest=queue)) if new else state
 
 
 def release(state: GateState, *numbers: int) -> GateState:
@@ -131,13 +184,15 @@ def release(state: GateState, *numbers: int) -> GateState:
     A slot is free when the last run in it has ended: its owner, or one that rides in it.
     """
     gone = set(numbers)
-    return replace(state, holders=tuple(h for h in state.holders if h.ask.number not in gone))
+    holders = tuple(each for each in state.holders if each.ask.number not in gone)
+    return replace(state, holders=holders)
 
 
 def withdraw(state: GateState, *numbers: int) -> GateState:
     """Return the gate with these gone from its line; one that was let in is not touched."""
     gone = set(numbers)
-    return replace(state, queue=tuple(w for w in state.queue if w.ask.number not in gone))
+    queue = Queue(rest=[each for each in state.queue if each.ask.number not in gone])
+    return replace(state, queue=queue) if len(queue) < len(state.queue) else state
 
 
 def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
@@ -151,6 +206,8 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
     >>> [(each.ask.number, each.reason) for each in obstacles(turn.state, Capacity(), now=at)]
     [(2, 'wren is busy with receipt 1')]
     """
+    if not state.queue:
+        return Turn(state)
     room = _Room(state.holders, capacity)
     admitted: list[Ask] = []
     refused: list[Obstacle] = []
@@ -171,8 +228,10 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
         else:
             room.let_wait(ask)
             rest.append(waiting)
+    if not admitted and not refused:
+        return Turn(state)
     rest[:passed] = [_passed_over(each, now) for each in rest[:passed]]
-    after = GateState(tuple(room.holders), (*rest, *state.queue[seen:]))
+    after = GateState(tuple(room.holders), state.queue.without(seen, rest))
     return Turn(after, tuple(admitted), tuple(refused))
 
 
@@ -233,6 +292,7 @@ class _Room:
         self._taken: dict[Need, int] = {}
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
         self._first: Ask | None = None
+        self._free = 1  # no slot below is free
         for holding in holders:
             self._add(holding)
 
@@ -267,8 +327,9 @@ class _Room:
         if parent is not None:
             self._add(Holding(ask, parent.slot, parent.kind, now))
         else:
-            slot = next(slot for slot in count(1) if slot not in self._slots)
-            self._add(Holding(ask, slot, ask.kind, now))
+            while self._free in self._slots:
+                self._free += 1
+            self._add(Holding(ask, self._free, ask.kind, now))
 
     def let_wait(self, ask: Ask) -> None:
         """Remember for whom the parent of a rider has to wait."""

@@ -94,6 +94,11 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
 def _of_cron(rule: CronRule, start: datetime, end: datetime) -> Iterator[Moment]:
     """Yield what any of the expressions names, once each."""
+    if len(rule.crons) == 1:
+        for moment in rule.crons[0].between(start, end):
+            at = moment.astimezone(UTC)
+            yield Moment(at, f"cron:{key_time(at)}")
+        return
     # In UTC before they are merged: of one zone, Python compares only what the wall shows.
     streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in rule.crons)
     last = start

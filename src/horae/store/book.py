@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import Due, Filed, Page, Pruned
-from horae.rules.entry import CadenceRule, Entry
+from horae.engine.ports import Due, Filed, Page, Pruned, Run
+from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.receipt import BAD, ENDS, FINAL, OPEN, after_end, is_planned, may_become
-from horae.store.codec import compact, micros, moment, plain, write_agents, write_policy
+from horae.store.codec import (
+    compact,
+    compact_words,
+    micros,
+    moment,
+    plain,
+    read_rule,
+    write_agents,
+    write_policy,
+)
 from horae.store.rows import (
     counts_from_end,
     entry_of,
     event_of,
     filed_of,
     listed,
+    moved,
+    next_after,
     next_at,
     run_of,
 )
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Event, Listed, Process, Run, Step
+    from horae.engine.ports import Event, Listed, Process, Step
     from horae.rules.misfire import Decision, Receipt
 
 _ENTRY: Final = theme("entry")
@@ -40,7 +51,36 @@ _RUN: Final = theme("run")
 _EVENT: Final = theme("event")
 _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
+_TERM: Final = theme("term")
 _TICK: Final = "tick:"
+
+
+class Arrival(NamedTuple):
+    """A new entry: what is written down about it, and if it is armed what it runs and how."""
+
+    facts: Mapping[str, object]
+    text: str | None = None
+    entry: Entry | None = None
+    begun: Decision | None = None
+
+
+class Standing(NamedTuple):
+    """Where a receipt stands."""
+
+    number: int
+    entry: int
+    status: Status
+    attempts: int
+
+
+class _Draft(NamedTuple):
+    """A receipt that is to be filed, and what it carries of its entry."""
+
+    entry: Entry
+    receipt: Receipt
+    source: str
+    commit: str | None
+    parent: int | None = None
 
 
 class Book:
@@ -49,6 +89,10 @@ class Book:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.execute = connection.execute
         self.execute_many = connection.executemany
+
+    def term(self) -> int:
+        """Return the term in which the ledger may be written."""
+        return int(self.execute(_TERM["current"]).fetchone()[0])
 
     # Entries
 
@@ -126,28 +170,26 @@ class Book:
         """Return what the last scans of a source have missed, as it is written."""
         return self.execute(_ENTRY["missing"], {"source": source}).fetchall()
 
-    def insert_entry(
-        self,
-        facts: Mapping[str, object],
-        *,
-        source: str,
-        now: datetime,
-        begun: Entry | None,
-    ) -> int:
-        """Give a new entry its number; *begun* is where it begins, if it is armed."""
-        counts = {"ticks": 0, "streak": 0, "failures": 0}
-        if begun is not None and isinstance(begun.rule, CadenceRule):
-            counts = {name: getattr(begun.rule, name) for name in counts}
-        values = {
-            **facts,
-            **counts,
-            "source": source,
-            "now": micros(now),
-            "accounted_to": micros(now if begun is None else begun.accounted_to),
-            "ended_at": None if begun is None else micros(begun.ended_at),
-            "next_at": None if begun is None else next_at(begun),
-        }
-        return int(self.execute(_ENTRY["insert"], values).fetchone()[0])
+    def insert_entries(
+        self, arrivals: Sequence[Arrival], *, source: str, now: datetime
+    ) -> list[int]:
+        """Give new entries their numbers, keep what they run, and tell of them."""
+        first = self._last(_ENTRY) + 1
+        at = micros(now)
+        rows, texts, events = [], [], []
+        for number, arrival in enumerate(arrivals, start=first):
+            facts, text = arrival.facts, arrival.text
+            rows.append({
+                **facts, **_beginning(arrival, now), "number": number, "source": source, "now": at
+            })  # fmt: skip
+            if text is not None:
+                texts.append({"digest": facts["digest"], "body": _bytes(text), "now": at})
+            words = {name: str(facts[name]) for name in ("address", "rule", "title")}
+            events.append(_event("entry_new", compact_words(**words), at=at, entry=number))
+        self.execute_many(_ENTRY["insert"], rows)
+        self.execute_many(_TEXT["keep"], texts)
+        self.execute_many(_EVENT["insert"], events)
+        return [*range(first, first + len(rows))]
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
         """Write down where an entry stands now, and what it is, if it is armed."""
@@ -157,24 +199,44 @@ class Book:
     def account(self, entry: Entry, decision: Decision, *, now: datetime) -> list[Filed]:
         """Write a decision that no race can spoil; return the receipts that are new."""
         self.execute(_ENTRY["account"], _watermark(entry, decision))
-        return self._file(entry, decision.receipts, now)
+        return self._file(self._drafts(entry, decision.receipts), now)
 
     def decide(self, steps: Sequence[Step], *, now: datetime) -> list[Filed]:
         """Write the decisions whose entries are still as they were; return the new receipts."""
-        filed: list[Filed] = []
-        for step in steps:
-            entry, decision = step.entry, step.decision
-            values = {
-                "was_accounted_to": micros(entry.accounted_to),
-                "was_ended_at": micros(entry.ended_at),
-                **_watermark(entry, decision),
-            }
-            if not self.execute(_ENTRY["account_if_unchanged"], values).rowcount:
+        rows = {row["number"]: row for row in self._standing(step.entry.number for step in steps)}
+        stands = {
+            number: (row["accounted_to"], row["ended_at"])
+            for number, row in rows.items()
+            if row["is_armed"]
+        }
+        taken = self._taken(
+            (step.entry.number, each.key) for step in steps for each in step.decision.receipts
+        )
+        marks, drafts, passed = [], [], []
+        for entry, decision in ((step.entry, step.decision) for step in steps):
+            number = entry.number
+            was, mark = (micros(entry.accounted_to), micros(entry.ended_at)), None
+            if stands.get(number) == was:
+                mark = _watermark(entry, decision)
+            if mark is None or not _is_forward(was[0], mark["accounted_to"]):
                 continue
-            new = self._file(entry, decision.receipts, now)
-            if len(new) < len(decision.receipts) and counts_from_end(entry):
-                self._pass_over(entry, decision.receipts, now=now)
-            filed += new
+            marks.append(mark)
+            stands[number] = (mark["accounted_to"], mark["ended_at"])
+            keys = [(number, each.key) for each in decision.receipts]
+            if counts_from_end(entry.rule) and not taken.isdisjoint(keys):
+                passed.append((entry, decision.receipts))
+                del stands[number]  # it goes on from somewhere else
+            row = rows[number]
+            drafts += [
+                _Draft(entry, each, row["source"], row["commit_id"])
+                for each in (_freed(number, taken, each) for each in decision.receipts)
+                if (number, each.key) not in taken
+            ]
+            taken.update(keys)
+        self.execute_many(_ENTRY["account_armed"], marks)
+        filed = self._file(drafts, now)
+        for entry, receipts in passed:
+            self._pass_over(entry, receipts, now=now)
         return filed
 
     def set_watermark(self, row: sqlite3.Row, *, now: datetime) -> None:
@@ -240,7 +302,13 @@ class Book:
         return None if row is None else filed_of(row)
 
     def add(
-        self, number: int, receipts: Sequence[Receipt], *, now: datetime, parent: int | None
+        self,
+        number: int,
+        receipts: Sequence[Receipt],
+        *,
+        now: datetime,
+        parent: int | None,
+        agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, or return what the same keys were given before."""
         found = self.entry(number)
@@ -252,12 +320,13 @@ class Book:
             if known is not None:
                 filed.append(known)
             elif found.is_armed and isinstance(found.item, Entry):
-                filed += self._file(found.item, (receipt,), now, parent=parent)
+                asked = found.item if agents is None else replace(found.item, agents=agents)
+                filed += self._file(self._drafts(asked, (receipt,), parent), now)
         return filed
 
     def move(
         self,
-        filed: Filed,
+        filed: Filed | Standing,
         status: Status,
         *,
         reason: str,
@@ -284,30 +353,31 @@ class Book:
             "died": died,
             "ended_at": micros(now) if status in ENDS else None,
         }
-        moved = self.execute(_RECEIPT["move"], values).rowcount == 1
-        if moved:
-            facts = {"status": status, "reason": reason}
-            self.tell("receipt", now=now, entry=filed.entry, receipt=filed.number, facts=facts)
-        return moved
+        if self.execute(_RECEIPT["move"], values).rowcount != 1:
+            return False
+        facts = compact_words(reason=reason, status=status)
+        event = _event("receipt", facts, at=micros(now), entry=filed.entry, receipt=filed.number)
+        self.execute(_EVENT["insert"], event)
+        return True
 
     def move_number(self, number: int, status: Status, *, reason: str, now: datetime) -> bool:
         """Change where the receipt of a number stands."""
-        filed = self.receipt(number)
-        return filed is not None and self.move(filed, status, reason=reason, now=now)
+        stands = self._stands("standing", number)
+        return stands is not None and self.move(stands, status, reason=reason, now=now)
 
     def finish(self, filed: Filed, status: Status, *, reason: str, now: datetime) -> bool:
         """End a receipt that has not run, or whose run is no fault of its entry."""
-        moved = self.move(filed, status, reason=reason, now=now)
-        if moved and status in FINAL:
+        is_moved = self.move(filed, status, reason=reason, now=now)
+        if is_moved and status in FINAL:
             self._go_on(filed, status, now=now, is_counted=False)
-        return moved
+        return is_moved
 
     def release(self, number: int, *, reason: str, now: datetime) -> bool:
         """Let a held receipt wait again; one that is being started is not held."""
-        filed = self.receipt(number)
-        if filed is None or filed.status is not Status.HELD:
+        stands = self._stands("standing", number)
+        if stands is None or stands.status is not Status.HELD:
             return False
-        return self.move(filed, Status.WAITING, reason=reason, now=now)
+        return self.move(stands, Status.WAITING, reason=reason, now=now)
 
     def skip_pending(self, entry: int, *, reason: str, now: datetime) -> None:
         """Skip what would still start of an entry."""
@@ -367,20 +437,19 @@ class Book:
     def start(self, number: int, *, now: datetime) -> Run | None:
         """Take a waiting receipt and open its run."""
         reason = "its run is being made"
-        filed = self.receipt(number)
-        if filed is None or not self.move(filed, Status.STARTING, reason=reason, now=now):
+        stands = self._stands("standing", number)
+        if stands is None or not self.move(stands, Status.STARTING, reason=reason, now=now):
             return None
         values = {"receipt": number, "now": micros(now)}
-        return run_of(self.execute(_RUN["open"], values).fetchone())
+        run, attempt = self.execute(_RUN["open"], values).fetchone()
+        return Run(run, number, attempt, now)
 
     def running(self, number: int, process: Process, *, now: datetime) -> bool:
         """Note which process a run is."""
-        found = self._open_run(number)
-        if found is None:
-            return False
-        _, filed = found
-        attempts = filed.attempts + 1
-        if not self.move(filed, Status.RUNNING, reason="it runs", now=now, attempts=attempts):
+        stands = self._stands("standing_of_run", number)
+        if stands is None or not self.move(
+            stands, Status.RUNNING, reason="it runs", now=now, attempts=stands.attempts + 1
+        ):
             return False
         values = {"number": number, "pid": process.pid, "pid_started": process.started}
         self.execute(_RUN["identify"], values)
@@ -388,14 +457,13 @@ class Book:
 
     def give_back(self, number: int, *, reason: str, now: datetime, died: bool = False) -> bool:
         """Let the receipt of a run that was never let go wait again."""
-        found = self._open_run(number)
-        if found is None:
+        stands = self._stands("standing_of_run", number)
+        if stands is None:
             return False
-        _, filed = found
         # It was counted when it was written down as running, and then it was not let go.
-        attempts = filed.attempts - (filed.status is Status.RUNNING)
+        attempts = stands.attempts - (stands.status is Status.RUNNING)
         if not self.move(
-            filed,
+            stands,
             Status.WAITING,
             reason=reason,
             now=now,
@@ -421,10 +489,10 @@ class Book:
         now: datetime,
     ) -> Filed | None:
         """Write down how a run ended and what follows, all of it together."""
-        found = self._open_run(number)
-        if found is None or outcome not in ENDS:
+        row = self.execute(_RECEIPT["of_run"], {"number": number}).fetchone()
+        if row is None or outcome not in ENDS:
             return None
-        _, filed = found
+        filed = filed_of(row)
         # One that could not even be made was an attempt too, or it would be tried for ever.
         attempts = filed.attempts + (filed.status is Status.STARTING)
         retry = None if is_last else filed.policy.retry
@@ -444,7 +512,14 @@ class Book:
         )
         if then.status in ENDS:
             self._go_on(filed, then.status, now=now, is_counted=is_counted, memory=memory)
-        return self.receipt(filed.number)
+        return moved(
+            filed,
+            then.status,
+            reason=plain(reason),
+            start_at=then.start_at,
+            attempts=attempts,
+            ended_at=now if then.status in ENDS else None,
+        )
 
     def close_run(
         self,
@@ -502,8 +577,9 @@ class Book:
         facts: Mapping[str, object] | None = None,
     ) -> None:
         """Write down what happened."""
-        values = {"at": micros(now), "kind": kind, "entry": entry, "receipt": receipt}
-        self.execute(_EVENT["insert"], {**values, "facts": compact(facts or {})})
+        text = compact(facts or {})
+        event = _event(kind, text, at=micros(now), entry=entry, receipt=receipt)
+        self.execute(_EVENT["insert"], event)
 
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
@@ -516,8 +592,7 @@ class Book:
 
     def keep_text(self, digest: str, text: str, *, now: datetime) -> None:
         """Keep a text under its digest."""
-        body = text.encode("utf-8", "surrogatepass")
-        self.execute(_TEXT["keep"], {"digest": digest, "body": body, "now": micros(now)})
+        self.execute(_TEXT["keep"], {"digest": digest, "body": _bytes(text), "now": micros(now)})
 
     def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
@@ -543,64 +618,60 @@ class Book:
 
     # What several of these share
 
-    def _file(
-        self,
-        entry: Entry,
-        receipts: Sequence[Receipt],
-        now: datetime,
-        *,
-        parent: int | None = None,
-    ) -> list[Filed]:
-        """File receipts of an entry; return those whose key had none."""
+    def _last(self, theme: Mapping[str, str]) -> int:
+        """Return the last number that was given to an entry, or a receipt, also if it is gone."""
+        return int(self.execute(theme["last"]).fetchone()[0])
+
+    def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
+        """Return where some entries stand, and what their receipts are to carry."""
+        values = {"numbers": json.dumps([*numbers])}
+        return self.execute(_ENTRY["standing"], values).fetchall()
+
+    def _taken(self, keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+        """Return which keys of entries have their receipts."""
+        wanted = [*keys]
+        if not wanted:
+            return set()
+        rows = self.execute(_RECEIPT["taken"], {"keys": json.dumps(wanted)})
+        return {(row[0], row[1]) for row in rows}
+
+    def _stands(self, query: str, number: int) -> Standing | None:
+        """Return where a receipt stands, asked for in one of two ways."""
+        row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
+        return None if row is None else Standing(row[0], row[1], Status(row[2]), row[3])
+
+    def _drafts(
+        self, entry: Entry, receipts: Sequence[Receipt], parent: int | None = None
+    ) -> list[_Draft]:
+        """Return what is to be filed of an entry: the receipts whose key has none."""
         if not receipts:
             return []
-        about = {
-            "entry": entry.number,
-            "now": micros(now),
-            "file": plain(entry.origin.file),
-            "line": entry.origin.line,
-            "digest": entry.digest,
-            "policy": write_policy(entry.policy),
-            "work": entry.work,
-            "agents": write_agents(entry.agents),
-            "parent": parent,
-        }
-        filed = []
-        for receipt in receipts:
-            values = {
-                **about,
-                "key": receipt.key,
-                "status": receipt.status,
-                "reason": plain(receipt.reason),
-                "planned_at": micros(receipt.planned_at),
-                "through_at": micros(receipt.through_at),
-                "count": receipt.count,
-                "start_at": micros(receipt.start_at),
-            }
-            row = self.execute(_RECEIPT["insert"], values).fetchone()
-            if row is None:
-                continue
-            facts = {"key": receipt.key, "status": receipt.status, "reason": receipt.reason}
-            self.tell("receipt", now=now, entry=entry.number, receipt=row[0], facts=facts)
-            filed.append(
-                Filed(
-                    row[0],
-                    entry.number,
-                    receipt,
-                    now,
-                    entry.origin,
-                    entry.digest,
-                    row[1],
-                    entry.policy,
-                    source=row[2],
-                    title=entry.title,
-                    work=entry.work,
-                    agents=entry.agents,
-                    parent=parent,
-                )
-            )
-        if ticks := sum(each.receipt.key.startswith(_TICK) for each in filed):
-            self.execute(_ENTRY["tick"], {"number": entry.number, "ticks": ticks})
+        [row] = self._standing([entry.number])
+        taken = self._taken((entry.number, each.key) for each in receipts)
+        return [
+            _Draft(entry, each, row["source"], row["commit_id"], parent)
+            for each in (_freed(entry.number, taken, each) for each in receipts)
+            if (entry.number, each.key) not in taken
+        ]
+
+    def _file(self, drafts: Sequence[_Draft], now: datetime) -> list[Filed]:
+        """File receipts whose keys are free, and tell of them."""
+        if not drafts:
+            return []
+        at = micros(now)
+        filed, rows, events, ticks = [], [], [], []
+        for number, draft in enumerate(drafts, start=self._last(_RECEIPT) + 1):
+            receipt = draft.receipt
+            filed.append(_filed(number, draft, now))
+            rows.append(_receipt_row(number, draft, at))
+            facts = compact_words(key=receipt.key, reason=receipt.reason, status=receipt.status)
+            entry = draft.entry.number
+            events.append(_event("receipt", facts, at=at, entry=entry, receipt=number))
+            if receipt.key.startswith(_TICK):
+                ticks.append({"number": entry, "ticks": 1})
+        self.execute_many(_RECEIPT["insert"], rows)
+        self.execute_many(_EVENT["insert"], events)
+        self.execute_many(_ENTRY["tick"], ticks)
         return filed
 
     def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
@@ -622,39 +693,40 @@ class Book:
         memory: str | None = None,
     ) -> None:
         """Let an entry go on after a receipt of it that is over, whether it ran or not."""
-        row = self.execute(_ENTRY["one"], {"number": filed.entry}).fetchone()
-        entry = None if row["spec"] is None else entry_of(row)
-        waited = entry is not None and counts_from_end(entry)
-        ended_at, coming = moment(row["ended_at"]), row["next_at"]
+        number = {"number": filed.entry}
+        spec, accounted_to, end, streak, failures = self.execute(
+            _ENTRY["goes_on"], number
+        ).fetchone()
+        rule = None if spec is None else read_rule(spec)
+        waited = rule is not None and counts_from_end(rule)
+        ended_at = moment(end)
         if is_planned(filed.receipt.key) and (waited or status in ENDS):
             # Not before the watermark, or a clock set back would hide the next moment for ever.
-            ended_at = max(now, moment(int(row["accounted_to"]))) if waited else now
-        streak, failures = row["streak"], row["failures"]
+            ended_at = max(now, moment(int(accounted_to))) if waited else now
         is_tick = filed.receipt.key.startswith(_TICK)
-        is_cadence = entry is not None and isinstance(entry.rule, CadenceRule)
-        if is_counted and (is_tick or not is_cadence):
+        if is_counted and (is_tick or not isinstance(rule, CadenceRule)):
             streak, failures = _counts(status, streak, failures, is_tick=is_tick)
-        if entry is not None and waited:
-            rule = entry.rule
-            if isinstance(rule, CadenceRule):
-                rule = replace(rule, streak=streak, failures=failures)
-            coming = next_at(replace(entry, rule=rule, ended_at=ended_at))
-        values = {"number": filed.entry, "ended_at": micros(ended_at), "next_at": coming}
-        counts = {"streak": streak, "failures": failures, "memory": memory}
-        self.execute(_ENTRY["over"], {**values, **counts})
-
-    def _open_run(self, number: int) -> tuple[Run, Filed] | None:
-        """Return a run that has not ended, with its receipt."""
-        row = self.execute(_RUN["one_open"], {"number": number}).fetchone()
-        if row is None:
-            return None
-        run = run_of(row)
-        filed = self.receipt(run.receipt)
-        assert filed is not None, "a run has its receipt"
-        return run, filed
+        values = {**number, "ended_at": micros(ended_at), "memory": memory}
+        values |= {"streak": streak, "failures": failures}
+        if not waited:
+            self.execute(_ENTRY["over_as_planned"], values)
+            return
+        entry = entry_of(self.execute(_ENTRY["one"], number).fetchone())
+        if isinstance(entry.rule, CadenceRule):
+            entry = replace(entry, rule=replace(entry.rule, streak=streak, failures=failures))
+        coming = next_after(entry, entry.accounted_to, ended_at)
+        self.execute(_ENTRY["over"], {**values, "next_at": coming})
 
     def _count_runs(self) -> int:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
+
+
+def _freed(entry: int, taken: set[tuple[int, str]], receipt: Receipt) -> Receipt:
+    """Return a receipt; a range whose first moment ran already goes by a key of its own."""
+    if receipt.through_at is None or (entry, receipt.key) not in taken:
+        return receipt
+    # The clock was set back: the first has its receipt, and the others have none.
+    return replace(receipt, key=f"{receipt.key}:through:{key_time(receipt.through_at)}")
 
 
 def _is_number(word: str) -> bool:
@@ -673,10 +745,89 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
 
 def _watermark(entry: Entry, decision: Decision) -> dict[str, int | None]:
     """Return what an entry carries after a decision."""
-    after = replace(entry, accounted_to=decision.accounted_to, ended_at=decision.ended_at)
     return {
         "number": entry.number,
         "accounted_to": micros(decision.accounted_to),
         "ended_at": micros(decision.ended_at),
-        "next_at": next_at(after),
+        "next_at": next_after(entry, decision.accounted_to, decision.ended_at),
     }
+
+
+def _is_forward(was: int | None, then: int | None) -> bool:
+    """Tell whether a watermark stays or goes forward."""
+    return was is not None and then is not None and then >= was
+
+
+def _beginning(arrival: Arrival, now: datetime) -> dict[str, int | None]:
+    """Return what a new entry carries; one that is not armed is accounted for up to now."""
+    entry, begun = arrival.entry, arrival.begun
+    if entry is None or begun is None:
+        none = dict.fromkeys(("ended_at", "next_at"))
+        return {**none, "accounted_to": micros(now), "ticks": 0, "streak": 0, "failures": 0}
+    rule = entry.rule
+    counted = (
+        (rule.ticks, rule.streak, rule.failures) if isinstance(rule, CadenceRule) else (0,) * 3
+    )
+    return {
+        "accounted_to": micros(begun.accounted_to),
+        "ended_at": micros(begun.ended_at),
+        "next_at": next_after(entry, begun.accounted_to, begun.ended_at),
+        **dict(zip(("ticks", "streak", "failures"), counted, strict=True)),
+    }
+
+
+def _event(
+    kind: str, facts: str, *, at: int, entry: int | None = None, receipt: int | None = None
+) -> dict[str, object]:
+    """Return an event as it is written."""
+    return {"at": at, "kind": kind, "entry": entry, "receipt": receipt, "facts": facts}
+
+
+def _receipt_row(number: int, draft: _Draft, at: int) -> dict[str, object]:
+    """Return a receipt as it is written."""
+    entry, receipt, _, commit, parent = draft
+    return {
+        "number": number,
+        "entry": entry.number,
+        "key": receipt.key,
+        "status": receipt.status,
+        "reason": plain(receipt.reason),
+        "planned_at": micros(receipt.planned_at),
+        "through_at": micros(receipt.through_at),
+        "count": receipt.count,
+        "start_at": micros(receipt.start_at),
+        "now": at,
+        "file": plain(entry.origin.file),
+        "line": entry.origin.line,
+        "digest": entry.digest,
+        "policy": write_policy(entry.policy),
+        "work": entry.work,
+        "agents": write_agents(entry.agents),
+        "parent": parent,
+        "commit": commit,
+    }
+
+
+def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
+    """Return a receipt that was just filed."""
+    entry, receipt, source, commit, parent = draft
+    return Filed(
+        number,
+        entry.number,
+        receipt,
+        now,
+        entry.origin,
+        entry.digest,
+        commit,
+        entry.policy,
+        source=source,
+        title=entry.title,
+        work=entry.work,
+        agents=entry.agents,
+        parent=parent,
+    )
+
+
+def _bytes(text: str) -> bytes:
+    """Return a text as it is kept: it may hold what no column of text takes."""
+    return text.encode("utf-8", "surrogatepass")

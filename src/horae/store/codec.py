@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never, overload
 
 from horae.rules.entry import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 @overload
@@ -77,7 +78,17 @@ def plain(text: str) -> str:
 
 def compact(data: Mapping[str, object]) -> str:
     """Return plain data as JSON, the same for the same data."""
-    return _ENCODER.encode(data)
+    return _ENCODER.encode(data) if data else "{}"
+
+
+def compact_words(**words: str) -> str:
+    """Return words as `compact` does, if they are given in the order of their names.
+
+    >>> compact_words(reason="it rains", status="skipped")
+    '{"reason":"it rains","status":"skipped"}'
+    """
+    pairs = [f'"{name}":{encode_basestring_ascii(word)}' for name, word in words.items()]
+    return f"{{{','.join(pairs)}}}"
 
 
 # Thousands of entries have one policy, and many have one rule.
@@ -118,21 +129,51 @@ def write_entry(entry: Entry) -> str:
     return compact(data)
 
 
-def read_entry(text: str, *, address: str, origin: Origin, title: str, digest: str) -> Entry:
-    """Return the entry that was written down."""
+class Counts(NamedTuple):
+    """What a cadence has counted."""
+
+    ticks: int
+    streak: int
+    failures: int
+
+
+def read_entry(
+    text: str,
+    *,
+    address: str,
+    origin: Origin,
+    title: str,
+    digest: str,
+    number: int,
+    accounted_to: int | None,
+    ended_at: int | None,
+    counts: Counts,
+) -> Entry:
+    """Return the entry that was written down, with what is known of it."""
     spec = _read_spec(text)
+    rule = spec.rule
+    if isinstance(rule, CadenceRule):
+        rule = CadenceRule(rule.base, rule.first_at, *counts)
     return Entry(
         address,
         origin,
         title,
-        spec.rule,
+        rule,
         work=spec.work,
         agents=spec.agents,
         policy=spec.policy,
         zone=spec.zone,
         deadline=spec.deadline,
         digest=digest,
+        number=number,
+        accounted_to=moment(accounted_to),
+        ended_at=moment(ended_at),
     )
+
+
+def read_rule(text: str) -> Rule:
+    """Return only the rule of an entry that was written down, without its counts."""
+    return _read_spec(text).rule
 
 
 def write_agents(agents: tuple[str, ...]) -> str:

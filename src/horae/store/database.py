@@ -10,11 +10,13 @@ import os
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.ports import (
     LedgerBusyError,
     LedgerDamagedError,
+    LedgerError,
     LedgerNewerError,
     LedgerWriteError,
 )
@@ -29,6 +31,8 @@ DATABASE: Final = "ledger.db"
 MARK: Final = "HORAE"  # says that there was a ledger here, whatever became of it
 APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
+SMALL: Final = 16 * 2**20  # bytes: a ledger up to this is read through at every start
+_LET_BEFORE: Final = 1.0  # seconds
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
 _FILES: Final = {
@@ -48,35 +52,49 @@ _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _RESTORE: Final = "restore a backup with `horae restore FILE`"
 
 
-@contextmanager
-def told(place: str) -> Iterator[None]:
-    """Turn what SQLite says into what a person can act on."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        # An extended code has its kind in the lowest byte.
-        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if kind in _BUSY:
-            raise LedgerBusyError(
-                place,
-                "another process is writing to it; nothing was recorded",
-                remedy="try again, or end that process",
-            ) from error
-        if kind in _REFUSED:
+class told:  # noqa: N801 - used as a word: with told(place)
+    """Turns what SQLite says within it into what a person can act on."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, sqlite3.DatabaseError):
+            said = _said(self._place, error)
+            if said is not None:
+                raise said from error
+        elif isinstance(error, OSError):
             raise LedgerWriteError(
-                place,
-                f"it cannot be written ({error})",
+                self._place,
+                f"it cannot be written ({error.strerror})",
                 remedy="make room, or make it writable, and try again",
             ) from error
-        if kind in _BROKEN:
-            raise _damaged(place, f"it is damaged ({error})") from error
-        raise
-    except OSError as error:
-        raise LedgerWriteError(
+
+
+def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
+    """Return what an error of SQLite means to a person, if it is not one of ours."""
+    # An extended code has its kind in the lowest byte.
+    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if kind in _BUSY:
+        return LedgerBusyError(
             place,
-            f"it cannot be written ({error.strerror})",
+            "another process is writing to it; nothing was recorded",
+            remedy="try again, or end that process",
+        )
+    if kind in _REFUSED:
+        return LedgerWriteError(
+            place,
+            f"it cannot be written ({error})",
             remedy="make room, or make it writable, and try again",
-        ) from error
+        )
+    return _damaged(place, f"it is damaged ({error})") if kind in _BROKEN else None
 
 
 def prepare(directory: Path) -> None:
@@ -94,16 +112,36 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def open_writer(directory: Path, *, patience: timedelta) -> sqlite3.Connection:
-    """Return the one writing connection, to a database that is whole and of our version."""
+def may_check_later(directory: Path) -> bool:
+    """Tell whether a ledger may be used before it is read through: closed well, and large."""
+    path = directory / DATABASE
+    with told(str(path)):
+        was_closed = path.exists() and not (directory / IN_USE).exists()
+        return was_closed and path.stat().st_size > SMALL
+
+
+def open_writer(
+    directory: Path, *, patience: timedelta, check_later: bool = False
+) -> sqlite3.Connection:
+    """Return the one writing connection, to a database that is whole and of our version.
+
+    With *check_later* it is only looked at from outside, and the caller has a `Checkup` made.
+    """
     path = directory / DATABASE
     _refuse_loss(path, was_there=(directory / MARK).exists())
+    if check_later:
+        _refuse_short(path)
     with told(str(path)):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
         connection = _connect(str(path), patience)
         try:
-            check(connection, str(path), may_be_empty=not (directory / MARK).exists())
+            check(
+                connection,
+                str(path),
+                may_be_empty=not (directory / MARK).exists(),
+                is_thorough=not check_later,
+            )
             connection.execute("PRAGMA journal_mode = WAL")
             migrate(connection)
             _write_once(directory, MARK)
@@ -134,11 +172,58 @@ def open_memory(*, patience: timedelta) -> sqlite3.Connection:
     return connection
 
 
-def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = False) -> None:
+class Checkup:
+    """Reads a ledger through while it is used; `damage` is what it has found, if anything.
+
+    It has a connection and a thread of its own: neither readers nor the writer wait for it.
+    It lets the first turn of an engine go before, as both need the disk.
+    """
+
+    def __init__(self, path: Path, *, patience: timedelta) -> None:
+        self.damage: LedgerDamagedError | None = None
+        self._place = str(path)
+        self._connection = open_reader(path, patience=patience)
+        self._is_wanted = Event()
+        self._is_given_up = False
+        self._thread = Thread(target=self._read_through, name="ledger-checkup", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until all of it was read."""
+        self._is_wanted.set()
+        self._thread.join()
+
+    def stop(self) -> None:
+        """Give it up, if it is not done."""
+        self._is_given_up = True
+        self._is_wanted.set()
+        self._connection.interrupt()
+        self._thread.join()
+        self._connection.close()
+
+    def _read_through(self) -> None:
+        self._is_wanted.wait(_LET_BEFORE)
+        if self._is_given_up:
+            return
+        # What is no damage, the writer meets by itself; and whoever stops it wants no answer.
+        with suppress(sqlite3.Error, LedgerBusyError, LedgerWriteError):
+            try:
+                with told(self._place):
+                    _check_pages(self._connection, self._place)
+            except LedgerDamagedError as error:
+                self.damage = error
+
+
+def check(
+    connection: sqlite3.Connection,
+    place: str,
+    *,
+    may_be_empty: bool = False,
+    is_thorough: bool = True,
+) -> None:
     """Raise an error unless the database is whole, is a ledger, and is not newer than we are."""
-    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if problem != "ok":
-        raise _damaged(place, f"it is damaged ({problem})")
+    if is_thorough:
+        _check_pages(connection, place)
     application, version = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("application_id", "user_version")
@@ -155,6 +240,13 @@ def check(connection: sqlite3.Connection, place: str, *, may_be_empty: bool = Fa
             f"its schema is version {version}, and this horae knows {len(migrations())}",
             remedy="use the newer horae that wrote it",
         )
+
+
+def _check_pages(connection: sqlite3.Connection, place: str) -> None:
+    """Raise an error unless all pages of a database fit together."""
+    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise _damaged(place, f"it is damaged ({problem})")
 
 
 def migrate(connection: sqlite3.Connection) -> None:
@@ -302,6 +394,18 @@ def _refuse_loss(path: Path, *, was_there: bool) -> None:
             "it was not closed, and its log (ledger.db-wal) with the last writes is gone",
             remedy=f"{_RESTORE}, or remove {in_use.name} if sqlite3 has merged the log",
         )
+
+
+def _refuse_short(path: Path) -> None:
+    """Raise an error if a database that was closed has fewer pages than its first one says."""
+    with told(str(path)), path.open("rb") as file:
+        head = file.read(100)
+    # The offsets are those of SQLite's file format; a page size of 1 stands for 65536.
+    size = int.from_bytes(head[16:18], "big")
+    pages = int.from_bytes(head[28:32], "big")
+    told_size = pages * (65_536 if size == 1 else size)
+    if not head.startswith(b"SQLite format 3\0") or path.stat().st_size < told_size:
+        raise _damaged(str(path), "it is damaged (it is shorter than its first page says)")
 
 
 def _damaged(place: str, reason: str) -> LedgerDamagedError:

@@ -1,8 +1,9 @@
-"""The line of those who want to write: whoever waits at the same time is served at once.
+"""The line before a thread that reads or writes: whoever waits at the same time is served at once.
 
 To let the disk keep something takes far longer than to write it, and it takes no longer
 for many writes than for one. So the thread that writes takes all calls that wait, in
-their order, keeps them together, and then answers them all.
+their order, keeps them together, and then answers them all. What one reads is there in no
+time; it is the way to the thread and back that many share.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST: Final = 64  # calls in one commit: the first is not to wait for an endless line
+MOST: Final = 256  # calls in one commit: the first is not to wait for an endless line
 
 
 class Call(Generic[T]):
-    """What somebody wants written in a term, and what came of it.
+    """What somebody wants read, or written in a term, and what came of it.
 
     Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
     its own.
@@ -34,7 +35,7 @@ class Call(Generic[T]):
     __slots__ = ("error", "future", "is_alone", "keep", "loop", "result", "term", "work")
 
     def __init__(
-        self, work: Callable[[Book], T], *, term: int, keep: bool = True, is_alone: bool = False
+        self, work: Callable[[Book], T], *, term: int = 0, keep: bool = True, is_alone: bool = False
     ) -> None:
         self.work = work
         self.term = term
@@ -56,7 +57,7 @@ class Call(Generic[T]):
 
 
 class Line:
-    """Calls that wait for the one thread that writes, in their order."""
+    """Calls that wait for one thread, in their order."""
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
@@ -68,8 +69,8 @@ class Line:
         """Do something else in that thread, after all that waits now."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def write(self, call: Call[T], serve: Callable[[Sequence[Call[Any]]], None]) -> T:
-        """Wait in line; *serve* keeps several calls and says of each what came of it."""
+    async def join(self, call: Call[T], serve: Callable[[Sequence[Call[Any]]], None]) -> T:
+        """Wait in line; *serve* does several calls and says of each what came of it."""
         with self._lock:
             self._waiting.append(call)
             is_first, self._is_served = not self._is_served, True

@@ -11,11 +11,14 @@ from horae.rules.entry import CadenceRule, Entry, Origin, RepeaterRule, Unarmed,
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment
-from horae.store.codec import micros, moment, read_agents, read_entry, read_policy
+from horae.store.codec import Counts, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import Kind
 
 if TYPE_CHECKING:
     import sqlite3
+    from datetime import datetime
+
+    from horae.rules.entry import Rule
 
 
 def listed(row: sqlite3.Row) -> Listed:
@@ -53,14 +56,17 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 def entry_of(row: sqlite3.Row) -> Entry:
     """Return the entry of a row that has one."""
-    written = read_entry(
+    return read_entry(
         row["spec"],
         address=row["address"],
         origin=Origin(row["file"], row["line"]),
         title=row["title"],
         digest=row["digest"],
+        number=row["number"],
+        accounted_to=row["accounted_to"],
+        ended_at=row["ended_at"],
+        counts=Counts(row["ticks"], row["streak"], row["failures"]),
     )
-    return numbered(written, row)
 
 
 def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
@@ -80,15 +86,25 @@ def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
 
 def next_at(entry: Entry) -> int | None:
     """Return the next moment that can be decided, as it is written: one that is no estimate."""
-    if entry.accounted_to is None:
+    return next_after(entry, entry.accounted_to, entry.ended_at)
+
+
+def next_after(
+    entry: Entry, accounted_to: datetime | None, ended_at: datetime | None
+) -> int | None:
+    """Return the same of an entry that is accounted for up to another moment."""
+    if accounted_to is None:
         return None
-    coming = next_moment(entry, entry.accounted_to)
+    # An entry is made anew only where that matters: it takes as long as the projection.
+    if ended_at != entry.ended_at and counts_from_end(entry.rule):
+        entry = replace(entry, ended_at=ended_at)
+    coming = next_moment(entry, accounted_to)
     return None if coming is None or coming.is_estimate else micros(coming.at)
 
 
-def counts_from_end(entry: Entry) -> bool:
-    """Tell whether the next moment of an entry follows from the end of its last run."""
-    match entry.rule:
+def counts_from_end(rule: Rule) -> bool:
+    """Tell whether the next moment of a rule follows from the end of its last run."""
+    match rule:
         case CadenceRule():
             return True
         case RepeaterRule(_, repeater):
@@ -126,6 +142,29 @@ def filed_of(row: sqlite3.Row) -> Filed:
         ended_at=moment(row["ended_at"]),
         settled_at=moment(row["settled_at"]),
     )
+
+
+def moved(
+    filed: Filed,
+    status: Status,
+    *,
+    reason: str,
+    start_at: datetime | None,
+    attempts: int,
+    ended_at: datetime | None,
+) -> Filed:
+    """Return a receipt as it stands after a move, without reading it again."""
+    was = filed.receipt
+    receipt = Receipt(
+        was.key,
+        status,
+        reason,
+        was.planned_at,
+        was.start_at if start_at is None else start_at,
+        was.through_at,
+        was.count,
+    )
+    return replace(filed, receipt=receipt, attempts=attempts, ended_at=ended_at)
 
 
 def run_of(row: sqlite3.Row) -> Run:

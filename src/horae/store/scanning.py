@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.identity import Known, Mark, match
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule
+from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry
 from horae.store.rows import listed, mark_of, next_at, numbered
 
@@ -44,14 +45,16 @@ def scan(
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
+    new = _Arrivals(book, source, now=now, commit=commit)
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
         winners[each.mark.address] = each.file
         if number is None:
-            _arrive(book, source, each, now=now, commit=commit)
+            new.add(each)
         else:
-            _stay(book, rows[number], each, now=now, commit=commit)
+            _stay(book, rows[number], each, new, now=now, commit=commit)
+    new.write()
     behind = [chosen[place] for place in doubles]
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
     missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
@@ -167,26 +170,52 @@ def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -
     return since + patience
 
 
-def _arrive(book: Book, source: str, found: _Found, *, now: datetime, commit: str | None) -> None:
-    """Take in a new entry."""
-    mark, item = found.mark, found.item
-    entry, first = None, None
-    if isinstance(item, Entry):
-        entry = replace(item, accounted_to=None, ended_at=None)
-        first = beginning(entry, now=now)
-        entry = replace(entry, accounted_to=first.accounted_to, ended_at=first.ended_at)
-        _keep_text(book, found, now=now)
-    facts = _facts(mark, item, commit)
-    number = book.insert_entry(facts, source=source, now=now, begun=entry)
-    told = {"address": mark.address, "title": mark.title, "rule": mark.rule}
-    book.tell("entry_new", now=now, entry=number, facts=told)
-    if entry is not None and first is not None and first.receipts:
-        entry = replace(entry, number=number, accounted_to=None)
-        book.account(entry, beginning(entry, now=now), now=now)
+class _Arrivals:
+    """New entries that are taken in together, before whatever else is written."""
+
+    def __init__(self, book: Book, source: str, *, now: datetime, commit: str | None) -> None:
+        self._book = book
+        self._source = source
+        self._now = now
+        self._commit = commit
+        self._new: list[Arrival] = []
+
+    def add(self, found: _Found) -> None:
+        """Take in a new entry."""
+        mark, item = found.mark, found.item
+        facts = _facts(mark, item, self._commit)
+        if not isinstance(item, Entry):
+            self._new.append(Arrival(facts))
+            return
+        entry = _unbegun(item)
+        begun = beginning(entry, now=self._now)
+        text = found.scanned.text if item.digest else None
+        self._new.append(Arrival(facts, text, entry, begun))
+        if begun.receipts:
+            entry = replace(entry, number=self.write()[-1])
+            self._book.account(entry, beginning(entry, now=self._now), now=self._now)
+
+    def write(self) -> list[int]:
+        """Write down those that are not yet; return their numbers."""
+        new, self._new = self._new, []
+        return self._book.insert_entries(new, source=self._source, now=self._now) if new else []
+
+
+def _unbegun(entry: Entry) -> Entry:
+    """Return an entry of which nobody has kept anything."""
+    if entry.accounted_to is None and entry.ended_at is None:
+        return entry
+    return replace(entry, accounted_to=None, ended_at=None)
 
 
 def _stay(
-    book: Book, row: sqlite3.Row, found: _Found, *, now: datetime, commit: str | None
+    book: Book,
+    row: sqlite3.Row,
+    found: _Found,
+    new: _Arrivals,
+    *,
+    now: datetime,
+    commit: str | None,
 ) -> None:
     """Take over what has become of an entry that is known."""
     mark, item = found.mark, found.item
@@ -194,6 +223,7 @@ def _stay(
     is_seen = row["gone_at"] is None and row["missing_at"] is None
     if is_seen and all(row[name] == value for name, value in facts.items()):
         return
+    new.write()  # events are told in the order in which things were found
     if row["digest"] != facts["digest"]:
         facts["commit_id"] = commit
     # One that is back may have outlived its text.
@@ -289,4 +319,6 @@ def _facts(mark: Mark, item: Entry | Unarmed, commit: str | None) -> dict[str, o
 
 def _plain_mark(mark: Mark) -> Mark:
     """Return a mark as the ledger writes it down."""
+    if mark.address.isascii() and mark.title.isascii() and mark.rule.isascii():
+        return mark
     return Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)

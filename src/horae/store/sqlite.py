@@ -47,7 +47,6 @@ PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another pro
 _GAP: Final = 1_000_000  # more numbers than anyone gives between a backup and its restore
 _LONG: Final = 1000  # a scan of more entries is committed alone
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
-_TERM: Final = theme("term")
 _RESTORE: Final = theme("restore")
 
 
@@ -56,7 +55,7 @@ class _Hand(Protocol):
 
     async def do(self, work: Callable[[], T]) -> T: ...
 
-    async def write(self, call: Call[T], serve: _Serve) -> T: ...
+    async def join(self, call: Call[T], serve: _Serve) -> T: ...
 
     def rest(self) -> None: ...
 
@@ -68,8 +67,8 @@ class _Inline:
         """Do it at once."""
         return work()
 
-    async def write(self, call: Call[T], serve: _Serve) -> T:
-        """Keep it at once, and alone."""
+    async def join(self, call: Call[T], serve: _Serve) -> T:
+        """Serve it at once, and alone."""
         serve([call])
         call.answer()
         return await call.future
@@ -90,6 +89,7 @@ class SqliteLedger:
         hands: tuple[_Hand, _Hand],
         reopen: Callable[[], sqlite3.Connection] | None = None,
         lock: Lock | None = None,
+        checkup: database.Checkup | None = None,
     ) -> None:
         self.place = database.MEMORY if path is None else str(path)
         self._path = path
@@ -98,6 +98,7 @@ class SqliteLedger:
         self._writing, self._reading = hands
         self._reopen = reopen
         self._lock = lock
+        self._checkup = checkup
         self._is_suspect = False
         self._file = None if path is None else _file(path)
 
@@ -113,9 +114,12 @@ class SqliteLedger:
             with ExitStack() as undo:
                 lock = _locked(directory, now=now)
                 undo.callback(lock.release)
-                writer = database.open_writer(directory, patience=patience)
+                is_later = database.may_check_later(directory)
+                writer = database.open_writer(directory, patience=patience, check_later=is_later)
                 undo.callback(database.close_writer, writer, directory)
                 reader = database.open_reader(path, patience=patience)
+                undo.callback(reader.close)
+                checkup = database.Checkup(path, patience=patience) if is_later else None
                 undo.pop_all()
             return cls(
                 path,
@@ -124,6 +128,7 @@ class SqliteLedger:
                 hands=(writing, reading),
                 reopen=lambda: database.open_writer(directory, patience=patience),
                 lock=lock,
+                checkup=checkup,
             )
 
         try:
@@ -152,6 +157,8 @@ class SqliteLedger:
 
     async def close(self) -> None:
         """Finish what is under way, and let others have the data directory."""
+        if self._checkup is not None:
+            await self._reading.do(self._checkup.stop)
         await self._reading.do(self._reader.close)
         await self._writing.do(self._close_writer)
         for hand in (self._reading, self._writing):
@@ -222,10 +229,12 @@ class SqliteLedger:
         now: datetime,
         term: int,
         parent: int | None = None,
+        agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, all at once; the same key gives the same receipt back."""
         return await self.write(
-            term, lambda book: book.add(entry, receipts, now=now, parent=parent)
+            term,
+            lambda book: book.add(entry, receipts, now=now, parent=parent, agents=agents),
         )
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
@@ -314,6 +323,9 @@ class SqliteLedger:
 
     async def wake(self, *, now: datetime, term: int) -> list[int]:
         """Resume every entry whose pause has come to its end; return their numbers."""
+        # Hardly ever is there one, and to look keeps nobody from writing.
+        if not await self.read(lambda book: book.term() != term or book.rested(now=now)):
+            return []
         return await self.write(term, lambda book: arming.wake(book, now=now))
 
     async def set_back(self, *, now: datetime, term: int) -> int:
@@ -430,12 +442,7 @@ class SqliteLedger:
 
     async def read(self, work: Callable[[Book], T]) -> T:
         """Read without waiting for whoever writes."""
-
-        def reading() -> T:
-            with database.told(self.place):
-                return work(Book(self._reader))
-
-        return await self._reading.do(reading)
+        return await self._reading.join(Call(work), self._look)
 
     async def write(
         self,
@@ -447,7 +454,17 @@ class SqliteLedger:
     ) -> T:
         """Do all of it or none of it; others that write at the same time share the commit."""
         call = Call(work, term=term, keep=keep, is_alone=is_alone)
-        return await self._writing.write(call, self._serve)
+        return await self._writing.join(call, self._serve)
+
+    def _look(self, calls: Sequence[Call[Any]]) -> None:
+        """Read what several asked for."""
+        book = Book(self._reader)
+        for call in calls:
+            try:
+                with database.told(self.place):
+                    call.result = call.work(book)
+            except Exception as error:
+                call.error = error
 
     def _serve(self, calls: Sequence[Call[Any]]) -> None:
         """Do what several asked for in one transaction; what one of them spoils is undone alone.
@@ -459,22 +476,24 @@ class SqliteLedger:
                 self._trust_again()
                 self._refuse_a_lost_file()
                 with database.transaction(self._writer):
+                    book = Book(self._writer)
+                    term = book.term()  # nobody else writes, so it stays as it is
                     for call in calls:
-                        self._attempt(call)
+                        self._attempt(call, book, term)
         except BaseException as error:
             self._is_suspect |= isinstance(error, LedgerWriteError)
             for call in calls:
                 call.error = error
 
-    def _attempt(self, call: Call[Any]) -> None:
+    def _attempt(self, call: Call[Any], book: Book, term: int) -> None:
         """Do what one call asks for, or nothing of it."""
         execute = self._writer.execute
         execute("SAVEPOINT call")
         is_kept = call.keep
         try:
             with database.told(self.place):
-                self._check_term(call.term)
-                call.result = call.work(Book(self._writer))
+                self._check_term(call.term, term)
+                call.result = call.work(book)
         except LedgerWriteError:
             raise
         except Exception as error:
@@ -485,8 +504,16 @@ class SqliteLedger:
             execute("ROLLBACK TO call")
         execute("RELEASE call")
 
+    def _check_term(self, term: int, current: int) -> None:
+        """Raise an error if another engine decides now."""
+        if term != current:
+            raise StaleTermError(self.place, term=term, current=current)
+
     def _trust_again(self) -> None:
-        """Open the file anew if the disk has failed: what a failed write left is not known."""
+        """Refuse a damaged file, and open it anew if the disk has failed under it."""
+        if self._checkup is not None and self._checkup.damage is not None:
+            raise self._checkup.damage
+        # What a failed write has left is not known.
         if not self._is_suspect or self._reopen is None:
             return
         self._writer.close()
@@ -505,12 +532,6 @@ class SqliteLedger:
             f"it was removed or replaced while it was in use; what it held is in {rescued.name}",
             remedy=f"`horae restore {rescued}`",
         )
-
-    def _check_term(self, term: int) -> None:
-        """Raise an error if another engine decides now."""
-        current = self._writer.execute(_TERM["current"]).fetchone()[0]
-        if term != current:
-            raise StaleTermError(self.place, term=term, current=current)
 
 
 def _file(path: Path) -> tuple[int, int] | None:

@@ -61,7 +61,8 @@ SELECT * FROM entry WHERE source = :source AND missing_at IS NOT NULL;
 -- own is open: what somebody asked for beside the plan keeps nothing from its time.
 SELECT entry.*, EXISTS (
   SELECT 1 FROM receipt
-  WHERE entry = entry.number AND status IN ('waiting', 'held', 'starting', 'running')
+  WHERE entry = entry.number
+    AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
     AND substr(key, 1, instr(key, ':')) IN ('cron:', 'at:', 'delay:', 'tick:')) AS is_busy
 FROM entry WHERE next_at <= :now ORDER BY next_at, number LIMIT :limit;
 
@@ -81,18 +82,23 @@ SELECT number FROM entry WHERE paused_until <= :now AND gone_at IS NULL
 ORDER BY paused_until, number;
 
 -- name: ahead
--- What is there and goes by a clock that ran ahead of this one.
-SELECT * FROM entry WHERE (accounted_to > :now OR ended_at > :now) AND gone_at IS NULL;
+-- What goes by a clock that ran ahead of this one; what is gone, too, as it may come back.
+SELECT * FROM entry
+WHERE max(accounted_to, coalesce(ended_at, accounted_to)) > :now
+ORDER BY +number;
+
+-- name: last
+-- The last number that was given to an entry.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry';
 
 -- name: insert
--- Give a new entry its number.
+-- Take in a new entry.
 INSERT INTO entry (
-  source, address, title, file, line, rule, body, digest, commit_id, spec, unarmed,
+  number, source, address, title, file, line, rule, body, digest, commit_id, spec, unarmed,
   accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
 VALUES (
-  :source, :address, :title, :file, :line, :rule, :body, :digest, :commit_id, :spec, :unarmed,
-  :accounted_to, :ended_at, :next_at, :ticks, :streak, :failures, :now)
-RETURNING number;
+  :number, :source, :address, :title, :file, :line, :rule, :body, :digest, :commit_id, :spec,
+  :unarmed, :accounted_to, :ended_at, :next_at, :ticks, :streak, :failures, :now);
 
 -- name: update
 -- Write down where an entry stands now and what it is; it is there, so it is not gone.
@@ -109,12 +115,16 @@ UPDATE entry SET
   next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
 WHERE number = :number;
 
--- name: account_if_unchanged
--- Move the watermark forward if the entry is still as it was when the decision was made.
+-- name: standing
+-- Where some entries stand, whether they may fire, and what their receipts are to carry.
+SELECT number, accounted_to, ended_at, commit_id, source,
+  spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL AS is_armed
+FROM json_each(:numbers) CROSS JOIN entry ON number = value;
+
+-- name: account_armed
+-- Move the watermark of an entry that may fire.
 UPDATE entry SET accounted_to = :accounted_to, ended_at = :ended_at, next_at = :next_at
-WHERE number = :number AND accounted_to = :was_accounted_to AND ended_at IS :was_ended_at
-  AND :accounted_to >= :was_accounted_to
-  AND spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL;
+WHERE number = :number;
 
 -- name: tick
 -- Count ticks.
@@ -127,6 +137,17 @@ UPDATE entry SET
   memory = coalesce(:memory, memory),
   next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
 WHERE number = :number;
+
+-- name: over_as_planned
+-- Remember the end of a run that changes nothing about the next moment.
+UPDATE entry SET
+  ended_at = :ended_at, streak = :streak, failures = :failures,
+  memory = coalesce(:memory, memory)
+WHERE number = :number;
+
+-- name: goes_on
+-- What decides how an entry goes on after a run.
+SELECT spec, accounted_to, ended_at, streak, failures FROM entry WHERE number = :number;
 
 -- name: miss
 -- Note since when scans miss an entry.

@@ -6,16 +6,37 @@ SELECT * FROM filed WHERE number = :number;
 -- The one receipt that a key has.
 SELECT * FROM filed WHERE entry = :entry AND key = :key;
 
+-- name: of_run
+-- The receipt of a run that has not ended.
+SELECT * FROM filed
+WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
+
+-- name: standing
+-- Where a receipt stands.
+SELECT number, entry, status, attempts FROM receipt WHERE number = :number;
+
+-- name: standing_of_run
+-- Where the receipt of a run stands that has not ended.
+SELECT number, entry, status, attempts FROM receipt
+WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
+
+-- name: taken
+-- Which of some keys have their receipts; each is given with its entry.
+SELECT entry, receipt.key FROM json_each(:keys) AS wanted CROSS JOIN receipt
+ON entry = json_extract(wanted.value, '$[0]') AND receipt.key = json_extract(wanted.value, '$[1]');
+
+-- name: last
+-- The last number that was given to a receipt.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'receipt';
+
 -- name: insert
--- File a receipt unless its key has one.
+-- File a receipt.
 INSERT INTO receipt (
-  entry, key, status, reason, planned_at, through_at, count, start_at, decided_at, file, line,
+  number, entry, key, status, reason, planned_at, through_at, count, start_at, decided_at, file, line,
   digest, policy, work, agents, parent, commit_id)
 VALUES (
-  :entry, :key, :status, :reason, :planned_at, :through_at, :count, :start_at, :now, :file, :line,
-  :digest, :policy, :work, :agents, :parent, (SELECT commit_id FROM entry WHERE number = :entry))
-ON CONFLICT (entry, key) DO NOTHING
-RETURNING number, commit_id, (SELECT source FROM entry WHERE number = :entry) AS source;
+  :number, :entry, :key, :status, :reason, :planned_at, :through_at, :count, :start_at, :now,
+  :file, :line, :digest, :policy, :work, :agents, :parent, :commit);
 
 -- name: move
 -- Change where a receipt stands, if it still stands where it was seen.
@@ -27,29 +48,34 @@ WHERE number = :number AND status = :was;
 -- name: pending_of_entry
 -- What would still start of an entry; said so that the small index of what is open is used.
 SELECT * FROM filed
-WHERE entry = :entry AND status IN ('waiting', 'held', 'starting', 'running')
+WHERE entry = :entry
+  AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
   AND status IN ('waiting', 'held')
 ORDER BY +number;
 
 -- name: has_open
 -- Whether an entry has a receipt that is not final.
 SELECT 1 FROM receipt
-WHERE entry = :entry AND status IN ('waiting', 'held', 'starting', 'running') LIMIT 1;
+WHERE entry = :entry
+  AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running') LIMIT 1;
 
 -- name: open
 -- What is not final.
-SELECT * FROM filed WHERE status IN ('waiting', 'held', 'starting', 'running') ORDER BY number;
+SELECT * FROM filed
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
+ORDER BY number;
 
 -- name: settle
 -- Note that all that follows from a final receipt is done.
 UPDATE receipt SET settled_at = :now
 WHERE number = :number AND settled_at IS NULL
-  AND status NOT IN ('waiting', 'held', 'starting', 'running');
+  AND NOT (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running');
 
 -- name: unsettled
 -- Final receipts from which something may still have to follow.
 SELECT * FROM filed
-WHERE settled_at IS NULL AND status NOT IN ('waiting', 'held', 'starting', 'running')
+WHERE settled_at IS NULL
+  AND NOT (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
   AND number > :after
 ORDER BY number LIMIT :limit;
 
@@ -75,7 +101,7 @@ ORDER BY number DESC LIMIT :limit;
 -- name: page_open
 -- Receipts that are not final, newest first; said so that the small index of them is used.
 SELECT * FROM filed
-WHERE status IN ('waiting', 'held', 'starting', 'running')
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
   AND status IN (SELECT value FROM json_each(:statuses))
   AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
   AND (:until IS NULL OR planned_at <= :until)
@@ -88,4 +114,4 @@ ORDER BY number DESC LIMIT :limit;
 UPDATE receipt SET key = key || ':void:' || number
 WHERE planned_at > :now AND status IN ('skipped', 'coalesced', 'missed')
   AND (key LIKE 'cron:%' OR key LIKE 'at:%' OR key LIKE 'tick:%') AND key NOT LIKE '%:void:%'
-  AND +entry IN (SELECT number FROM entry WHERE accounted_to > :now AND gone_at IS NULL);
+  AND +entry IN (SELECT number FROM entry WHERE accounted_to > :now);

@@ -2,11 +2,7 @@
 -- Begin one more attempt.
 INSERT INTO run (receipt, attempt, started_at)
 SELECT :receipt, coalesce(max(attempt), 0) + 1, :now FROM run WHERE receipt = :receipt
-RETURNING *;
-
--- name: one_open
--- A run that has not ended.
-SELECT * FROM run WHERE number = :number AND ended_at IS NULL;
+RETURNING number, attempt;
 
 -- name: open_of_receipt
 -- The run of a receipt that has not ended, if there is one.

@@ -47,6 +47,8 @@ CREATE INDEX entry_rests ON entry (paused_until) WHERE paused_until IS NOT NULL;
 CREATE INDEX entry_file ON entry (source, file) WHERE gone_at IS NULL;
 CREATE INDEX entry_follows ON entry (number) WHERE instr(spec, '"rule":{"after":') > 0;
 CREATE INDEX entry_missing ON entry (source) WHERE missing_at IS NOT NULL;
+-- The latest moment that an entry goes by: it shows at once whether a clock ran ahead.
+CREATE INDEX entry_latest ON entry (max(accounted_to, coalesce(ended_at, accounted_to)));
 
 -- By what each file of a source was known when it was last read.
 CREATE TABLE known_file (
@@ -56,14 +58,16 @@ CREATE TABLE known_file (
   PRIMARY KEY (source, file)
 ) STRICT, WITHOUT ROWID;
 
--- What was decided about one planned moment, or about a range of them.
+-- What was decided about one planned moment, or about a range of them. Words are compared one by
+-- one: SQLite would build a list of more than two anew for each row that is written.
 CREATE TABLE receipt (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   entry INTEGER NOT NULL REFERENCES entry (number),
   key TEXT NOT NULL,
-  status TEXT NOT NULL CHECK (status IN (
-    'waiting', 'held', 'starting', 'running', 'done', 'no_work', 'failed', 'killed',
-    'interrupted', 'skipped', 'coalesced', 'missed')),
+  status TEXT NOT NULL CHECK (
+    status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running'
+    OR status = 'done' OR status = 'no_work' OR status = 'failed' OR status = 'killed'
+    OR status = 'interrupted' OR status = 'skipped' OR status = 'coalesced' OR status = 'missed'),
   reason TEXT NOT NULL,
   planned_at INTEGER NOT NULL,
   through_at INTEGER,
@@ -84,16 +88,18 @@ CREATE TABLE receipt (
   settled_at INTEGER,
   UNIQUE (entry, key),
   CHECK (count = 1 OR through_at IS NOT NULL),
-  CHECK ((ended_at IS NOT NULL) =
-    (status IN ('done', 'no_work', 'failed', 'killed', 'interrupted'))),
-  CHECK (settled_at IS NULL OR status NOT IN ('waiting', 'held', 'starting', 'running'))
+  CHECK ((ended_at IS NOT NULL) = (status = 'done' OR status = 'no_work' OR status = 'failed'
+    OR status = 'killed' OR status = 'interrupted')),
+  CHECK (settled_at IS NULL OR NOT
+    (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running'))
 ) STRICT;
 CREATE INDEX receipt_of_entry ON receipt (entry);
 CREATE INDEX receipt_planned ON receipt (planned_at);
 CREATE INDEX receipt_open ON receipt (status, entry)
-  WHERE status IN ('waiting', 'held', 'starting', 'running');
+  WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running');
 CREATE INDEX receipt_unsettled ON receipt (number)
-  WHERE settled_at IS NULL AND status NOT IN ('waiting', 'held', 'starting', 'running');
+  WHERE settled_at IS NULL
+    AND NOT (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running');
 
 -- A receipt with what its entry is called now. Receipts first: they are what is looked for.
 CREATE VIEW filed AS
@@ -109,7 +115,8 @@ CREATE TABLE run (
   pid INTEGER,
   pid_started INTEGER,
   ended_at INTEGER,
-  outcome TEXT CHECK (outcome IN ('done', 'no_work', 'failed', 'killed', 'interrupted')),
+  outcome TEXT CHECK (outcome = 'done' OR outcome = 'no_work' OR outcome = 'failed'
+    OR outcome = 'killed' OR outcome = 'interrupted'),
   exit_code INTEGER,
   reason TEXT NOT NULL DEFAULT '',
   facts TEXT NOT NULL DEFAULT '{}',   -- what else is known of it, as JSON
