@@ -58,6 +58,8 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "zone": None,
         "store": None,
         "listen": Address("127.0.0.1", 7117),
+        "server.remote": False,
+        "server.public": False,
         "tenant": "local",
         "gitops": False,
         "plan.max_bytes": 16 * 1024 * 1024,

@@ -323,6 +323,12 @@ class Config:
         "store", optional(STORE), None, "where the ledger is; unset, in `data`", is_secret=True
     )
     listen = Setting("listen", ADDRESS, "127.0.0.1:7117", "where the server listens")
+    server_remote = Setting(
+        "server.remote", SWITCH, False, "whether `listen` may be reached from other machines"
+    )
+    server_public = Setting(
+        "server.public", SWITCH, False, "whether everybody may see how the agents are"
+    )
     tenant = Setting("tenant", ID, "local", "whose repository the commits land in", "WB_TENANT")
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")
     plan_max_bytes = Setting("plan.max_bytes", SIZE, "16MiB", "the largest plan that is read")

@@ -33,6 +33,13 @@
       BackupError           a backup that cannot be made there          (cli.keeping)
       NoBackupError         no backup that could be restored
       EmptyRootError        a directory that is not there               (cli.up)
+      GuardError            a request that is not let in                (server.guard)
+      ListenError           an address that cannot be listened at       (server.serve)
+      TokenFileError        a token that cannot be read                 (server.keys)
+      NotOfferedError       something that this engine does not offer   (server.front)
+      ChangedError          something changed since it was read         (server.board)
+      PageError             a page that is not there                    (server.page)
+      TaskScheduleError     a schedule that no task can have            (hands)
       HttpRequestError      a request that HTTP itself refuses          (server.api)
       SocketPathError       a path too long for a socket                (server)
       EngineUnreachableError  an engine that does not answer            (cli.far)

@@ -87,6 +87,9 @@ class House:
     zone_name: str  # of the plans
     triggers: Triggers
     store: SqliteTriggers  # of triggers
+    processes: Processes
+    workflows: WorkflowRunner
+    tasks: str  # where the board is, from the root
     notes: list[str]  # what is not as it should be, in words
     dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
 
@@ -98,6 +101,10 @@ class House:
     def log_of(self, run: Run) -> Path:
         """Return where the output of a run is."""
         return self.place.directory_of(run) / LOG_NAME
+
+    def agents(self) -> Registry:
+        """Return the agents that plans and settings define, as they are written now."""
+        return _agents(self.config)
 
     def facts(self) -> EngineFacts:
         """Return what is known of the engine itself."""
@@ -132,10 +139,11 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
         processes = await rooms.enter_async_context(Processes(data))
         place = Place(root, data, os.environ, config.run_timeout, _signature(data / _SIGNATURE))
         commands = CommandRunner(processes, place)
+        workflows = WorkflowRunner(processes, place, clock=clock)
         runners: dict[Work, Runner] = {
             Work.COMMAND: commands,
             Work.POST: commands,
-            Work.WORKFLOW: WorkflowRunner(processes, place, clock=clock),
+            Work.WORKFLOW: workflows,
         }
         sources: list[Source] = [
             OrgSource(
@@ -233,6 +241,9 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
             zone_name,
             triggers,
             store,
+            processes,
+            workflows,
+            tasks,
             [],
             dispatcher,
         )

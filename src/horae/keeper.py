@@ -18,7 +18,15 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Ended, LauncherLostError, LedgerError, Process, RunError, Unreleased
+from horae.engine.ports import (
+    Ended,
+    HeldBackError,
+    LauncherLostError,
+    LedgerError,
+    Process,
+    RunError,
+    Unreleased,
+)
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
 from horae.rules.agent import AgentError, Wake, parse_agent
@@ -45,7 +53,17 @@ from horae.rules.keeper import (
 from horae.rules.lifecycle import parse_lifecycle
 from horae.rules.misfire import Status
 from horae.rules.receipt import ENDS
-from horae.rules.rest import Coming, Commit, Facts, Ran, carry_of, is_quiet, rest_file, rest_text
+from horae.rules.rest import (
+    FOLDER,
+    Coming,
+    Commit,
+    Facts,
+    Ran,
+    carry_of,
+    is_quiet,
+    rest_file,
+    rest_text,
+)
 from horae.runner.agents import Agent, Registry, hold_agent, look_back_agent
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
@@ -70,6 +88,7 @@ MOST: Final = 20  # appointments that an agent is told of
 NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
 _NOBODY: Final = Process(0, 0)  # a tick that starts no process
 _DELIVERY: Final = "delivery"
+_WROTE: Final = f"wrote {FOLDER}/"  # how the reason of a rest begins: it is no work
 _REST: Final = "rest: "  # how the message of a page's commit begins
 _PAGES: Final = 100  # of one minute; nobody rests more often
 _LONGEST_STATE: Final = 4096  # bytes of a file of state that are read
@@ -117,7 +136,7 @@ class KeeperRunner:
         """Make the run of a tick that waits for its go."""
         try:
             return await self._hold(job)
-        except (RunError, LauncherLostError, LedgerError):
+        except (HeldBackError, RunError, LauncherLostError, LedgerError):
             raise
         except (HoraeError, OSError) as error:  # one agent's trouble is not the engine's
             raise RunError(str(error)) from error
@@ -142,6 +161,9 @@ class KeeperRunner:
         if made.beat is not Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
             return _Still(self, story, told)
+        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        if obstacle is not None:
+            raise HeldBackError(obstacle)
         tree, left = await self._tree(member.name)
         if left:
             troubles = {**memory.troubles, "tree": left}
@@ -397,7 +419,9 @@ class KeeperRunner:
         runs = [
             Ran(each.ended_at, each.title, each.status, each.receipt.reason)
             for each in page.receipts
-            if each.ended_at is not None and (since is None or each.ended_at > since)
+            if each.ended_at is not None
+            and (since is None or each.ended_at > since)
+            and not each.receipt.reason.startswith(_WROTE)
         ]
         coming = [
             Coming(each.next_at, each.mark.title)

@@ -10,20 +10,30 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx
+from starlette.applications import Starlette
 
 from horae.app import SystemClock
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
+from horae.engine.triggers import Triggers
+from horae.hands import AskedAgents, AskedTasks, AskedWorkflows
 from horae.rules.gate import Capacity
+from horae.runner.agents import Registry
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
+from horae.runner.workflow import WorkflowRunner
 from horae.server import SOCKET
-from horae.server.api import Front, app
-from horae.server.serve import serve_socket
+from horae.server.api import Front, app, operation_of
+from horae.server.guard import guarded
+from horae.server.keys import Keys
+from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.store.sqlite import SqliteLedger
+from horae.store.triggers import SqliteTriggers, TriggerSource
 from horae.workspace.org import OrgSource
+from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -58,11 +68,47 @@ class Here:
     def __init__(self, front: Front, data: Path) -> None:
         self.front = front
         self.data = data
+        self.serving = Starlette()
         self.stop = asyncio.Event()
         wire = httpx.AsyncHTTPTransport(
             uds=str(data / SOCKET), limits=httpx.Limits(max_connections=None)
         )
         self.client = httpx.AsyncClient(transport=wire, base_url="http://localhost", timeout=10)
+
+    @property
+    def keys(self) -> Keys:
+        """Who may come in on a port."""
+        assert self.front.keys is not None
+        return self.front.keys
+
+    @property
+    def token(self) -> dict[str, str]:
+        """The header that lets somebody in."""
+        return {"Authorization": f"Bearer {self.keys.token}"}
+
+    @asynccontextmanager
+    async def on_port(self, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        """Give a client without a token on a port, with the guard before the application."""
+        listener = listen_tcp("127.0.0.1", 0)
+        self.keys.url = url_of(listener)
+        guard = guarded(
+            self.serving,
+            self.keys,
+            clock=self.front.clock,
+            operation_of=operation_of,
+            **settings,
+        )
+        stop = asyncio.Event()
+        serving = asyncio.create_task(serve_tcp(guard, listener, stop=stop))
+        try:
+            limits = httpx.Limits(max_connections=None)
+            async with httpx.AsyncClient(
+                base_url=self.keys.url, timeout=10, limits=limits, trust_env=False
+            ) as client:
+                yield client
+        finally:
+            stop.set()
+            await serving
 
     async def get(self, path: str, **query: object) -> Any:
         """Return the answer to a question that can be answered."""
@@ -124,23 +170,39 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             clock=clock,
             ledger=ledger,
             runner=CommandRunner(processes, place),
-            sources=[OrgSource(root, zone_name="UTC")],
+            sources=[OrgSource(root, zone_name="UTC"), TriggerSource(ledger)],
             capacity=Capacity(slots),
         )
-        desk = Desk(
-            ledger=ledger, clock=clock, ids=lambda: os.urandom(6).hex(), poke=almanac.note_change
-        )
+        desk = Desk(ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change)
+        registry = Registry(command=("cat",))
+        agents = AskedAgents(lambda: registry, processes, place, clock=clock)
+        board = Board(root / "board" / "tasks")
         front = Front(
             desk=desk,
             almanac=almanac,
             facts=lambda: EngineFacts(True, str(data), pid=os.getpid()),
             log_of=lambda run: place.directory_of(run) / LOG_NAME,
             clock=clock,
+            ledger=ledger,
+            keys=Keys(data, clock=clock),
+            triggers=Triggers(
+                store=SqliteTriggers(ledger),
+                ledger=ledger,
+                clock=clock,
+                ids=lambda: str(uuid4()),
+                poke=almanac.note_change,
+            ),
+            workflows=AskedWorkflows(
+                WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
+            ),
+            agent_runs=agents,
+            tasks=AskedTasks(board, clock=clock, changed=almanac.note_change),
         )
         here = Here(front, data)
+        here.serving = app(front)
         await almanac.start()
         turning = asyncio.create_task(almanac.run())
-        serving = asyncio.create_task(serve_socket(app(front), data, stop=here.stop))
+        serving = asyncio.create_task(serve_socket(here.serving, data, stop=here.stop))
         await listening(data)
         try:
             yield here
@@ -148,11 +210,17 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             await here.client.aclose()
             here.stop.set()
             await serving
+            await agents.close()
             await almanac.stop(within=timedelta(0))
             turning.cancel()
             with suppress(asyncio.CancelledError):
                 await turning
     await ledger.close()
+
+
+def new_id() -> str:
+    """Return a name that nothing else has."""
+    return os.urandom(6).hex()
 
 
 async def listening(data: Path) -> None:
@@ -185,7 +253,7 @@ def engine_process(
 
 
 async def _main(root: Path, slots: int) -> None:
-    async with engine(root, slots=slots):
+    async with engine(root, slots=slots) as here, here.on_port():
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,19 @@ import pytest
 from horae.rules.crew import STAGGER
 from horae.rules.entry import CadenceRule, Entry, Unarmed, Work
 from horae.rules.identity import Known, match
-from horae.workspace.crew import CrewSource, Rhythm, single_keeper
+from horae.workspace.crew import (
+    CrewSource,
+    Rhythm,
+    check_keeper,
+    check_manifest,
+    single_keeper,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.source import Scan
+    from horae.kernel.plan import Diagnostic
 
 START = datetime.fromisoformat("2026-04-01T08:00Z")
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -188,3 +196,99 @@ def test_a_single_keeper_is_a_crew_of_one(tmp_path: Path) -> None:
     assert (entry.address, entry.agents) == ("agent:keeper", ("keeper",))
     [rule] = rules(scan)
     assert (rule.base, rule.first_at) == (HOUR, START + 50 * MINUTE)
+
+
+def test_a_restart_keeps_those_apart_who_are_due_and_leaves_the_others_their_rhythm(
+    tmp_path: Path,
+) -> None:
+    manifest = tmp_path / "crew.org"
+    names = ("wren", "moss", "fern")
+    manifest.write_text("".join(member(each, ":DEF: w.org", ":INTERVAL: 1h") for each in names))
+    for name, ago in zip(names, (90, 80, 40), strict=True):
+        last = START - ago * MINUTE
+        (tmp_path / f"keeper-last-run-{name}").write_text(f"{int(last.timestamp())}\n")
+    source = CrewSource(manifest, Rhythm(START), data=tmp_path)
+    waits = [rule.first_at - START for rule in rules(asyncio.run(source.scan({})))]
+    assert waits == [60 * SECOND, 90 * SECOND, 20 * MINUTE]
+
+
+def test_who_joins_later_begins_when_it_is_seen_and_the_others_stay_as_they_were(
+    tmp_path: Path,
+) -> None:
+    manifest = tmp_path / "crew.org"
+    manifest.write_text(member("wren", ":DEF: w.org"))
+    now = START
+    source = CrewSource(manifest, Rhythm(START), now=lambda: now)
+    asyncio.run(source.scan({}))
+    now = START + 5 * HOUR
+    manifest.write_text(member("wren", ":DEF: w.org") + member("moss", ":DEF: m.org"))
+    firsts = [rule.first_at for rule in rules(asyncio.run(source.scan({})))]
+    assert firsts == [START + MINUTE, now + MINUTE]
+    manifest.write_text(member("wren", ":DEF: w.org", ":INTERVAL: 2h"))
+    assert rules(asyncio.run(source.scan({})))[0].first_at == now + MINUTE
+
+
+def test_a_pipe_in_place_of_the_last_run_is_not_waited_for(tmp_path: Path) -> None:
+    manifest = tmp_path / "crew.org"
+    manifest.write_text(member("wren", ":DEF: w.org"))
+    os.mkfifo(tmp_path / "keeper-last-run-wren")
+    [rule] = rules(asyncio.run(CrewSource(manifest, Rhythm(START), data=tmp_path).scan({})))
+    assert rule.first_at == START + MINUTE
+
+
+AGENT = "* wren :agent:\nYou write.\n"
+
+
+def codes(found: list[Diagnostic], home: Path) -> list[str]:
+    return [f"{each.file.removeprefix(f'{home}/')}:{each.line} {each.code}" for each in found]
+
+
+def test_a_check_of_a_crew_reads_its_definitions_and_days_too(tmp_path: Path) -> None:
+    manifest = tmp_path / "crew.org"
+    manifest.write_text(
+        member("wren", ":DEF: agents/wren.org", ":LIFECYCLE: day.org")
+        + member("moss", ":DEF: agents/moss.org", ":LIFECYCLE: day.org")
+        + member("fern", ":DEF: gone.org", ":INTERVAL: soon")
+        + member("fern", ":DEF: agents/wren.org")
+        + member("reed", ":INTERVAL: 10m")
+    )
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "wren.org").write_text(AGENT)
+    (tmp_path / "agents" / "moss.org").write_text("* moss :agent:\n")
+    (tmp_path / "day.org").write_text(
+        "* work\n:PROPERTIES:\n:NEXT: rset\n:END:\n* rest\n:PROPERTIES:\n:KIND: rem\n:END:\n"
+    )
+    assert codes(check_manifest(manifest), tmp_path) == [
+        "agents/moss.org:1 agent",
+        "crew.org:11 member-file",
+        "crew.org:14 member-interval",
+        "crew.org:16 member-twice",
+        "crew.org:20 member-def",
+        "day.org:3 state-next",
+        "day.org:5 rest-only",
+        "day.org:5 state-last",
+        "day.org:5 state-unreachable",
+    ]
+
+
+def test_a_gate_is_judged_by_the_rhythm_of_the_member_whose_day_it_is(tmp_path: Path) -> None:
+    manifest = tmp_path / "crew.org"
+    (tmp_path / "wren.org").write_text(AGENT)
+    (tmp_path / "day.org").write_text("* work\n:PROPERTIES:\n:MIN-INTERVAL: 5h\n:END:\n")
+    for interval, found in (("10m", ["day.org:1 gate-starves"]), ("5h", [])):
+        lines = (":DEF: wren.org", ":LIFECYCLE: day.org", f":INTERVAL: {interval}")
+        manifest.write_text(member("wren", *lines))
+        assert codes(check_manifest(manifest), tmp_path) == found
+
+
+def test_a_check_says_which_file_of_a_keeper_or_a_crew_cannot_be_read(tmp_path: Path) -> None:
+    assert codes(check_manifest(tmp_path / "crew.org"), tmp_path) == ["crew.org:1 member-file"]
+    keeper, day = tmp_path / "keeper.org", tmp_path / "day.org"
+    assert codes(check_keeper(keeper, day, every=HOUR), tmp_path) == [
+        "keeper.org:1 member-file",
+        "day.org:1 member-file",
+    ]
+    keeper.write_text(AGENT)
+    day.write_text("no state\n")
+    assert codes(check_keeper(keeper, day, every=HOUR), tmp_path) == ["day.org:1 lifecycle-empty"]
+    assert check_keeper(keeper, None, every=HOUR) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from horae.engine.desk import Backfill, Desk, EntryLine, History, Line, Rest, Standing, Why
+    from horae.engine.desk import (
+        AgentLine,
+        Backfill,
+        Desk,
+        EntryLine,
+        History,
+        Line,
+        Rest,
+        Standing,
+        Why,
+    )
     from horae.engine.why import Answer
 
 _entry = click.argument("entry", metavar="ENTRY")
@@ -253,6 +264,7 @@ def _print_status(stands: Standing) -> None:
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"
     echo(", ".join([armed, *counts]))
     _print_part("problems", [(each,) for each in stands.problems])
+    _print_part("agents", (agent_row(each, stands) for each in stands.agents))
     _print_part("running", map(_receipt_row, stands.running))
     _print_part("waiting", map(_receipt_row, stands.waiting))
     _print_part("next", map(_next_row, stands.coming))
@@ -278,6 +290,48 @@ def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
         screen.print()
         screen.print(safe(title, style="bold"))
         screen.print(Padding(table, (0, 0, 0, 2)))
+
+
+def agent_row(agent: AgentLine, stands: Standing) -> tuple[str, ...]:
+    """Return an agent as a row: who, whether it runs, where in its day, how it went."""
+    return agent.name, _doing(agent, stands), _day(agent), _went(agent)
+
+
+def _doing(agent: AgentLine, stands: Standing) -> str:
+    """Return what an agent does now, or when it ticks next."""
+    entry = agent.entry
+    if agent.is_running:
+        return "runs now"
+    if agent.held:
+        return f"is held: {agent.held}"
+    if entry.pause is not None:
+        return _rest(entry)
+    if entry.next_at is None:
+        return "waits for its turn"
+    wait = max(entry.next_at - stands.at, timedelta(0))
+    return f"next {moment_text(entry.next_at, entry.zone)}, in {length_text(wait)}"
+
+
+def _day(agent: AgentLine) -> str:
+    """Return where an agent is in its day."""
+    if agent.place is None:
+        return ""
+    place = agent.place
+    rests = " (rests)" if place["kind"] == "rem" else ""
+    return f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
+
+
+def _went(agent: AgentLine) -> str:
+    """Return how an agent's last tick ended, and how often that was so."""
+    if agent.outcome is None:
+        return "has not ticked yet"
+    ended = str(agent.outcome).replace("_", " ")
+    when = f" {moment_text(agent.last_run_at, agent.entry.zone)}" if agent.last_run_at else ""
+    idle = f", idle {agent.streak} times in a row" if agent.streak else ""
+    failures = agent.entry.failures
+    bad = f", {failures} bad ends in a row" if failures else ""
+    stuck = ", stuck" if agent.is_stuck else ""
+    return f"last{when}: {ended}{idle}{bad}{stuck}"
 
 
 def _receipt_row(line: Line) -> tuple[str, ...]:

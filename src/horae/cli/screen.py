@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
+from horae.cli.ledger import agent_row
 from horae.cli.tables import safe
 from horae.engine.why import length_text
 from horae.rules.words import moment_text
@@ -34,13 +36,17 @@ def drawn(
         )
     ]
     parts += _part("trouble", [(each,) for each in stands.problems], style="bold red")
+    parts += _part("agents", [agent_row(each, stands) for each in stands.agents])
     parts += _part("running", [_running(each, stands) for each in stands.running], style="green")
     parts += _part("waiting", [_waiting(each, why) for each in stands.waiting], style="yellow")
     parts += _part("next", [_next(each, stands) for each in stands.coming])
     troubled = (*stands.late, *stands.missed, *stands.failed)
     parts += _part("needs a look", [_troubled(each) for each in troubled], style="red")
     parts += _part("what happened", [(line,) for line in lines], style="dim")
-    parts.append(safe("\nCtrl-C stops it; `horae status`, `why`, `logs` and `run` ask it", "dim"))
+    parts += [
+        Text(),
+        safe("Ctrl-C stops it; `horae status`, `why`, `logs` and `run` ask it", "dim"),
+    ]
     return Group(*parts)
 
 
@@ -49,7 +55,7 @@ def _part(title: str, rows: Iterable[Sequence[str]], *, style: str = "") -> list
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 2))
     for row in rows:
         table.add_row(*(safe(cell, style=style) for cell in row))
-    return [safe(f"\n{title}", style="bold"), table] if table.row_count else []
+    return [Text(), safe(title, style="bold"), table] if table.row_count else []
 
 
 def _running(line: Line, stands: Standing) -> tuple[str, str]:

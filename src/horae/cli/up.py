@@ -17,11 +17,11 @@ from horae.cli.output import echo, print_line
 from horae.errors import Exit, HoraeError
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
+from horae.rules.receipt import FINAL
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from datetime import datetime
 
     from horae.config import Config
     from horae.engine.ports import Event
@@ -81,8 +81,13 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     async with open_house(config) as house:
+        from horae.porch import open_porch
+
+        begin = await house.ledger.newest_event()
+        porch = await open_porch(house)
+        _say_where(house, porch.link)
         showing = asyncio.create_task(_show(house, shown, stop))
-        told = asyncio.create_task(_serve(house, stop))
+        told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
         try:
             await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
@@ -90,8 +95,17 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
             _notify("STOPPING=1")
             stop.set()
             await asyncio.gather(showing, told)
-        await _sum_up(house, since=house.almanac.started_at or house.clock.now())
+        await _sum_up(house, after=begin)
     return Exit.OK
+
+
+def _say_where(house: House, link: str | None) -> None:
+    """Say what is kept, and where it can be looked at."""
+    echo(f"horae: keeping {house.root} (ledger in {house.data}); stop with Ctrl-C", err=True)
+    if link is not None:
+        echo(f"horae: look at it with {link} (good once; `horae open` makes another)", err=True)
+    for note in house.notes:
+        echo(f"horae: {note}", err=True)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:
@@ -117,27 +131,11 @@ def _notify(state: str) -> None:
         teller.send(state.encode())
 
 
-async def _serve(house: House, stop: asyncio.Event) -> None:
-    """Answer on the control socket."""
-    from horae.server.api import Front, app
-    from horae.server.serve import serve_socket
-
-    front = Front(
-        desk=house.desk,
-        almanac=house.almanac,
-        facts=house.facts,
-        log_of=house.log_of,
-        clock=house.clock,
-    )
-    await serve_socket(app(front), house.data, stop=stop)
-
-
 async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
     """Show what happens until it is over."""
     if shown == "screen":
         await _show_screen(house, stop)
         return
-    echo(f"horae: keeping {house.root} (ledger in {house.data}); stop with Ctrl-C", err=True)
     async for event in _events(house, stop):
         if shown == "json":
             print_line(_event_data(event))
@@ -209,6 +207,9 @@ async def _show_screen(house: House, stop: asyncio.Event) -> None:
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
         while not stop.is_set():
+            if house.almanac.turned_at is None:  # before the first turn nothing is decided yet
+                await asyncio.sleep(_REFRESH / 5)
+                continue
             stands = await house.desk.status(house.facts(), limit=8)
             waits = house.almanac.gate.obstacles(now=house.clock.now())
             live.update(drawn(house, stands, waits, lines), refresh=True)
@@ -219,16 +220,13 @@ async def _show_screen(house: House, stop: asyncio.Event) -> None:
         echo(line)
 
 
-async def _sum_up(house: House, *, since: datetime) -> None:
+async def _sum_up(house: House, *, after: int) -> None:
     """Say in a few lines what became of the time."""
-    counts: Counter[Status] = Counter()
-    cursor: int | None = None
-    while True:
-        page = await house.ledger.receipts(since=since, limit=1000, cursor=cursor)
-        for filed in page.receipts:
-            counts[filed.status] += filed.receipt.count
-        cursor = page.cursor
-        if cursor is None:
-            break
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "nothing"
-    echo(f"horae: stopped; since {key_time(since)}: {told}", err=True)
+    counts: Counter[str] = Counter()
+    while events := await house.ledger.events_after(after):
+        after = events[-1].number
+        told = (str(event.facts["status"]) for event in events if event.kind == "receipt")
+        counts.update(status for status in told if status in FINAL)
+    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "nothing"
+    since = house.almanac.started_at or house.clock.now()
+    echo(f"horae: stopped; since {key_time(since)}: {said}", err=True)

@@ -14,6 +14,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from horae.engine.ports import Step
 from horae.engine.why import (
     answer_of,
     answers,
@@ -25,11 +26,14 @@ from horae.engine.why import (
     stamp,
 )
 from horae.errors import Exit, HoraeError
-from horae.rules.entry import CronRule, Entry, RepeaterRule, key_time
-from horae.rules.misfire import GRACE, Receipt, Status
+from horae.rules.entry import CadenceRule, CronRule, Entry, RepeaterRule, Work, key_time
+from horae.rules.keeper import place_of, read_memory
+from horae.rules.lifecycle import Rhythm
+from horae.rules.misfire import GRACE, Decision, Receipt, Status
 from horae.rules.project import Moment, decided, next_moment, project
 from horae.rules.receipt import BAD, ENDS, OPEN, is_planned
 from horae.rules.words import moment_text, words
+from horae.timing.backoff import PATIENCE
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import Kind
 from horae.timing.zone import zone
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Event, Filed, Ledger, Listed, Pause, Pruned, Run
     from horae.engine.why import Answer, Ask, Window
     from horae.rules.entry import Origin
+    from horae.rules.lifecycle import PositionData
 
 MOST: Final = 10_000  # moments of one backfill
 DAY: Final = timedelta(hours=24)  # how far back a status looks
@@ -48,6 +53,8 @@ _BATCH: Final = 1000  # receipts in one commit, or on one page
 _NEAR: Final = 20_000  # so many names are looked through for one that was meant
 _TINY: Final = timedelta(microseconds=1)
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+_TICK: Final = "tick:"
+_TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
 
 
 class Dial(Protocol):
@@ -267,6 +274,59 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentLine:
+    """An agent that ticks, as people are told of it.
+
+    `place` is where it is in its day, as of its last tick; `troubles` are what of its work or
+    its tree a person should look at.
+    """
+
+    entry: EntryLine
+    is_running: bool
+    last_run_at: datetime | None
+    place: PositionData | None
+    streak: int
+    outcome: Status | None  # of its last tick that ended
+    reason: str  # why that ended so
+    held: str  # why its tick cannot start, if it cannot
+    troubles: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.entry.title
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it failed so often in a row that it is tried less often."""
+        return self.entry.failures > PATIENCE
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        entry, zone_name = self.entry, self.entry.zone
+        return {
+            "agent": self.name,
+            "entry": entry.number,
+            "file": entry.origin.file,
+            "line": entry.origin.line,
+            "zone": zone_name,
+            "running": self.is_running,
+            "last_run": stamp(self.last_run_at, zone_name),
+            "next_run": stamp(entry.next_at, zone_name),
+            "rule": entry.rule or None,
+            "lifecycle": None if self.place is None else dict(self.place),
+            "streak": self.streak,
+            "failures": entry.failures,
+            "stuck": self.is_stuck,
+            "last_outcome": None if self.outcome is None else self.outcome.value,
+            "last_reason": self.reason or None,
+            "held": self.held or None,
+            "paused": entry.pause is not None,
+            "troubles": dict(self.troubles),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How things stand: what runs, waits and comes, and what of the last day needs a look."""
 
@@ -275,6 +335,7 @@ class Standing:
     engine: EngineFacts
     entries: int  # that may fire
     counts: Mapping[Status, int]  # of all receipts that are not final
+    agents: tuple[AgentLine, ...] = ()
     running: tuple[Line, ...] = ()
     waiting: tuple[Line, ...] = ()
     coming: tuple[EntryLine, ...] = ()
@@ -295,6 +356,7 @@ class Standing:
             "engine": self.engine.data(),
             "entries": self.entries,
             "counts": {status.value: count for status, count in self.counts.items()},
+            "agents": [each.data() for each in self.agents],
             **{name: [each.data() for each in getattr(self, name)] for name in receipts},
             **{name: [each.data() for each in lines] for name, lines in entries.items()},
             "problems": list(self.problems),
@@ -544,12 +606,15 @@ class Desk:
 
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
         timed = (each for each in armed if each.next_at is not None)
+        crew = islice(filter(_is_agent, there), limit)
+        agents = [await self._agent_line(each, in_line) for each in crew]
         return Standing(
             now,
             self._zone,
             engine,
             len(armed),
             _counts(pending),
+            agents=tuple(agents),
             running=lines(each for each in in_line if each.status in _GOING),
             waiting=lines(each for each in in_line if each.status not in _GOING),
             coming=shown(nsmallest(limit, timed, key=lambda each: (each.next_at, each.number))),
@@ -558,7 +623,11 @@ class Desk:
             failed=newest(each for each in ends if each.status in BAD),
             paused=shown(each for each in there if each.pause is not None),
             unarmed=shown(each for each in there if not isinstance(each.item, Entry)),
-            problems=(*engine.problems, *_problems(there, engine, now=now)),
+            problems=(
+                *engine.problems,
+                *_problems(there, engine, now=now),
+                *(each for agent in agents for each in _troubles(agent)),
+            ),
         )
 
     async def history(
@@ -721,6 +790,28 @@ class Desk:
         [line] = await self._file(found, [asked], now=now, parent=parent)
         return line
 
+    async def tick(self, word: str, *, note: str = "") -> Line:
+        """Let an agent tick now instead of at its next moment, which follows from this one's end.
+
+        A tick that waits already is the one that was asked for; one that is held may start.
+        """
+        agents = await self._ledger.find(f"agent:{word}")  # before a workflow of that title
+        found = agents[0] if agents else await self.named(word)
+        for _ in range(_TRIES):
+            now = self._clock.now()
+            entry = _agent_of(found)
+            going = await self._pending_tick(found)
+            if going is not None:
+                self._poke()
+                return self._line(going, found)
+            step = _tick_now(entry, now=now, note=note)
+            filed = await self._ledger.decide([step], now=now, term=self._term)
+            if filed:
+                self._poke()
+                return self._line(filed[0], found)
+            found = await self._ledger.entry(found.number) or found
+        raise EntryStateError(found, "its next tick is being decided", remedy="ask again")
+
     async def backfill(
         self,
         word: str,
@@ -799,13 +890,44 @@ class Desk:
         if len(filed) < len(receipts):
             again = await self._ledger.entry(found.number) or found
             _armed(again)
-            raise EntryStateError(
-                again,
-                f"it rests{rest_words(again)}",
-                remedy=f"let it go on with `horae resume {again.number}` first",
-            )
+            _refuse_rest(again, is_sure=True)
         self._poke()
         return [self._line(each, found) for each in filed]
+
+    async def _pending_tick(self, found: Listed) -> Filed | None:
+        """Return the tick of an agent that waits; one that runs is an error."""
+        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=_BATCH)
+        for each in page.receipts:
+            if not each.receipt.key.startswith(_TICK):
+                continue
+            if each.status in _GOING:
+                since = moment_text(each.receipt.start_at, self._zone_of(found))
+                runs = [run.number for run in await self._ledger.runs_of(each.number)]
+                reason = f"it ticks already, since {since}; `horae logs` shows it"
+                raise RunStateError(found.mark.title, reason, runs=runs[-1:])
+            if each.status is Status.HELD:
+                now, reason = self._clock.now(), "somebody asked to try again"
+                await self._ledger.release(each.number, reason=reason, now=now, term=self._term)
+            return await self._ledger.receipt(each.number)
+        return None
+
+    async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
+        """Return an agent as people are told of it."""
+        memory = read_memory(found.memory)
+        own = [each for each in pending if each.entry == found.number]
+        page = await self._ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
+        last = page.receipts[0] if page.receipts else None
+        return AgentLine(
+            self._entry_line(found),
+            any(each.status in _GOING for each in own),
+            memory.last_run_at,
+            place_of(memory),
+            found.streak,
+            None if last is None else last.status,
+            "" if last is None else last.receipt.reason,
+            next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
+            memory.troubles,
+        )
 
     async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
         """Return all receipts of some statuses."""
@@ -881,6 +1003,51 @@ class Desk:
             found.next_at,
             found.failures,
         )
+
+
+def _is_agent(found: Listed) -> bool:
+    """Tell whether an entry is an agent that ticks."""
+    return isinstance(found.item, Entry) and found.item.work is Work.TICK
+
+
+def _agent_of(found: Listed) -> Entry:
+    """Return the entry of an agent that can tick."""
+    entry = _armed(found)
+    if not isinstance(entry.rule, CadenceRule):
+        remedy = f"ask for a run of it with `horae run {found.number}`"
+        raise EntryStateError(found, "it is no agent that ticks", remedy=remedy)
+    _refuse_rest(found)
+    return entry
+
+
+def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
+    """Return the decision that an agent's next tick is now.
+
+    It is filed as if its time had come: nothing else is pending until it has ended.
+    """
+    rule = entry.rule
+    assert isinstance(rule, CadenceRule), "only a cadence ticks"
+    reason = f"somebody asked: {note}" if note else "somebody asked"
+    asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
+    ended_at = now - Rhythm(rule.streak, rule.failures).delay(rule.base)
+    if entry.ended_at is not None:
+        ended_at = min(ended_at, entry.ended_at)
+    since = now if entry.accounted_to is None else max(now, entry.accounted_to)
+    due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
+    return Step(due, Decision((asked,), since, ended_at))
+
+
+def _troubles(agent: AgentLine) -> Iterator[str]:
+    """Yield what of an agent's work a person should look at, in words."""
+    said = {
+        "pull": "the plan root is not up to date with its origin",
+        "tree": "its own tree is not up to date with the plan root",
+        "delivery": "its work is not delivered and stays on its branch",
+    }
+    for name, why in agent.troubles.items():
+        yield f"{agent.name} ({agent.entry.origin}): {said.get(name, name)} ({why})"
+    if agent.held:
+        yield f"{agent.name} ({agent.entry.origin}) cannot tick: {agent.held}"
 
 
 def _candidate(found: Listed) -> dict[str, object]:
@@ -976,6 +1143,16 @@ def _refuse_gone(found: Listed) -> None:
             found,
             f"it is gone since {moment_text(found.gone_at, 'UTC')}",
             remedy=f"write it into {found.item.origin.file} again",
+        )
+
+
+def _refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
+    """Raise an error if an entry rests, or must do so since nothing was filed for it."""
+    if is_sure or found.pause is not None:
+        raise EntryStateError(
+            found,
+            f"it rests{rest_words(found)}",
+            remedy=f"let it go on with `horae resume {found.number}` first",
         )
 
 

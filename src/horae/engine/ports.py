@@ -322,7 +322,8 @@ class Ledger(Protocol):
     ) -> list[Filed]:
         """File what somebody asked for, all at once; the same key gives the same receipt back.
 
-        *agents*, if given, are needed instead of the entry's own. Nothing is returned if there is no such entry any more, or it is not armed.
+        *agents*, if given, are needed instead of the entry's own. Nothing is returned if there
+        is no such entry any more, or it is not armed.
         """
         ...
 

@@ -2,7 +2,8 @@
 
 The kernel says what is written; here it is known what that means, so a rule that
 cannot be read, that never comes, that a clock change meets, or that says something
-else than the words around it can be named.
+else than the words around it can be named. The same is done for a crew: its manifest, and
+the definitions and days that it names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.kernel.check import check_plans as kernel_check
@@ -18,22 +19,27 @@ from horae.kernel.check.finding import Found, place_of, shown
 from horae.kernel.org.document import read
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.after import AfterError
+from horae.rules.agent import check_agent
 from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
 from horae.rules.command import CommandError, call_of
+from horae.rules.crew import parse_crew
 from horae.rules.drift import Stamped, drift
 from horae.rules.entry import CronRule, RepeaterRule
+from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.seams import seams
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from horae.kernel.plan import Headline, Place, Plan
+    from horae.rules.crew import Member
     from horae.rules.entry import Rule
 
 FLOOR: Final = timedelta(minutes=1)
+UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read
 _YEAR: Final = timedelta(days=366)
 _SAMPLE: Final = 20
 
@@ -67,6 +73,62 @@ def check_plans(plans: Iterable[tuple[str, Plan]], clock: Clock) -> list[Diagnos
     found = kernel_check(known)
     found.extend(each for name, plan in known for each in _check_plan(name, plan, clock))
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
+
+
+class Page(NamedTuple):
+    """A file that a manifest names: what it is called, and what it says or why that is unknown."""
+
+    name: str
+    text: str | None
+    problem: str = ""
+
+
+def check_crew(
+    text: str,
+    file: str,
+    pages: Mapping[str, Page],
+    *,
+    continuous: bool = False,
+    breather: timedelta = timedelta(seconds=45),
+) -> list[Diagnostic]:
+    """Return what is odd in a manifest and in the definitions and days of its members.
+
+    *pages* has each file by the path that the manifest writes; the rest are the settings. What
+    is odd in a page that several members share is said once.
+    """
+    crew = parse_crew(text, file)
+    found = [*crew.diagnostics]
+    for member in crew.members:
+        every = member.every(continuous=continuous, breather=breather)
+        found += _check_member(member, file, pages, every=every)
+    return sorted(
+        dict.fromkeys(found), key=lambda each: (each.file, each.line, each.column, each.code)
+    )
+
+
+def check_day(page: Page, *, every: timedelta) -> list[Diagnostic]:
+    """Return what is odd in a lifecycle, for an agent that ticks this often."""
+    day, found = parse_lifecycle(page.text or "", page.name)
+    return [*found, *(check_gates(day, every=every) if day is not None else ())]
+
+
+def _check_member(
+    member: Member, file: str, pages: Mapping[str, Page], *, every: timedelta
+) -> Iterator[Diagnostic]:
+    """Yield what is odd in the files that a member names, or that they cannot be read."""
+    for key, path in (("DEF", member.definition), ("LIFECYCLE", member.lifecycle)):
+        page = None if path is None else pages.get(path)
+        if page is None:
+            continue
+        if page.text is None:
+            message = f"the :{key}: of {member.name} cannot be read: {page.problem}"
+            fix = "write a path that begins at the manifest, or an absolute one"
+            place = (file, member.line, 1)
+            yield Diagnostic(*place, UNREAD, Severity.ERROR, message, fix)
+        elif key == "DEF":
+            yield from check_agent(page.text, page.name)
+        else:
+            yield from check_day(page, every=every)
 
 
 @dataclass(frozen=True, slots=True)

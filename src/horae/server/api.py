@@ -1,149 +1,166 @@
 """The API: what may be asked of a running engine, and how it answers.
 
-One application for every way in. Its routes are under /api/v1; a question is a GET and changes
-nothing, a request is a POST with a JSON object. An answer is the `data()` of what the desk
-says, an error one problem document (RFC 9457) with the code and the words of the error.
+One application for every way in. Its own routes are under /api/v1; a question is a GET and
+changes nothing, a request is a POST or a PUT with a JSON object. An answer is the `data()` of
+what the desk says, an error one problem document (RFC 9457) with the code and the words of the
+error. Every route stands in one table, from which the router, the guard and the document of the
+API are made.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import os
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
+from datetime import timedelta
+from functools import cache
 from http import HTTPStatus
 from itertools import islice
-from stat import S_ISREG
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route, compile_path
 
 from horae.engine.almanac import LONGEST_REST
 from horae.engine.desk import RequestError
 from horae.engine.why import AskedMomentError, parse_ask, stamp
-from horae.errors import Exit, HoraeError
+from horae.errors import HoraeError
 from horae.rules.misfire import Status
-from horae.timing.duration import DurationError, parse_duration
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.server import board, calendar, metrics, public, triggers, workflows
+from horae.server.answer import (
+    HEADERS,
+    Together,
+    as_json,
+    on_bug,
+    on_error,
+    on_leave,
+    on_no_method,
+    on_no_route,
+    told,
+)
+from horae.server.front import Front, NotOfferedError, offered
+from horae.server.keys import SESSION
+from horae.server.openapi import document, page
+from horae.server.request import (
+    BODY,
+    Fields,
+    HttpRequestError,
+    idempotency_key,
+    is_number,
+    path_number,
+    read,
+)
+from horae.server.shapes import (
+    ATTEMPT,
+    ENTRY,
+    FACTS,
+    FLAG,
+    MOMENT,
+    NUMBER,
+    RECEIPT,
+    RUN,
+    TEXT,
+    WHY_ANSWER,
+    and_also,
+    listed,
+    maybe,
+    named,
+    shape,
+)
+from horae.server.stream import Feed, log_parts
+from horae.server.table import (
+    Access,
+    Field,
+    Kind,
+    Operation,
+    Takes,
+    flag,
+    limit,
+    moment,
+    needed,
+    number,
+    text,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from pathlib import Path
+    import re
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request
+    from starlette.routing import BaseRoute
 
-    from horae.engine.almanac import Almanac
-    from horae.engine.desk import Desk, EngineFacts
-    from horae.engine.ports import Clock, Run
+    from horae.engine.ports import Run
+    from horae.server.answer import Answer
 
-BODY: Final = 1 << 20  # bytes of a request
-TEXT: Final = 10_000  # characters of one field
-PAGE: Final = 1000  # things on one page
-CHUNK: Final = 1 << 16  # bytes of a log that are read at once
-LOOK: Final = timedelta(seconds=0.1)  # between two looks at a log that grows
-
-_STATUSES: Final[dict[int, HTTPStatus]] = {
-    Exit.USAGE: HTTPStatus.BAD_REQUEST,
-    Exit.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Exit.CONFLICT: HTTPStatus.CONFLICT,
-    Exit.UNAUTHORISED: HTTPStatus.FORBIDDEN,
-    Exit.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-    Exit.TEMPORARY: HTTPStatus.SERVICE_UNAVAILABLE,
-    Exit.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
-}
-# An answer is text for whoever asked: no browser may keep it, guess what it is, or run it.
-_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-_LOG: Final = logging.getLogger("horae.server")
+__all__ = ["BODY", "OPERATIONS", "Front", "HttpRequestError", "app", "operation_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
-    """What of an engine others may use through the API."""
-
-    desk: Desk
-    almanac: Almanac
-    facts: Callable[[], EngineFacts]
-    log_of: Callable[[Run], Path]
-    clock: Clock
-
-
-class HttpRequestError(HoraeError):
-    """A request that HTTP itself refuses: no such route, not so, too large, or not JSON."""
-
-    code = "http_request"
-    exit_code = Exit.USAGE
-
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
-        self.status = int(status)
-        self.reason = reason
-        super().__init__(reason)
-
-
-class Answer(Protocol):
-    """Whatever can be told as plain data."""
-
-    def data(self) -> dict[str, object]:
-        """Return it as plain data."""
-        ...
-
-
-def app(front: Front) -> Starlette:
-    """Return the application of an engine."""
-    routes = [
-        Route(path, _endpoint(front, answer), methods=[method])
-        for method, path, answer in (
-            ("GET", "/healthz", _health),
-            ("GET", "/api/v1/status", _status),
-            ("GET", "/api/v1/entries", _entries),
-            ("POST", "/api/v1/entries/{entry:path}/run", _run_now),
-            ("POST", "/api/v1/entries/{entry:path}/pause", _pause),
-            ("POST", "/api/v1/entries/{entry:path}/resume", _resume),
-            ("POST", "/api/v1/entries/{entry:path}/backfill", _backfill),
-            ("GET", "/api/v1/entries/{entry:path}", _entry),
-            ("GET", "/api/v1/receipts", _receipts),
-            ("GET", "/api/v1/receipts/{number}", _receipt),
-            ("GET", "/api/v1/runs/{number}", _run),
-            ("GET", "/api/v1/runs/{number}/log", _log),
-            ("POST", "/api/v1/runs/{number}/cancel", _cancel),
-            ("GET", "/api/v1/why", _why),
-            ("GET", "/api/v1/gate", _gate),
-            ("GET", "/api/v1/events", _events),
-            ("POST", "/api/v1/prune", _prune),
-            ("POST", "/api/v1/rescan", _rescan),
-        )
-    ]
+def app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the application of an engine; *pages* are routes for people, beside the table's."""
     made = Starlette(
-        routes=routes,
+        routes=[*(_route(front, each) for each in OPERATIONS), *pages],
         exception_handlers={
-            HoraeError: _refused,
-            HTTPStatus.NOT_FOUND: _no_route,
-            HTTPStatus.METHOD_NOT_ALLOWED: _no_method,
-            ClientDisconnect: _gone,
-            Exception: _bug,
+            HoraeError: on_error,
+            HTTPStatus.NOT_FOUND: on_no_route,
+            HTTPStatus.METHOD_NOT_ALLOWED: on_no_method,
+            ClientDisconnect: on_leave,
+            Exception: on_bug,
         },
     )
     made.router.redirect_slashes = False  # it would trust the Host that somebody claims
-    made.state.together = _Together()
+    made.state.together = Together()
+    made.state.feed = Feed(front.desk)
     return made
+
+
+def operation_of(method: str, path: str) -> Operation | None:
+    """Return the operation that a request means; None if the table has none."""
+    for pattern, operation in _patterns():
+        # As the router does it: the first that fits both, and a HEAD is a GET without a body.
+        if method in _methods(operation) and pattern.match(path):
+            return operation
+    return None
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], Operation]]:
+    return [(compile_path(each.path)[0], each) for each in OPERATIONS]
+
+
+def _methods(operation: Operation) -> tuple[str, ...]:
+    is_looked_at = operation.method == "GET" and not operation.is_once and not operation.is_long
+    return ("GET", "HEAD") if is_looked_at else (operation.method,)
+
+
+def _route(front: Front, operation: Operation) -> Route:
+    made = Route(operation.path, _endpoint(front, operation), methods=[operation.method])
+    made.methods = set(_methods(operation))
+    return made
+
+
+def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """Return what starlette calls for a route."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            said = await operation.answer(front, request, await read(request, operation))
+        finally:
+            if operation.method != "GET":
+                request.app.state.together.forget()
+        if isinstance(said, Response):
+            return said
+        # A long page takes a while to write down, and the engine must not wait for it.
+        return await asyncio.to_thread(told, said, operation.status)
+
+    return endpoint
 
 
 # Questions
 
 
-async def _health(front: Front, request: Request) -> Response:
+async def health(front: Front, _: Request, __: Fields) -> Response:
     """Tell whether the loop turns, can write, and knows what time it is."""
-    _query(request)
     now, turned_at = front.clock.now(), front.almanac.turned_at
     trouble = front.almanac.trouble
     lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST
@@ -164,75 +181,73 @@ async def _health(front: Front, request: Request) -> Response:
         "ledger_writable": trouble is None,
         "problems": problems,
     }
-    return _json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
+    return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
 
 
-async def _status(front: Front, request: Request) -> Response:
+async def ready(front: Front, request: Request, asked: Fields) -> Response:
+    """Tell whether the engine keeps the hours, as /healthz does, for those with the token."""
+    return await health(front, request, asked)
+
+
+async def status(front: Front, request: Request, asked: Fields) -> Response:
     """Tell how things stand."""
-    limit = _query(request, "limit").limit(20)
+    limit = asked.limit(20)
 
     async def looked() -> Response:
-        return await asyncio.to_thread(_told, await front.desk.status(front.facts(), limit=limit))
+        return await asyncio.to_thread(told, await front.desk.status(front.facts(), limit=limit))
 
-    together: _Together = request.app.state.together
+    together: Together = request.app.state.together
     return await together.ask(limit, looked)
 
 
-async def _entries(front: Front, request: Request) -> Answer:
+async def entries(front: Front, _: Request, asked: Fields) -> Answer:
     """List the entries, the longest known first."""
-    asked = _query(request, "limit", "cursor", "gone")
     return await front.desk.entries(
         limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
     )
 
 
-async def _entry(front: Front, request: Request) -> Answer:
+async def entry(front: Front, request: Request, _: Fields) -> Answer:
     """Tell what is known of one entry."""
-    _query(request)
     return await front.desk.entry(request.path_params["entry"])
 
 
-async def _receipts(front: Front, request: Request) -> Answer:
+async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
     """List receipts, newest first."""
-    asked = _query(request, "entry", "since", "until", "limit", "cursor", many="status")
     return await front.desk.history(
         asked.text("entry") or None,
         since=asked.moment("since"),
         until=asked.moment("until"),
-        statuses=[_status_of(each) for each in request.query_params.getlist("status")],
+        statuses=[Status(each) for each in asked.words("status")],
         limit=asked.limit(50),
         cursor=asked.number("cursor"),
     )
 
 
-async def _receipt(front: Front, request: Request) -> Answer:
+async def receipt(front: Front, request: Request, _: Fields) -> Answer:
     """Tell what is known of one receipt, with its runs."""
-    _query(request)
-    return await front.desk.receipt(_number(request))
+    return await front.desk.receipt(path_number(request))
 
 
-async def _run(front: Front, request: Request) -> Answer:
+async def run(front: Front, request: Request, _: Fields) -> Answer:
     """Tell what is known of one run."""
-    _query(request)
-    return await front.desk.run(_number(request))
+    return await front.desk.run(path_number(request))
 
 
-async def _log(front: Front, request: Request) -> Response:
+async def log(front: Front, request: Request, asked: Fields) -> Response:
     """Give what a run has put out from some byte on, and with `follow` until it ends."""
-    asked = _query(request, "from", "follow")
-    follow, start = asked.flag("follow"), asked.number("from") or 0
-    found = (await front.desk.run(_number(request))).run
+    follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
+    found = (await front.desk.run(path_number(request))).run
 
     def goes_on() -> bool:
         return follow and _is_live(front, found)
 
-    parts = _parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock)
-    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=_HEADERS)
+    parts = log_parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock, end=end)
+    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=HEADERS)
 
 
-async def _why(front: Front, request: Request) -> Answer:
+async def why(front: Front, _: Request, asked: Fields) -> Answer:
     """Tell why an entry ran, or did not."""
-    asked = _query(request, "entry", "at", "limit")
     word, at = asked.needed("entry"), asked.text("at")
     ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
     if at and ask.start is None:
@@ -240,9 +255,24 @@ async def _why(front: Front, request: Request) -> Answer:
     return await front.desk.why(ask, limit=asked.limit(20))
 
 
-async def _gate(front: Front, request: Request) -> dict[str, object]:
+async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """List the agents that tick: whether each runs, when it does next, where in its day it is."""
+    stands = await front.desk.status(front.facts(), limit=asked.limit(100))
+    return {"agents": [each.data() for each in stands.agents]}
+
+
+async def agent(front: Front, request: Request, _: Fields) -> Answer:
+    """Tell of one agent that ticks."""
+    name = request.path_params["name"]
+    stands = await front.desk.status(front.facts(), limit=1000)
+    for each in stands.agents:
+        if name in {each.name, str(each.entry.number)}:
+            return each
+    raise NotOfferedError(f"agent {name[:100]!r} that ticks")
+
+
+async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Tell who holds a slot, and who waits for what."""
-    asked = _query(request, "limit")
     gate, limit = front.almanac.gate, asked.limit(100)
     line = gate.obstacles(now=front.clock.now())
     holding = []
@@ -281,43 +311,63 @@ async def _gate(front: Front, request: Request) -> dict[str, object]:
     }
 
 
-async def _events(front: Front, request: Request) -> Answer:
+async def events(front: Front, _: Request, asked: Fields) -> Answer:
     """List what happened after an event."""
-    asked = _query(request, "after", "limit")
     return await front.desk.events(after=asked.number("after") or 0, limit=asked.limit(100))
+
+
+async def event_stream(front: Front, request: Request, asked: Fields) -> Response:
+    """Tell what happens as it happens, after the event that was heard last, else from now on."""
+    heard = request.headers.get("last-event-id", "")
+    after = int(heard) if is_number(heard) else asked.number("after")
+    if after is None:
+        after = front.since if front.ledger is None else await front.ledger.newest_event()
+    feed: Feed = request.app.state.feed
+    return StreamingResponse(feed.listen(after), media_type="text/event-stream", headers=HEADERS)
+
+
+async def openapi(_: Front, __: Request, ___: Fields) -> dict[str, Any]:
+    """Give this document."""
+    return document(OPERATIONS)
+
+
+async def docs(_: Front, __: Request, ___: Fields) -> Response:
+    """Show every route on a page for people."""
+    return HTMLResponse(page(OPERATIONS), headers=HEADERS)
 
 
 # Requests
 
 
-async def _run_now(front: Front, request: Request) -> Answer:
+async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
     """Ask for a run now; the same Idempotency-Key gives the same receipt back."""
-    asked = await _body(request, "note", "parent_run")
     return await front.desk.run_now(
         request.path_params["entry"],
         note=asked.text("note"),
         parent_run=asked.number("parent_run"),
-        idempotency_key=_idempotency_key(request),
+        idempotency_key=idempotency_key(request),
     )
 
 
-async def _pause(front: Front, request: Request) -> Answer:
+async def tick(front: Front, request: Request, asked: Fields) -> Answer:
+    """Let an agent tick now."""
+    return await front.desk.tick(request.path_params["name"], note=asked.text("note"))
+
+
+async def pause(front: Front, request: Request, asked: Fields) -> Answer:
     """Let an entry rest."""
-    asked = await _body(request, "note", "until")
     return await front.desk.pause(
         request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
     )
 
 
-async def _resume(front: Front, request: Request) -> Answer:
+async def resume(front: Front, request: Request, _: Fields) -> Answer:
     """Let an entry go on."""
-    await _body(request)
     return await front.desk.resume(request.path_params["entry"])
 
 
-async def _backfill(front: Front, request: Request) -> Answer:
+async def backfill(front: Front, request: Request, asked: Fields) -> Answer:
     """Run an entry for every moment of a past window."""
-    asked = await _body(request, "from", "to", "id", "dry_run")
     return await front.desk.backfill(
         request.path_params["entry"],
         start=asked.needed_moment("from"),
@@ -327,10 +377,9 @@ async def _backfill(front: Front, request: Request) -> Answer:
     )
 
 
-async def _cancel(front: Front, request: Request) -> Answer:
+async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
     """Let a run end."""
-    asked = await _body(request, "reason")
-    number = _number(request)
+    number = path_number(request)
 
     def end(receipt: int, reason: str) -> bool:
         live = front.almanac.launch.runs.get(receipt)
@@ -340,17 +389,15 @@ async def _cancel(front: Front, request: Request) -> Answer:
     return await front.desk.cancel(number, end=end, reason=asked.text("reason"))
 
 
-async def _prune(front: Front, request: Request) -> dict[str, object]:
+async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Fold old receipts into ranges."""
-    asked = await _body(request, "before", "dry_run")
     before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
     pruned = await front.desk.prune(before=before, dry_run=dry_run)
     return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
 
 
-async def _rescan(front: Front, request: Request) -> dict[str, object]:
+async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Read the plans again now."""
-    asked = await _body(request, "source")
     known, source = list(front.almanac.problems), asked.text("source")
     if source and source not in known:
         raise RequestError(f"source is one of {', '.join(known)}, not {source!r}")
@@ -363,225 +410,36 @@ async def _rescan(front: Front, request: Request) -> dict[str, object]:
     }
 
 
-# What a request says
+async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Make a link that logs a browser in, once, within ten minutes."""
+    keys = offered(front.keys, "login")
+    if not keys.url:
+        raise NotOfferedError("page, since it listens at no port; `horae status` says why")
+    return {"url": keys.link()}
 
 
-class _Fields:
-    """The fields of a request: none is unknown, and each is what it should be or not there."""
-
-    def __init__(self, given: Mapping[str, object], known: tuple[str, ...]) -> None:
-        unknown = sorted(given.keys() - set(known))
-        if unknown:
-            takes = f"there are {', '.join(known)}" if known else "there are none"
-            raise RequestError(f"no field is called {unknown[0][:100]!r}; {takes}")
-        self._given = given
-
-    def text(self, name: str) -> str:
-        """Return a text; nothing if it is not there."""
-        value = self._given.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise RequestError(f"{name} is a text, not {_kind(value)}")
-        if len(value) > TEXT:
-            raise RequestError(f"{name} has at most {TEXT:,} characters")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise RequestError(f"{name} holds half of a character") from None
-        return value
-
-    def needed(self, name: str) -> str:
-        """Return a text that must be there."""
-        text = self.text(name)
-        if not text:
-            raise RequestError(f"{name} is missing")
-        return text
-
-    def number(self, name: str) -> int | None:
-        """Return a whole number; in a query it is written in digits."""
-        value = self._given.get(name)
-        if isinstance(value, str) and _is_number(value):
-            value = int(value)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-            raise RequestError(f"{name} is a whole number, not {_kind(value)}")
-        return value
-
-    def limit(self, default: int) -> int:
-        """Return how many things are wanted."""
-        limit = self.number("limit")
-        if limit is None:
-            return default
-        if not 1 <= limit <= PAGE:
-            raise RequestError(f"limit is from 1 to {PAGE}, not {limit}")
-        return limit
-
-    def flag(self, name: str) -> bool:
-        """Return whether something is wanted; in a query it is 0 or 1."""
-        value = self._given.get(name)
-        if isinstance(value, str):
-            value = {"1": True, "true": True, "0": False, "false": False}.get(value, value)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        raise RequestError(f"{name} is true or false, not {_kind(value)}")
-
-    def moment(self, name: str) -> datetime | None:
-        """Return a moment in RFC 3339."""
-        text = self.text(name)
-        if not text:
-            return None
-        moment = parse_rfc3339(text)
-        if not 1 < moment.year < 9999:  # so that it has neighbours in every zone
-            raise RequestError(f"{name} lies in the years 2 to 9998, not at {text}")
-        return moment.astimezone(UTC)
-
-    def needed_moment(self, name: str) -> datetime:
-        """Return a moment that must be there."""
-        moment = self.moment(name)
-        if moment is None:
-            raise RequestError(f"{name} is missing; write it like 2026-06-06T09:00:00Z")
-        return moment
-
-    def end(self, name: str) -> datetime | timedelta | None:
-        """Return when something ends: a moment, or a length of time like 2h."""
-        with suppress(DurationError):
-            return parse_duration(self.text(name))
-        return self.moment(name)
+async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Make a new token; every session, link and secret path ends."""
+    offered(front.keys, "token").rotate()
+    return {"rotated": True}
 
 
-def _query(request: Request, *known: str, many: str = "") -> _Fields:
-    """Return what a question says; only *many* may be there more than once."""
-    given: dict[str, object] = {}
-    for name, value in request.query_params.multi_items():
-        if name in given and name != many:
-            raise RequestError(f"{name[:100]} is there twice")
-        given[name] = value
-    return _Fields(given, (*known, *filter(None, [many])))
-
-
-async def _body(request: Request, *known: str) -> _Fields:
-    """Return what a request says."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        reason = f"a request is application/json, not {kind[:100] or 'without a Content-Type'}"
-        raise HttpRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
-    _query(request)
-    text = await _bytes(request)
-    try:
-        given = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON in UTF-8") from None
-    if not isinstance(given, dict):
-        raise RequestError(f"the body is an object like {{}}, not {_kind(given)}")
-    return _Fields(given, known)
-
-
-async def _bytes(request: Request) -> bytes:
-    """Return the body of a request, unless it is too large."""
-    length = request.headers.get("content-length", "0")
-    body = bytearray()
-    if not _is_number(length) or int(length) > BODY:
-        raise _too_large()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY:
-            raise _too_large()
-    return bytes(body)
-
-
-def _too_large() -> HttpRequestError:
-    return HttpRequestError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {BODY:,} bytes"
+async def login(front: Front, request: Request, _: Fields) -> Response:
+    """Log a browser in by a link that is good once."""
+    keys = offered(front.keys, "login")
+    # A browser or a messenger that looks ahead must not use the link up.
+    ahead = (request.headers.get(name, "") for name in ("purpose", "sec-purpose", "x-moz"))
+    if any("prefetch" in each for each in ahead):
+        raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link is for a person to follow")
+    if not keys.take_code(request.path_params["code"]):
+        return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
+    cookie = (
+        f"{keys.cookie}={keys.new_session()}; Max-Age={int(SESSION.total_seconds())}; "
+        "Path=/; HttpOnly; SameSite=Strict"
     )
-
-
-def _number(request: Request) -> int:
-    """Return the number in a path."""
-    text = request.path_params["number"]
-    if not _is_number(text):
-        raise RequestError(f"{text[:100]!r} is not a number")
-    return int(text)
-
-
-def _is_number(text: str) -> bool:
-    """Tell whether a text is a number that the ledger may have given."""
-    return text.isascii() and text.isdecimal() and len(text) <= 18
-
-
-def _status_of(text: str) -> Status:
-    """Return a status by its name."""
-    try:
-        return Status(text)
-    except ValueError:
-        known = ", ".join(each.value for each in Status)
-        raise RequestError(f"status is one of {known}, not {text[:100]!r}") from None
-
-
-def _idempotency_key(request: Request) -> str | None:
-    """Return the key under which a request is done once."""
-    keys = [value for name, value in request.headers.raw if name == b"idempotency-key"]
-    if len(keys) > 1:
-        raise RequestError("Idempotency-Key is there twice")
-    try:
-        return keys[0].decode() if keys else None
-    except UnicodeDecodeError:
-        raise RequestError("Idempotency-Key is not in UTF-8") from None
-
-
-def _kind(value: object) -> str:
-    """Return what kind of JSON something is, or the text that it is."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return repr(value[:100])
-        case int() | float():
-            return "such a number" if abs(value) >= 2**62 or value < 0 else f"{value}"
-        case list():
-            return "a list"
-        case dict():
-            return "an object"
-        case _:
-            return "null"
-
-
-# What a run puts out
-
-
-async def _parts(
-    path: Path, start: int, *, goes_on: Callable[[], bool], clock: Clock
-) -> AsyncIterator[bytes]:
-    """Yield a log in parts, as fast as whoever reads it takes them.
-
-    What a run put out last is in the file before its end is known, so after that one more
-    look is enough.
-    """
-    never = asyncio.Event()
-    while True:
-        is_over = not goes_on()
-        while part := await asyncio.to_thread(_read, path, start):
-            start += len(part)
-            yield part
-        if is_over:
-            return
-        never.clear()
-        await clock.wait(never, until=clock.now() + LOOK)
-
-
-def _read(path: Path, start: int) -> bytes:
-    """Return a part of a file; nothing if there is no more of it, or no such file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        return os.pread(descriptor, CHUNK, start)
-    finally:
-        os.close(descriptor)
+    if keys.url.startswith("https:"):
+        cookie += "; Secure"
+    return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": cookie})
 
 
 def _is_live(front: Front, run: Run) -> bool:
@@ -590,111 +448,214 @@ def _is_live(front: Front, run: Run) -> bool:
     return live is not None and live.number == run.number
 
 
-# Answers
+# A cookie that no other site's request carries is not sent where such a request leads on to;
+# so this page goes on by itself.
+_WELCOME: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Horae</title>
+<meta http-equiv="refresh" content="0; url=/"></head>
+<body><p>You are logged in. <a href="/">Go on</a></p></body></html>
+"""
+_SPENT: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
+<body><h1>This link is used up</h1>
+<p>A login link is good once, for ten minutes. <code>horae open</code> makes another one.</p>
+</body></html>
+"""
+
+# The table
+
+_ENTRY: Final = "/api/v1/entries/{entry:path}"
+_CURSOR: Final = number("cursor", "of the page before")
+_NOTE: Final = text("note", "what is said about it")
+_GATE: Final = shape(
+    slots=NUMBER,
+    crew=maybe(NUMBER),
+    holding=listed(
+        shape(
+            receipt=NUMBER,
+            entry=NUMBER,
+            title=TEXT,
+            slot=maybe(NUMBER),
+            kind=TEXT,
+            since=MOMENT,
+            parent=maybe(NUMBER),
+        )
+    ),
+    waiting=listed(
+        shape(
+            receipt=NUMBER,
+            entry=NUMBER,
+            title=TEXT,
+            due_at=MOMENT,
+            reason=TEXT,
+            behind=maybe(NUMBER),
+        )
+    ),
+    in_line=NUMBER,
+)
+_WHY: Final = shape(
+    at=MOMENT,
+    entry=named("Entry"),
+    from_=maybe(MOMENT),
+    to=maybe(MOMENT),
+    answers=listed(WHY_ANSWER),
+    before=maybe(MOMENT),
+    after=maybe(MOMENT),
+    more=FLAG,
+)
+_BACKFILL: Final = shape(
+    id=TEXT,
+    entry=NUMBER,
+    title=TEXT,
+    zone=TEXT,
+    from_=MOMENT,
+    to=MOMENT,
+    dry_run=FLAG,
+    count=NUMBER,
+    moments=listed(MOMENT),
+    receipts=listed(NUMBER),
+)
+_PRUNED: Final = shape(
+    before=MOMENT, dry_run=FLAG, receipts=NUMBER, runs=NUMBER, events=NUMBER, texts=NUMBER
+)
+_RESCAN: Final = shape(sources=listed(shape(source=TEXT, problems=listed(TEXT))))
 
 
-class _Together:
-    """Lets those who ask the same at the same time share one answer, made after all have asked.
-
-    So a question that looks at every entry costs the engine one look at a time, however many
-    ask it.
-    """
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._coming: dict[int, asyncio.Task[Response]] = {}
-
-    async def ask(self, key: int, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """Return the answer that is made next."""
-        coming = self._coming.get(key)
-        if coming is None:
-            coming = self._coming[key] = asyncio.create_task(self._make(key, answer))
-        return await asyncio.shield(coming)  # one who goes away takes it from nobody
-
-    async def _make(self, key: int, answer: Callable[[], Awaitable[Response]]) -> Response:
-        async with self._turn:
-            del self._coming[key]  # whoever asks from now on may know of something newer
-            return await answer()
+def _asks(path: str, answer: Any, says: dict[str, Any], *query: Field, **more: Any) -> Operation:
+    """Return a question."""
+    if "{" in path:
+        more.setdefault("also", (404,))
+    return Operation("GET", path, answer, says, query=query, **more)
 
 
-def _endpoint(
-    front: Front,
-    answer: Callable[[Front, Request], Awaitable[Answer | dict[str, object] | Response]],
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return what starlette calls for a route."""
-
-    async def endpoint(request: Request) -> Response:
-        said = await answer(front, request)
-        if isinstance(said, Response):
-            return said
-        # A long page takes a while to write down, and the engine must not wait for it.
-        return await asyncio.to_thread(_told, said)
-
-    return endpoint
+def _does(path: str, answer: Any, says: dict[str, Any], *body: Field, **more: Any) -> Operation:
+    """Return a request."""
+    more.setdefault("also", (404, 409))
+    return Operation("POST", path, answer, says, body=body, takes=Takes.FIELDS, **more)
 
 
-def _told(said: Answer | dict[str, object]) -> Response:
-    return _json(said if isinstance(said, dict) else said.data())
-
-
-def _json(
-    data: object,
-    status: int = HTTPStatus.OK,
-    *,
-    kind: str = "application/json",
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return an answer in JSON."""
-    # In ASCII: the name of a file may hold what cannot be written in UTF-8.
-    text = json.dumps(data, default=str, separators=(",", ":"))
-    return Response(text, status, headers={**_HEADERS, **(headers or {})}, media_type=kind)
-
-
-def _problem(
-    error: HoraeError, status: int, *, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an error as a problem document."""
-    said = error.data()
-    problem = {
-        "type": f"urn:horae:error:{said['code']}",
-        "title": HTTPStatus(status).phrase,
-        "status": int(status),
-        "detail": said["message"],
-        "code": said["code"],
-        "exit_code": int(error.exit_code),
-        "facts": said["facts"],
-    }
-    return _json(problem, status, kind="application/problem+json", headers=headers)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    """Say what cannot be done, and what would be right."""
-    assert isinstance(error, HoraeError), "it is registered for these"
-    if isinstance(error, HttpRequestError):
-        return _problem(error, error.status)
-    return _problem(error, _STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR))
-
-
-async def _no_route(request: Request, _: Exception) -> Response:
-    reason = f"there is no {request.url.path[:200]!r}; the routes begin with /api/v1"
-    status = HTTPStatus.NOT_FOUND
-    return _problem(HttpRequestError(status, reason), status)
-
-
-async def _no_method(request: Request, error: Exception) -> Response:
-    headers: Mapping[str, str] = getattr(error, "headers", None) or {}
-    reason = f"{request.method[:20]} is not possible here; use {headers.get('Allow', 'GET')}"
-    status = HTTPStatus.METHOD_NOT_ALLOWED
-    return _problem(HttpRequestError(status, reason), status, headers=headers)
-
-
-async def _gone(_: Request, __: Exception) -> Response:
-    """Say nothing: whoever asked has gone away."""
-    return Response(status_code=HTTPStatus.BAD_REQUEST)
-
-
-async def _bug(request: Request, error: Exception) -> Response:
-    """Tell the engine's owner what happened, and whoever asked only that it did."""
-    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-    said = HoraeError("this is a bug in horae; the engine's own output says where")
-    return _problem(said, HTTPStatus.INTERNAL_SERVER_ERROR)
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    _asks("/healthz", health, named("Health"), access=Access.OPEN),
+    _asks("/readyz", ready, named("Health")),
+    _asks("/openapi.json", openapi, FACTS),
+    _asks("/docs", docs, TEXT, kind="text/html"),
+    _asks("/login/{code}", login, TEXT, kind="text/html", access=Access.OPEN, is_once=True),
+    _does("/api/v1/login", new_link, shape(url=TEXT)),
+    _does("/api/v1/token", new_token, shape(rotated=FLAG)),
+    _asks("/api/v1/status", status, named("Status"), limit(20, "how many of each kind")),
+    _asks(
+        "/api/v1/entries",
+        entries,
+        shape(entries=listed(named("Entry")), cursor=maybe(NUMBER)),
+        limit(100),
+        _CURSOR,
+        flag("gone", "1: those that are gone, too"),
+    ),
+    _does(
+        f"{_ENTRY}/run",
+        run_now,
+        named("Receipt"),
+        _NOTE,
+        number("parent_run", "the run inside which it is asked for"),
+        headers=("Idempotency-Key",),
+    ),
+    _does(
+        f"{_ENTRY}/pause",
+        pause,
+        and_also(ENTRY, changed=FLAG),
+        _NOTE,
+        Field("until", Kind.END, "until when: a moment, or a length such as 2h"),
+    ),
+    _does(f"{_ENTRY}/resume", resume, and_also(ENTRY, changed=FLAG)),
+    _does(
+        f"{_ENTRY}/backfill",
+        backfill,
+        _BACKFILL,
+        needed(moment("from", "where the window begins")),
+        moment("to", "where it ends; else now"),
+        text("id", "its name; the same again files nothing twice"),
+        flag("dry_run", "true: say what would run, and run nothing"),
+        is_long=True,
+    ),
+    _asks(_ENTRY, entry, named("Entry")),
+    *calendar.OPERATIONS,
+    _asks("/api/v1/agents", agents, shape(agents=listed(named("Agent"))), limit(100)),
+    _asks("/api/v1/agents/{name}", agent, named("Agent")),
+    _does("/api/v1/agents/{name}/tick", tick, named("Receipt"), _NOTE),
+    *board.OPERATIONS,
+    _asks(
+        "/api/v1/receipts",
+        receipts,
+        shape(receipts=listed(named("Receipt")), cursor=maybe(NUMBER)),
+        text("entry", "only of this entry"),
+        moment("since", "planned at this moment or later"),
+        moment("until", "planned at this moment or before"),
+        Field(
+            "status",
+            Kind.WORD,
+            "only these; it may be there more than once",
+            is_many=True,
+            words=tuple(each.value for each in Status),
+        ),
+        limit(50),
+        _CURSOR,
+        also=(404,),
+    ),
+    _asks("/api/v1/receipts/{number}", receipt, and_also(RECEIPT, runs=listed(ATTEMPT))),
+    _asks("/api/v1/runs/{number}", run, named("Run")),
+    _asks(
+        "/api/v1/runs/{number}/log",
+        log,
+        TEXT,
+        number("from", "this byte on"),
+        number("to", "up to this byte"),
+        flag("follow", "1: until the run ends"),
+        kind="text/plain; charset=utf-8",
+        is_long=True,
+    ),
+    _does(
+        "/api/v1/runs/{number}/cancel",
+        cancel,
+        and_also(RUN, changed=FLAG),
+        text("reason", "why"),
+    ),
+    _asks(
+        "/api/v1/why",
+        why,
+        _WHY,
+        needed(text("entry", "which entry")),
+        text("at", "as after the @ of `horae why`"),
+        limit(20),
+        also=(404,),
+    ),
+    _asks("/api/v1/gate", gate, _GATE, limit(100, "how many of those who wait")),
+    _asks(
+        "/api/v1/events",
+        events,
+        shape(events=listed(named("Event")), after=NUMBER),
+        number("after", "this event"),
+        limit(100),
+    ),
+    _asks(
+        "/api/v1/events/stream",
+        event_stream,
+        TEXT,
+        number("after", "this event; else from now on"),
+        kind="text/event-stream",
+        headers=("Last-Event-ID",),
+        is_long=True,
+    ),
+    _does(
+        "/api/v1/prune",
+        prune,
+        _PRUNED,
+        needed(moment("before", "which receipts are old")),
+        flag("dry_run", "true: say what would be folded, and fold nothing"),
+        is_long=True,
+    ),
+    _does("/api/v1/rescan", rescan, _RESCAN, text("source", "only this source")),
+    *metrics.OPERATIONS,
+    *triggers.OPERATIONS,
+    *workflows.OPERATIONS,
+    *public.OPERATIONS,
+)

@@ -1,8 +1,8 @@
-"""The control socket: where a running engine answers those who may use its data directory.
+"""Where a running engine answers: the control socket of its data directory, and a port.
 
-Its owner alone may use it, from the first moment on: it is bound in a directory of mode 0700,
-and gets its name in the data directory only when it listens. So whoever finds it is answered,
-and whoever has the lock on the data directory takes the name over from a dead engine.
+The socket's owner alone may use it, from the first moment on: it is bound in a directory of
+mode 0700, and gets its name in the data directory only when it listens. So whoever finds it is
+answered, and whoever has the lock on the data directory takes the name over from a dead engine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import logging
 import os
 import socket
 from contextlib import AbstractContextManager, nullcontext, suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from horae.errors import Exit, HoraeError
 from horae.server import SOCKET, address
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
 CLOSING: Final = 2  # seconds for what is being answered when it ends
 
 _PRIVATE: Final = ".socket"  # where it is made
+
+
+class ListenError(HoraeError):
+    """An address that the server cannot listen at, or may not."""
+
+    code = "listen"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, address: str, reason: str, *, remedy: str) -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(f"{address}: {reason}; {remedy}")
 
 
 async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) -> None:
@@ -51,6 +65,53 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
         listener.close()
         if _file(directory / SOCKET) == ours:  # not that of an engine after this one
             _remove(directory / SOCKET)
+
+
+async def serve_tcp(app: ASGIApp, listener: socket.socket, *, stop: asyncio.Event) -> None:
+    """Answer on a port until *stop* is set; what is being answered then has two seconds left."""
+    server = _Server(_config(app))
+    stopping = asyncio.create_task(_stop_with(stop, server))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        stopping.cancel()
+        listener.close()
+
+
+def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
+    """Return a socket that listens at an address, or raise an error that says why there is none.
+
+    Beyond this machine it listens only if that is allowed in so many words.
+    """
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        remedy = "write `listen` like 127.0.0.1:7117"
+        raise ListenError(where, "there is no such address", remedy=remedy) from None
+    family, kind, protocol, _, near = found[0]
+    if not allow_remote and not ip_address(str(near[0]).partition("%")[0]).is_loopback:
+        reason = "others than this machine could come in there"
+        remedy = "listen at 127.0.0.1, or allow it with `server.remote = true`"
+        raise ListenError(where, reason, remedy=remedy)
+    # With its protocol: only then does the loop send small answers without waiting for more.
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(near)
+        listener.listen(CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        remedy = "end what listens there, or set `listen` to another port"
+        raise ListenError(where, str(error.strerror), remedy=remedy) from None
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a browser on this machine finds who listens."""
+    host, port = listener.getsockname()[:2]
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a name to avoid
+    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
 
 
 def listen(directory: Path) -> socket.socket:

@@ -79,7 +79,6 @@ class CrewSource:
         self._inline = inline
         self._now = now
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}  # by name: how often, since when
-        self._is_first_look = True
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
         """Return every member; one that cannot tick says why."""
@@ -114,15 +113,11 @@ class CrewSource:
             yield Scanned(mark, Unarmed(mark.address, origin, idler.name, idler.reason))
 
     def _begin(self, members: Sequence[Member]) -> None:
-        """Say when each member that is new, or ticks otherwise now, may first tick.
-
-        Those of the first look begin with the engine; who joins later begins when it is seen.
-        """
+        """Say when each member that is new, or ticks otherwise now, may first tick."""
         known = {name: base for name, (base, _) in self._firsts.items()}
         new = [each for each in members if known.get(each.name) != self._base(each)]
         rhythm = self._rhythm
-        now = rhythm.started_at if self._is_first_look or self._now is None else self._now()
-        self._is_first_look = False
+        now = rhythm.started_at if self._now is None else self._now()
         for index, member in enumerate(new):
             base = self._base(member)
             left = first_delay(base, self._last_run_at(member.name), now=now)

@@ -1,0 +1,341 @@
+"""What the server asks the other rooms for: to run workflows and agents, and to keep the board."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.ports import Run
+from horae.engine.triggers import AgentUnavailableError
+from horae.engine.why import stamp
+from horae.errors import Exit, HoraeError, ScheduleError
+from horae.kernel.org.document import read
+from horae.kernel.world import worlds
+from horae.rules.agent import AgentDefinition
+from horae.rules.armed import cron_rule, policy_of
+from horae.rules.board import CLOSED, Ground, moment, standing
+from horae.rules.entry import Entry, Origin
+from horae.rules.project import project
+from horae.runner.agents import Agent, hold_agent
+from horae.runner.processes import LOG_NAME
+from horae.runner.record import summary
+from horae.runner.workflow import WorkflowRunner, order_of
+from horae.server.board import ChangedError
+from horae.timing.zone import zone
+from horae.workspace.files import read_plan
+from horae.workspace.tasks import BoardMissingError, change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from horae.engine.ports import Clock, Ended
+    from horae.kernel.task import Task
+    from horae.rules.board import Changes, Value
+    from horae.runner.agents import AgentRun, Registry
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+    from horae.workspace.git import Git
+    from horae.workspace.tasks import Board, Card
+
+AT_ONCE: Final = 4  # agents that are asked beside every plan, at the same time
+KEPT: Final = 1000  # runs of theirs that are remembered
+_FAR: Final = 366 * 50
+
+
+class TaskScheduleError(HoraeError):
+    """A schedule that no task can have."""
+
+    code = "task_schedule"
+    exit_code = Exit.USAGE
+
+
+class AskedWorkflows:
+    """Reads and runs the workflows of texts that come with a request."""
+
+    def __init__(
+        self, runner: WorkflowRunner, place: Place, *, clock: Clock, ids: Callable[[], str]
+    ) -> None:
+        self._runner = runner
+        self._place = place
+        self._clock = clock
+        self._ids = ids
+
+    def plan(self, text: str) -> list[dict[str, Any]]:
+        """Return what would run, without running it."""
+        return [summary(world) for world in worlds(read(text))]
+
+    async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
+        """Run every workflow of a text, and return the records; cancelled, it ends them."""
+        plan = read(text)
+        found = worlds(plan)
+        records = []
+        for world in found:
+            order = order_of(
+                plan,
+                world,
+                name="request.org",
+                place=self._place,
+                run=f"asked-{self._ids()}",
+                now=self._clock.now(),
+            )
+            held = self._runner.make(replace(order, input=given))
+            held.go()
+            try:
+                await held.ended()
+            except asyncio.CancelledError:
+                held.cancel("whoever asked has gone away")
+                await held.ended()
+                raise
+            records.append(held.record.data())
+        return records
+
+
+class AskedAgents:
+    """Asks agents what a request wants of them, beside every plan."""
+
+    def __init__(
+        self,
+        registry: Callable[[], Registry],  # the agents as they are written now
+        processes: Processes,
+        place: Place,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._registry = registry
+        self._processes = processes
+        self._place = place
+        self._clock = clock
+        self._runs: dict[str, _Asked] = {}
+        self._last = 0
+
+    async def begin(self, asked: Mapping[str, Any]) -> str:
+        """Begin a run of an agent, and return what it goes by."""
+        if sum(1 for each in self._runs.values() if not each.ending.done()) >= AT_ONCE:
+            reason = f"{AT_ONCE} are asked already; try again when one has answered"
+            raise AgentUnavailableError(asked["agent"] or "agent", reason)
+        registry = await asyncio.to_thread(self._registry)
+        agent = _agent_of(registry, asked)
+        now = self._clock.now()
+        # By the clock: no run of the ledger has so high a number, and none before has this one.
+        self._last = max(self._last + 1, int(now.timestamp() * 1000))
+        run = Run(number=self._last, receipt=0, attempt=1, started_at=now)
+        held = await hold_agent(
+            registry,
+            agent,
+            asked["task"],
+            run=run,
+            processes=self._processes,
+            place=self._place,
+            timeout=agent.definition.timeout or self._place.timeout,
+            model=asked["model"],
+        )
+        name = f"run-{run.number}"
+        while len(self._runs) >= KEPT:
+            del self._runs[next(iter(self._runs))]
+        self._runs[name] = _Asked(held, self._place.directory_of(run) / LOG_NAME)
+        return name
+
+    def look(self, run: str) -> dict[str, Any] | None:
+        """Return how a run stands; None if there is none of that name."""
+        found = self._runs.get(run)
+        return None if found is None else {"id": run, **found.data()}
+
+    def log_of(self, run: str) -> Path | None:
+        """Return where its output is; None if there is none of that name."""
+        found = self._runs.get(run)
+        return None if found is None else found.log
+
+    async def close(self) -> None:
+        """End all that goes on."""
+        for each in self._runs.values():
+            each.held.cancel("horae was stopped")
+        await asyncio.gather(*(each.ending for each in self._runs.values()))
+
+
+class _Asked:
+    """A run of an agent that somebody asked for."""
+
+    def __init__(self, held: AgentRun, log: Path) -> None:
+        self.held = held
+        self.log = log
+        held.go()
+        self.ending: asyncio.Task[Ended] = asyncio.create_task(held.ended())
+
+    def data(self) -> dict[str, Any]:
+        """Return how it stands as plain data."""
+        if not self.ending.done():
+            return {"status": "running", "steps": None, "live": True, "reviews": []}
+        ended = self.ending.result()
+        return {
+            "status": "done",
+            "outcome": ended.outcome.value,
+            "reason": ended.reason,
+            "steps": ended.facts.get("steps"),
+            "result": ended.facts.get("text", ended.reason),
+            "live": False,
+            "reviews": [],
+        }
+
+
+class AskedTasks:
+    """Shows a board, and gives its tasks other schedules."""
+
+    def __init__(self, board: Board, *, clock: Clock, changed: Callable[[], None]) -> None:
+        self._board = board
+        self._clock = clock
+        self._changed = changed
+
+    async def board(self) -> dict[str, Any]:
+        """Return the tasks by status, and why those wait that do."""
+        return await asyncio.to_thread(self._read)
+
+    async def task(self, number: int) -> tuple[dict[str, Any], str]:
+        """Return one task, and the tag of the text that it stands in."""
+        return await asyncio.to_thread(self._one, number)
+
+    async def schedule(
+        self, number: int, asked: Mapping[str, Any], *, expected: str | None
+    ) -> tuple[dict[str, Any], str]:
+        """Give a task another schedule, if its text still has the tag that is expected."""
+        changes = _checked(asked)
+
+        def work() -> tuple[dict[str, Any], str]:
+            path = self._board.card(number).path
+
+            def decide(task: Task) -> Changes:
+                # Looked at after the text was read that is edited: if somebody saved in
+                # between, the edit itself is refused, and this is asked again.
+                if expected is not None and self._tag(path) != expected:
+                    raise ChangedError
+                return _changes(task, changes, is_cleared=asked["clear"])
+
+            change(path, decide, number=number, root=self._board.directory)
+            return self._one(number)
+
+        said = await asyncio.to_thread(work)
+        self._changed()
+        return said
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = self._board.read()
+        except BoardMissingError:
+            return {"directory": self._board.directory, "tasks": [], "problems": []}
+        ground = Ground.of(found.tasks, archived=found.archived)
+        now = self._clock.now()
+        return {
+            "directory": self._board.directory,
+            "tasks": [_task(each, ground, now) for each in found.cards],
+            "problems": [str(each) for each in found.problems],
+        }
+
+    def _one(self, number: int) -> tuple[dict[str, Any], str]:
+        card = self._board.card(number)
+        found = self._board.read()
+        ground = Ground.of(found.tasks, archived=found.archived)
+        return _task(card, ground, self._clock.now()), self._tag(card.path)
+
+    def _tag(self, path: str) -> str:
+        return read_plan(path, root=self._board.directory).digest
+
+
+def _agent_of(registry: Registry, asked: Mapping[str, Any]) -> Agent:
+    """Return who is asked: somebody that is known, or one made for this."""
+    name = asked["agent"]
+    made = Agent("asked", AgentDefinition("asked", "asked", ""), Origin("request", 1))
+    agent = registry.get(name) if name else made
+    if not asked["system"]:
+        return agent
+    return replace(agent, definition=replace(agent.definition, prompt=asked["system"]))
+
+
+async def commits(git: Git) -> list[dict[str, Any]]:
+    """Return the newest commits of a plan root, as everybody may see them."""
+    return [
+        {
+            "sha": each.sha,
+            "ts": int(each.at.timestamp()),
+            "author": each.author,
+            "msg": each.subject,
+        }
+        for each in await git.log(limit=30)
+    ]
+
+
+def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
+    """Return what is to be written, or raise an error that says what is wrong with it."""
+    at, cron, place = asked["at"], asked["cron"], asked["timezone"]
+    if at is None and cron is None and not asked["clear"]:
+        raise TaskScheduleError("a schedule is `at`, `cron` or both, or `clear`")
+    if at is not None and moment(at) is None:
+        raise TaskScheduleError(f"at is a moment like 2026-06-06T09:00:00Z, not {at[:100]!r}")
+    if place is not None:
+        zone(place)
+    if cron is not None:
+        rule = cron_rule(cron, zone_name=place or "UTC")
+        if any(each.never for each in rule.crons):
+            raise TaskScheduleError(f"cron {cron[:100]!r} names a day that never comes")
+    properties = {"CATCHUP": asked["catchup"], "UNTIL": asked["until"]}
+    policy_of({k: v for k, v in properties.items() if v}, zone_name=place or "UTC")
+    wanted = {
+        "scheduled_for": at,
+        "cron_schedule": cron,
+        "timezone": place,
+        "catchup": asked["catchup"],
+        "until": asked["until"],
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _changes(task: Task, wanted: Mapping[str, Value | None], *, is_cleared: bool) -> Changes:
+    if is_cleared:
+        return {"scheduled_for": None, "cron_schedule": None}
+    changes = dict(wanted)
+    if "cron_schedule" in changes and task.cron_schedule is None:
+        changes["cron_last_run"] = None  # a schedule that is new has not come round yet
+    return changes
+
+
+def _task(card: Card, ground: Ground, now: datetime) -> dict[str, Any]:
+    """Return a task as plain data."""
+    task = card.task
+    found = None if task.status in CLOSED else standing(task, ground, now=now)
+    return {
+        "id": task.id,
+        "title": task.title,
+        "status": task.status,
+        "priority": task.priority,
+        "standing": None if found is None else found.standing.value,
+        "reason": None if found is None else found.reason or None,
+        "assignee": task.text("assignee"),
+        "claimed_by": task.text("claimed_by"),
+        "review_owner": task.text("review_owner"),
+        "tags": list(task.tags),
+        "depends_on": list(task.depends_on),
+        "scheduled_for": task.scheduled_for,
+        "cron_schedule": task.cron_schedule,
+        "cron_last_run": task.cron_last_run,
+        "timezone": task.timezone,
+        "file": card.path,
+        "next": _next(task, now),
+    }
+
+
+def _next(task: Task, now: datetime) -> list[str | None]:
+    """Return the next five moments at which a task comes back."""
+    from datetime import timedelta
+
+    place = task.timezone or "UTC"
+    if task.cron_schedule is None:
+        return []
+    try:
+        rule = cron_rule(task.cron_schedule, zone_name=place)
+    except ScheduleError:
+        return []
+    entry = Entry("", Origin("", 0), task.title, rule, zone=place)
+    coming = project(entry, now, now + timedelta(days=_FAR))
+    return [stamp(each.at, place) for each in islice(coming, 5)]

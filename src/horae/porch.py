@@ -1,0 +1,123 @@
+"""The porch: how a house is seen from outside, on its socket, on a port, and as a page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horae.hands import AskedAgents, AskedTasks, AskedWorkflows
+from horae.house import new_id
+from horae.rules.crew import parse_crew
+from horae.rules.entry import Entry
+from horae.rules.lifecycle import parse_lifecycle
+from horae.server.api import Front, app, operation_of
+from horae.server.guard import guarded
+from horae.server.keys import Keys
+from horae.server.page import Papers, routes
+from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp
+from horae.workspace.files import find_plans, read_plan
+from horae.workspace.tasks import Board
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from horae.engine.ports import Listed
+    from horae.house import House
+    from horae.rules.lifecycle import Lifecycle
+
+
+async def open_porch(house: House) -> Porch:
+    """Return the porch of a house; where a port cannot be had, the house says so."""
+    keys = Keys(house.data, clock=house.clock)
+    front = Front(
+        desk=house.desk,
+        almanac=house.almanac,
+        facts=house.facts,
+        log_of=house.log_of,
+        clock=house.clock,
+        ledger=house.ledger,
+        zone_name=house.zone_name,
+        since=await house.ledger.newest_event(),
+        keys=keys,
+        triggers=house.triggers,
+        workflows=AskedWorkflows(house.workflows, house.place, clock=house.clock, ids=new_id),
+        agent_runs=AskedAgents(house.agents, house.processes, house.place, clock=house.clock),
+        tasks=AskedTasks(
+            Board(house.root / house.tasks),
+            clock=house.clock,
+            changed=lambda: house.almanac.request("board"),
+        ),
+        is_public=house.config.server_public,
+    )
+    return Porch(house, keys, app(front, pages=routes(front, papers_of(house))))
+
+
+class Porch:
+    """An application with its keys, on a socket and, if one can be had, on a port."""
+
+    def __init__(self, house: House, keys: Keys, made: ASGIApp) -> None:
+        self._house = house
+        self._made = made
+        self.keys = keys
+        self._listener = None
+        address = house.config.listen
+        try:
+            self._listener = listen_tcp(
+                address.host, address.port, allow_remote=house.config.server_remote
+            )
+        except ListenError as error:
+            house.notes.append(str(error))
+        else:
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            keys.url = f"http://{host}:{self._listener.getsockname()[1]}"
+
+    @property
+    def link(self) -> str | None:
+        """A login link that is good once; None without a port."""
+        return None if self._listener is None else self.keys.link()
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Answer until *stop* is set."""
+        house = self._house
+        answering = [serve_socket(self._made, house.data, stop=stop)]
+        if self._listener is not None:
+            wire = guarded(
+                self._made,
+                self.keys,
+                clock=house.clock,
+                operation_of=operation_of,
+                hosts=[house.config.listen.host],
+            )
+            answering.append(serve_tcp(wire, self._listener, stop=stop))
+        await asyncio.gather(*answering)
+
+
+def papers_of(house: House) -> Papers:
+    """Return what pages show that stands in the files of a house."""
+
+    async def plans() -> list[str]:
+        found = await asyncio.to_thread(find_plans, house.root, most=house.config.plan_max_files)
+        return [os.path.relpath(each, house.root) for each in found.plans]
+
+    async def plan(file: str) -> str:
+        return (await asyncio.to_thread(read_plan, house.root / file, root=house.root)).text
+
+    async def day(found: Listed) -> Lifecycle | None:
+        item = found.item
+        if not isinstance(item, Entry):
+            return None
+        text = await house.ledger.text(item.digest)
+        return None if text is None else await asyncio.to_thread(_day, text, item.origin.file)
+
+    return Papers(plans=plans, plan=plan, day=day)
+
+
+def _day(text: str, manifest: str) -> Lifecycle | None:
+    """Return the day of a member, as its part of the manifest names it."""
+    members = parse_crew(text, manifest).members
+    if not members or members[0].lifecycle is None:
+        return None
+    path = Path(manifest).parent / members[0].lifecycle
+    return parse_lifecycle(read_plan(path).text, str(path)).lifecycle

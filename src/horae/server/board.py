@@ -1,0 +1,93 @@
+"""The board: tasks by status, and the schedule of a task, which may be changed here."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.server.answer import as_json
+from horae.server.front import offered
+from horae.server.request import HttpRequestError, path_number
+from horae.server.shapes import TEXT, listed, named, shape
+from horae.server.table import Operation, Takes, flag, text
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+
+async def board(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """List the tasks of the board, with what each waits for."""
+    return await offered(front.tasks, "board").board()
+
+
+async def task(front: Front, request: Request, _: Fields) -> Response:
+    """Tell of one task; its ETag names the text that it stands in."""
+    said, tag = await offered(front.tasks, "board").task(path_number(request))
+    return as_json(said, headers={"ETag": f'"{tag}"'})
+
+
+async def schedule_task(front: Front, request: Request, asked: Fields) -> Response:
+    """Set or clear the schedule of a task; with If-Match only if nobody changed it since."""
+    given = {
+        "at": asked.text("at") or None,
+        "cron": asked.text("cron") or None,
+        "clear": asked.flag("clear"),
+        "timezone": asked.text("timezone") or None,
+        "catchup": asked.text("catchup") or None,
+        "until": asked.text("until") or None,
+    }
+    said, tag = await offered(front.tasks, "board").schedule(
+        path_number(request), given, expected=_expected(request)
+    )
+    return as_json(said, headers={"ETag": f'"{tag}"'})
+
+
+class ChangedError(HttpRequestError):
+    """Something that somebody changed since it was read."""
+
+    code = "changed"
+
+    def __init__(self) -> None:
+        reason = "somebody changed it since; read it again and look at what they wrote"
+        super().__init__(HTTPStatus.PRECONDITION_FAILED, reason)
+
+
+def _expected(request: Request) -> str | None:
+    """Return the tag that a text must have to be changed; None is any."""
+    given = request.headers.getlist("if-match")
+    if not given or given == ["*"]:
+        return None
+    tag = given[0].strip()
+    is_one = len(given) == 1 and len(tag) > 1 and tag.startswith('"') and tag.endswith('"')
+    if not is_one or '"' in tag[1:-1]:
+        raise HttpRequestError(HTTPStatus.BAD_REQUEST, 'If-Match is one ETag, like "…"')
+    return tag[1:-1]
+
+
+_BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))
+
+OPERATIONS: Final = (
+    Operation("GET", "/api/v1/board", board, _BOARD, also=(404,)),
+    Operation("GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404,)),
+    Operation(
+        "PUT",
+        "/api/v1/board/tasks/{number}/schedule",
+        schedule_task,
+        named("Task"),
+        body=(
+            text("at", "the moment before which nobody takes it"),
+            text("cron", "when it comes back after it is done"),
+            flag("clear", "true: neither of them any more"),
+            text("timezone", "whose clock `cron` goes by"),
+            text("catchup", "all, latest or none"),
+            text("until", "when it stops coming back"),
+        ),
+        takes=Takes.FIELDS,
+        headers=("If-Match",),
+        also=(404, 409, 412),
+    ),
+)

@@ -1,0 +1,258 @@
+"""What will come, and what was to come: the agenda of any window, the calendar, a preview.
+
+All of it is the one projection of the entries as the ledger knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from heapq import merge, nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from horae.engine.desk import RequestError
+from horae.engine.why import stamp
+from horae.rules.armed import cron_rule
+from horae.rules.entry import Entry, OnceRule, Origin, key_time
+from horae.rules.ics import calendar
+from horae.rules.project import project
+from horae.rules.words import words
+from horae.server.answer import HEADERS
+from horae.server.front import NotOfferedError, offered
+from horae.server.request import is_number
+from horae.server.shapes import MOMENT, TEXT, listed, maybe, named, shape
+from horae.server.table import Access, Operation, limit, moment, text
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.requests import Request
+
+    from horae.engine.ports import Listed
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+FEED: Final = timedelta(days=365)  # how far a calendar looks
+WEEK: Final = timedelta(days=7)
+# A window has its start and not its end, as a day has; `project` takes it the other way.
+_TINY: Final = timedelta(microseconds=1)
+
+
+class Fire(NamedTuple):
+    """A planned moment of an entry; ordered by time, then by where it is written."""
+
+    at: datetime
+    file: str
+    line: int
+    entry: int
+    title: str
+    zone: str
+    key: str
+    is_estimate: bool
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "at": stamp(self.at, self.zone),
+            "zone": self.zone,
+            "entry": self.entry,
+            "title": self.title,
+            "file": self.file,
+            "line": self.line,
+            "key": self.key,
+            "estimate": self.is_estimate,
+        }
+
+
+async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """List the planned moments of a window, past or to come, in order."""
+    ledger = offered(front.ledger, "agenda")
+    now = front.clock.now()
+    start = asked.moment("from") or now
+    end = asked.moment("to") or start + WEEK
+    if end <= start:
+        raise RequestError("there is no time from `from` to `to`")
+    since, skip = _cursor(asked.text("cursor")) or (start, 0)
+    most = asked.limit(100)
+    word = asked.text("entry")
+    found = [await front.desk.named(word)] if word else await ledger.entries()
+
+    def look() -> list[Fire]:
+        near = nearest(found, since, skip + most + 1) if since >= now else found
+        return list(islice(fires(near, since, end), skip, skip + most + 1))
+
+    page = await asyncio.to_thread(look)
+    shown = page[:most]
+    more = None
+    if len(page) > most:
+        last = shown[-1].at
+        before = skip if last == since else 0
+        same = sum(1 for each in shown if each.at == last)
+        more = f"{key_time(last)}.{before + same}"
+    return {
+        "from": stamp(start, front.zone_name),
+        "to": stamp(end, front.zone_name),
+        "fires": [each.data() for each in shown],
+        "cursor": more,
+    }
+
+
+def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
+    """Return the entries that the first *count* moments are of, from a moment on that is not past.
+
+    Those whose next moment comes later than that of *count* others need not be looked at.
+    """
+    timed = {
+        each.number: each.next_at
+        for each in entries
+        if each.is_armed and each.next_at is not None and each.next_at >= since
+    }
+    if len(timed) <= count:
+        return entries
+    last = nsmallest(count, timed.values())[-1]
+    return [each for each in entries if timed.get(each.number, since) <= last]
+
+
+def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fire]:
+    """Yield the moments of all entries from *start* up to *end*, which is not in it."""
+    return merge(*(_fires(each, start, end) for each in entries))
+
+
+def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
+    """Yield the moments of one entry, but none that fall into its rest."""
+    entry = found.item
+    if not isinstance(entry, Entry) or found.gone_at is not None:
+        return
+    since = start - _TINY
+    pause = found.pause
+    if pause is not None:
+        # What came before it rested was kept.
+        for each in project(entry, since, min(end - _TINY, pause.at)):
+            yield _fire(found, entry, each.at, each.key, is_estimate=each.is_estimate)
+        if pause.until is None:
+            return
+        since = max(since, pause.until)
+    for each in project(entry, since, end - _TINY):
+        yield _fire(found, entry, each.at, each.key, is_estimate=each.is_estimate)
+
+
+def _fire(found: Listed, entry: Entry, at: datetime, key: str, *, is_estimate: bool) -> Fire:
+    origin = entry.origin
+    return Fire(
+        at, origin.file, origin.line, found.number, entry.title, entry.zone, key, is_estimate
+    )
+
+
+def _cursor(word: str) -> tuple[datetime, int] | None:
+    """Return the moment at which a list goes on, and how many of that moment it has had."""
+    if not word:
+        return None
+    at, _, skip = word.rpartition(".")
+    if not is_number(skip) or int(skip) > 10**6:
+        raise RequestError("cursor is what an answer gave as its cursor")
+    return parse_rfc3339(at).astimezone(UTC), int(skip)
+
+
+async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Tell what a rule means before it is written down: in words, and its next moments."""
+    place = asked.text("zone") or "UTC"
+    zone(place)
+    cron, at = asked.text("cron"), asked.moment("at")
+    if bool(cron) == (at is not None):
+        raise RequestError("a preview is of `cron` or of `at`")
+    rule = cron_rule(cron, zone_name=place) if at is None else OnceRule(at)
+    entry = Entry("", Origin("", 0), "", rule, zone=place)
+    now = asked.moment("from") or front.clock.now()
+    far = datetime(9998, 1, 1, tzinfo=UTC)
+    count = asked.limit(5)
+    moments = await asyncio.to_thread(lambda: list(islice(project(entry, now, far), count)))
+    return {
+        "words": words(rule, zone_name=place),
+        "zone": place,
+        "next": [stamp(each.at, place) for each in moments],
+    }
+
+
+async def calendar_ics(front: Front, _: Request, __: Fields) -> Response:
+    """Give the planned moments of a year from now, for a calendar program."""
+    return await _ics(front)
+
+
+async def secret_calendar(front: Front, request: Request, _: Fields) -> Response:
+    """Give the same calendar to whoever knows its path."""
+    if front.keys is None or not front.keys.is_calendar(request.path_params["secret"]):
+        raise NotOfferedError("calendar at this path")
+    return await _ics(front)
+
+
+async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Tell the secret path of the calendar; a new token makes another one."""
+    keys = offered(front.keys, "secret path")
+    path = f"/calendar/{keys.calendar}.ics"
+    return {"path": path, "url": f"{keys.url}{path}" if keys.url else None}
+
+
+async def _ics(front: Front) -> Response:
+    ledger = offered(front.ledger, "calendar")
+    now = front.clock.now()
+    found = await ledger.entries()
+    entries = [each.item for each in found if isinstance(each.item, Entry) and each.is_armed]
+
+    def written() -> bytes:
+        lines = calendar(entries, start=now, end=now + FEED, now=now, zone_name=front.zone_name)
+        return "".join(lines).encode()
+
+    text = await asyncio.to_thread(written)
+    headers = {**HEADERS, "Content-Disposition": 'inline; filename="horae.ics"'}
+    return Response(text, headers=headers, media_type="text/calendar; charset=utf-8")
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/api/v1/agenda",
+        agenda,
+        shape(from_=MOMENT, to=MOMENT, fires=listed(named("Fire")), cursor=maybe(TEXT)),
+        query=(
+            moment("from", "where the window begins; else now"),
+            moment("to", "where it ends; else a week later"),
+            text("entry", "only this entry"),
+            limit(100),
+            text("cursor", "of the page before"),
+        ),
+        also=(404,),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/preview",
+        preview,
+        shape(words=TEXT, zone=TEXT, next=listed(MOMENT)),
+        query=(
+            text("cron", "a cron expression"),
+            moment("at", "or a moment"),
+            text("zone", "whose clock it goes by; else UTC"),
+            moment("from", "look from this moment; else now"),
+            limit(5),
+        ),
+    ),
+    Operation(
+        "GET", "/api/v1/calendar", calendar_path, shape(path=TEXT, url=maybe(TEXT)), also=(404,)
+    ),
+    Operation(
+        "GET", "/calendar.ics", calendar_ics, TEXT, kind="text/calendar; charset=utf-8", also=(404,)
+    ),
+    Operation(
+        "GET",
+        "/calendar/{secret}.ics",
+        secret_calendar,
+        TEXT,
+        kind="text/calendar; charset=utf-8",
+        access=Access.SECRET,
+        also=(404,),
+    ),
+)

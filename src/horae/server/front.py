@@ -1,0 +1,109 @@
+"""What of an engine others may use through the API.
+
+What the server itself does not know (how a workflow is run, an agent asked, a task's file
+changed) is given to it by the house; what is not given is not offered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from horae.engine.almanac import Almanac
+    from horae.engine.desk import Desk, EngineFacts
+    from horae.engine.ports import Clock, Ledger, Run
+    from horae.engine.triggers import Triggers
+    from horae.server.keys import Keys
+
+T = TypeVar("T")
+
+
+class NotOfferedError(HoraeError):
+    """Something that this engine does not offer."""
+
+    code = "not_offered"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"this engine offers no {what}")
+
+
+class Workflows(Protocol):
+    """Whoever can read the workflows of a text, and run them."""
+
+    def plan(self, text: str) -> list[dict[str, Any]]:
+        """Return what would run, without running it."""
+        ...
+
+    async def run(self, text: str, given: bytes) -> list[dict[str, Any]]:
+        """Run every workflow of a text, and return the records; cancelled, it ends them."""
+        ...
+
+
+class AgentRuns(Protocol):
+    """Whoever can ask an agent something beside every plan."""
+
+    async def begin(self, asked: Mapping[str, Any]) -> str:
+        """Begin a run of an agent, and return what it goes by."""
+        ...
+
+    def look(self, run: str) -> dict[str, Any] | None:
+        """Return how a run stands; None if there is none of that name."""
+        ...
+
+    def log_of(self, run: str) -> Path | None:
+        """Return where its output is; None if there is none of that name."""
+        ...
+
+
+class Tasks(Protocol):
+    """Whoever keeps the board."""
+
+    async def board(self) -> dict[str, Any]:
+        """Return the tasks by status, and why those wait that do."""
+        ...
+
+    async def task(self, number: int) -> tuple[dict[str, Any], str]:
+        """Return one task, and the tag of the text that it stands in."""
+        ...
+
+    async def schedule(
+        self, number: int, asked: Mapping[str, Any], *, expected: str | None
+    ) -> tuple[dict[str, Any], str]:
+        """Give a task another schedule, if its text still has the tag that is expected."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What of an engine others may use through the API."""
+
+    desk: Desk
+    almanac: Almanac
+    facts: Callable[[], EngineFacts]
+    log_of: Callable[[Run], Path]
+    clock: Clock
+    ledger: Ledger | None = None
+    zone_name: str = "UTC"
+    since: int = 0  # the newest event when the engine started
+    keys: Keys | None = None
+    triggers: Triggers | None = None
+    workflows: Workflows | None = None
+    agent_runs: AgentRuns | None = None
+    tasks: Tasks | None = None
+    changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first
+    is_public: bool = False  # whether everybody may see how the agents are
+
+
+def offered(what: T | None, name: str) -> T:
+    """Return what is offered, or raise an error that names it."""
+    if what is None:
+        raise NotOfferedError(name)
+    return what

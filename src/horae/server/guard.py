@@ -1,0 +1,275 @@
+"""The guard before the application on a port: who asks, from where, and whether that may be.
+
+On the control socket there is no need of it: only the owner of the data directory can open that.
+What it refuses never reaches a route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from contextlib import suppress
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import HTMLResponse, Response
+
+from horae.errors import Exit, HoraeError
+from horae.server.answer import HEADERS, refused
+from horae.server.table import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from horae.engine.ports import Clock
+    from horae.server.keys import Keys
+    from horae.server.table import Operation
+
+LONGEST: Final = 30.0  # seconds until an answer begins
+TRIES: Final = 10  # wrong tokens of one peer
+WITHIN: Final = timedelta(minutes=1)
+PEERS: Final = 1000  # so many peers are remembered
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+_READS: Final = frozenset({"GET", "HEAD"})
+_HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
+_LOGIN: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Horae</title>
+<h1>Not logged in</h1>
+<p>On the machine where the engine runs, <code>horae open</code> makes a link that logs you in.</p>
+</html>
+"""
+
+
+class GuardError(HoraeError):
+    """A request that does not reach the application."""
+
+    code = "guard"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        self.status = int(status)
+        self.reason = reason
+        super().__init__(reason)
+
+
+def guarded(
+    app: ASGIApp,
+    keys: Keys,
+    *,
+    clock: Clock,
+    operation_of: Callable[[str, str], Operation | None],
+    hosts: Iterable[str] = (),
+    patience: float = LONGEST,
+) -> ASGIApp:
+    """Return an application for a port: it answers only those who may ask, and in time.
+
+    *hosts* are the names besides those of the loopback that this machine goes by.
+    *operation_of* tells which route a method and a path mean; one that it does not know
+    needs the token, too.
+    """
+    return _Guard(
+        app,
+        keys,
+        clock=clock,
+        operation_of=operation_of,
+        hosts=frozenset({*LOOPBACK, *(host.lower() for host in hosts)}),
+        patience=patience,
+    )
+
+
+class _Guard:
+    """Asks about every request before the application hears of it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        *,
+        clock: Clock,
+        operation_of: Callable[[str, str], Operation | None],
+        hosts: frozenset[str],
+        patience: float,
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._operation_of = operation_of
+        self._hosts = hosts
+        self._patience = patience
+        self._failures = _Failures(clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # No page can open a socket here, whoever it belongs to.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = _Asked(scope)
+        operation = self._operation_of(scope["method"], scope["path"])
+        try:
+            self._check_host(headers)
+            _check_origin(scope["method"], headers)
+            self._check_key(scope, headers, operation)
+        except GuardError as error:
+            await self._refuse(error, headers, scope, send)
+            return
+        is_long = operation is not None and operation.is_long
+        needs_token = operation is None or operation.access is Access.TOKEN
+        await self._pass(scope, self._until_rotated(receive, needs_token), send, is_long=is_long)
+
+    def _check_host(self, headers: _Asked) -> None:
+        """Raise an error unless the request names this machine, as no page elsewhere can."""
+        names = headers.all("host")
+        match = _HOST.fullmatch(names[0]) if len(names) == 1 else None
+        if match is None:
+            raise GuardError(HTTPStatus.BAD_REQUEST, "a request names one Host")
+        if match[1].lower() not in self._hosts:
+            reason = f"{match[1][:100]!r} is not here; `server.names` lists names of this machine"
+            raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
+
+    def _check_key(self, scope: Scope, headers: _Asked, operation: Operation | None) -> None:
+        """Raise an error unless whoever asks may, or the route is for everybody."""
+        if operation is not None and operation.access is not Access.TOKEN:
+            return
+        peer = scope["client"][0] if scope.get("client") else ""
+        wait = self._failures.wait(peer)
+        given = headers.all("authorization")
+        cookie = headers.cookie(self._keys.cookie)
+        if wait and (given or cookie is not None):
+            reason = f"too many wrong tokens; try again in {wait} s"
+            raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
+        if len(given) == 1 and given[0][:7].lower() == "bearer ":
+            if self._keys.is_token(given[0][7:].strip().encode(errors="replace")):
+                return
+        elif not given and cookie is not None and self._keys.is_session(cookie):
+            return
+        if given or cookie is not None:
+            self._failures.note(peer)
+        reason = "the token is missing or wrong; `horae token show` prints it"
+        raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
+
+    def _until_rotated(self, receive: Receive, needs_token: bool) -> Receive:
+        """Return a wire whose other end goes away when its token is good no longer."""
+        if not needs_token:
+            return receive
+        ended = self._keys.ended
+
+        async def until() -> Message:
+            asking = asyncio.ensure_future(receive())
+            ending = asyncio.ensure_future(ended.wait())
+            try:
+                await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    return asking.result()
+                return {"type": "http.disconnect"}
+            finally:
+                asking.cancel()
+                ending.cancel()
+
+        return until
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, *, is_long: bool) -> None:
+        """Let the application answer, in time and with the headers that keep browsers at bay."""
+        has_begun = False
+        limit = asyncio.timeout(None if is_long else self._patience)
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                limit.reschedule(None)  # from now on the reader's own slowness is what counts
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        with suppress(TimeoutError):
+            async with limit:
+                await self._app(scope, receive, guarded_send)
+        if limit.expired() and not has_begun:
+            reason = f"no answer within {self._patience:g} s; what was asked for may still be done"
+            error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+            await self._refuse(error, _Asked(scope), scope, send)
+
+    async def _refuse(self, error: GuardError, headers: _Asked, scope: Scope, send: Send) -> None:
+        """Answer with an error, and with a page for whoever looks with a browser."""
+        status, more = error.status, {}
+        if status == HTTPStatus.UNAUTHORIZED:
+            more = {"WWW-Authenticate": 'Bearer realm="horae"'}
+            if headers.cookie(self._keys.cookie) is not None:
+                more["Set-Cookie"] = f"{self._keys.cookie}=; Max-Age=0; Path=/; HttpOnly"
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            more = {"Retry-After": str(int(WITHIN.total_seconds()))}
+        wants_page = any("text/html" in each for each in headers.all("accept"))
+        answer: Response
+        if status == HTTPStatus.UNAUTHORIZED and wants_page:
+            answer = HTMLResponse(_LOGIN, status, headers={**HEADERS, **more})
+        else:
+            answer = refused(error, scope["path"], status, headers=more)
+        await answer(scope, _nothing, send)
+
+
+class _Asked:
+    """The headers of a request as they came."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+
+    def all(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        wanted = name.encode()
+        return [value.decode("latin-1") for key, value in self._headers if key == wanted]
+
+    def cookie(self, name: str) -> str | None:
+        """Return a cookie, or None if there is none of that name."""
+        for line in self.all("cookie"):
+            for part in line.split(";"):
+                key, _, value = part.strip().partition("=")
+                if key == name:
+                    return value
+        return None
+
+
+def _check_origin(method: str, headers: _Asked) -> None:
+    """Raise an error if a page of somebody else makes the browser ask."""
+    sites = headers.all("sec-fetch-site")
+    is_ours = all(each in {"none", "same-origin"} for each in sites)
+    is_look = method in _READS and headers.all("sec-fetch-mode") == ["navigate"]
+    if not is_ours and not is_look:
+        raise GuardError(HTTPStatus.FORBIDDEN, "a page of somebody else may not ask this")
+    if method in _READS:
+        return
+    host = headers.all("host")[0].lower()
+    own = {f"http://{host}", f"https://{host}"}
+    if any(origin.lower() not in own for origin in headers.all("origin")):
+        raise GuardError(HTTPStatus.FORBIDDEN, "a page of somebody else may not ask this")
+
+
+class _Failures:
+    """How often each peer came with a wrong token of late."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._when: dict[str, deque[timedelta]] = {}
+
+    def note(self, peer: str) -> None:
+        """Remember a wrong token."""
+        if peer not in self._when and len(self._when) >= PEERS:
+            del self._when[next(iter(self._when))]
+        self._when.setdefault(peer, deque(maxlen=TRIES)).append(self._clock.elapsed())
+
+    def wait(self, peer: str) -> int:
+        """Return for how many seconds a peer is not listened to."""
+        when = self._when.get(peer)
+        if when is None or len(when) < TRIES:
+            return 0
+        left = when[0] + WITHIN - self._clock.elapsed()
+        return max(0, -(-left // timedelta(seconds=1)))
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,174 @@
+"""Who may come in: the token of a data directory, and what is made from it.
+
+The token is 32 random bytes in a file of mode 0600. A browser gets in by a link that is good once
+and becomes a cookie; a calendar program by a path that nobody can guess. All of it follows from
+the token, so a new one ends all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import re
+import secrets
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import sha256
+from stat import S_IMODE, S_ISREG
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from horae.engine.ports import Clock
+
+NAME: Final = "token"  # in the data directory
+CODE: Final = timedelta(minutes=10)  # how long a login link is good
+SESSION: Final = timedelta(days=30)  # how long a browser stays logged in
+MOST_CODES: Final = 20  # links that are good at the same time
+
+_TOKEN: Final = re.compile(rb"[0-9a-f]{64}")
+
+
+class TokenFileError(HoraeError):
+    """A token that cannot be read, or that others can read."""
+
+    code = "token_file"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}; `horae token new` makes a new one")
+
+
+class Keys:
+    """The token of a data directory, the links that are good, and the sessions made from them."""
+
+    def __init__(self, directory: Path, *, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._codes: dict[str, timedelta] = {}
+        self._ended = asyncio.Event()
+        self.token = read_token(directory) or write_token(directory)
+        self.url = ""  # where the server listens; nothing while it does not
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """What is set when the token of now is good no longer."""
+        return self._ended
+
+    def rotate(self) -> None:
+        """Make a new token; every session, link and secret path ends."""
+        self.token = write_token(self._directory)
+        self._codes.clear()
+        self._ended.set()
+        self._ended = asyncio.Event()
+
+    def is_token(self, given: bytes) -> bool:
+        """Tell whether somebody has the token."""
+        return hmac.compare_digest(given, self.token.encode())
+
+    def new_code(self) -> str:
+        """Return what a login link ends with; it is good once, for ten minutes."""
+        while len(self._codes) >= MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        code = secrets.token_urlsafe(24)
+        self._codes[_digest(code)] = self._clock.elapsed() + CODE
+        return code
+
+    def take_code(self, code: str) -> bool:
+        """Tell whether a login link is good; from then on it is not."""
+        # By its digest: how long a search takes tells nothing of what would be right.
+        until = self._codes.pop(_digest(code), None)
+        return until is not None and self._clock.elapsed() < until
+
+    @property
+    def cookie(self) -> str:
+        """What the cookie is called; two engines on one machine do not share it."""
+        return f"horae-{self._made('cookie')[:8]}"
+
+    def new_session(self) -> str:
+        """Return the cookie of a browser that may come in from now on."""
+        until = int((self._clock.now() + SESSION).timestamp())
+        said = f"{until}.{secrets.token_hex(8)}"
+        return f"{said}.{self._made(f'session {said}')}"
+
+    def is_session(self, cookie: str) -> bool:
+        """Tell whether a cookie is one that was given, and not too long ago."""
+        said, _, proof = cookie.rpartition(".")
+        until = said.partition(".")[0]
+        is_ours = hmac.compare_digest(
+            proof.encode(errors="replace"), self._made(f"session {said}").encode()
+        )
+        is_date = until.isascii() and until.isdecimal() and len(until) < 12
+        return is_ours and is_date and self._clock.now().timestamp() < int(until)
+
+    @property
+    def calendar(self) -> str:
+        """What the path of the calendar ends with."""
+        return self._made("calendar")[:43]
+
+    def is_calendar(self, given: str) -> bool:
+        """Tell whether somebody knows the path of the calendar."""
+        return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
+
+    def link(self) -> str:
+        """Return a login link."""
+        return f"{self.url}/login/{self.new_code()}"
+
+    def _made(self, what: str) -> str:
+        """Return what only the token makes of some words."""
+        return hmac.new(self.token.encode(), what.encode(errors="replace"), sha256).hexdigest()
+
+
+def read_token(directory: Path) -> str | None:
+    """Return the token of a data directory, or None if there is none yet."""
+    path = directory / NAME
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TokenFileError(str(path), str(error.strerror)) from None
+    try:
+        found = os.fstat(descriptor)
+        if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise TokenFileError(str(path), "it is no plain file of our own")
+        if S_IMODE(found.st_mode) & 0o077:
+            raise TokenFileError(str(path), "others may read it")
+        text = os.read(descriptor, 100).strip()
+    finally:
+        os.close(descriptor)
+    if not _TOKEN.fullmatch(text):
+        raise TokenFileError(str(path), "it holds no token")
+    return text.decode()
+
+
+def write_token(directory: Path) -> str:
+    """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
+    token = secrets.token_hex(32)
+    beside = directory / f".{NAME}-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(beside, flags, 0o600)
+        try:
+            os.write(descriptor, f"{token}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(beside, directory / NAME)  # noqa: PTH105 - a file of our own
+    except OSError as error:
+        with suppress(OSError):
+            os.remove(beside)  # noqa: PTH107 - as above
+        reason = f"it cannot be written ({error.strerror})"
+        raise TokenFileError(str(directory / NAME), reason) from None
+    return token
+
+
+def _digest(code: str) -> str:
+    return sha256(code.encode(errors="replace")).hexdigest()

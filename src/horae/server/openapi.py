@@ -1,0 +1,191 @@
+"""The document of the API, and a page that shows it: both made from the table of the routes."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import horae
+from horae.server.shapes import NAMED
+from horae.server.table import JSON, PROBLEM, Access, Operation, Takes, Voice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from horae.server.table import Field, Schema
+
+_WORDS: Final = {
+    400: "The request makes no sense; the answer says what would.",
+    401: "The token is missing or wrong.",
+    403: "A page of somebody else may not ask this.",
+    404: "There is no such thing, or this engine does not offer it.",
+    409: "Somebody was first, or it is over, at rest or gone.",
+    412: "Somebody changed it since.",
+    413: "The body has more than 1 MiB.",
+    415: "The body is not application/json.",
+    421: "The Host is not this machine.",
+    422: "It was understood and cannot be done; the answer says why.",
+    429: "Too many wrong tokens.",
+    431: "The header has more than 16 KiB.",
+    503: "It may pass: the ledger cannot be written now, or no answer came in time.",
+}
+_ALWAYS: Final = (400, 401, 403, 421, 422, 429, 431, 503)
+_PATH: Final = re.compile(r"\{(\w+)(?::path)?\}")
+_PARTS: Final = {
+    "entry": "what the entry goes by: its number, :ID:, title, or file:line",
+    "number": "its number",
+    "id": "its id or its name",
+    "name": "its name",
+    "secret": "what nobody can guess",
+    "code": "what the link ends with",
+    "verb": "what to do",
+}
+_HEADERS: Final = {
+    "Idempotency-Key": "The same key gives the same answer and starts nothing twice.",
+    "If-Match": "The ETag of what was read; if it is another by now, nothing is changed.",
+    "Last-Event-ID": "The number of the last event that was heard.",
+    "X-Hub-Signature-256": "`sha256=` and the HMAC of the body with the secret of the webhook.",
+    "X-Horae-Timestamp": "Seconds since 1970; if it is there it is signed, too.",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return all routes in OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Horae",
+            "version": horae.__version__,
+            "description": "What may be asked of a running engine.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": NAMED,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"token": []}],
+    }
+
+
+def page(operations: Sequence[Operation]) -> str:
+    """Return a page for people that shows all routes; it needs nothing from elsewhere."""
+    rows = "\n".join(_row(each) for each in operations)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        "<title>Horae: the API</title></head><body><h1>Horae: the API</h1>"
+        f"<p>Version {escape(horae.__version__)}. The same for programs: "
+        '<a href="/openapi.json">openapi.json</a>.</p>\n'
+        f"<dl>\n{rows}\n</dl></body></html>\n"
+    )
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.words,
+        "responses": _responses(operation),
+    }
+    if parameters := list(_parameters(operation)):
+        said["parameters"] = parameters
+    if operation.takes is Takes.BYTES:
+        said["requestBody"] = {"content": {"*/*": {"schema": {}}}}
+    elif operation.takes is not Takes.NOTHING:
+        said["requestBody"] = {
+            "required": any(field.is_needed for field in operation.body),
+            "content": {JSON: {"schema": _body(operation)}},
+        }
+    if operation.access is not Access.TOKEN:
+        said["security"] = []
+    return said
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": operation.words}
+    if operation.status != 204:
+        # Of a text it is the kind alone that a program can hold on to.
+        kind = operation.kind.partition(";")[0]
+        good["content"] = {kind: {"schema": operation.says}}
+    statuses = {*_ALWAYS, *operation.also}
+    if operation.takes is not Takes.NOTHING:
+        statuses |= {413, 415}
+    return {
+        str(operation.status): good,
+        **{str(each): _refusal(operation, each) for each in sorted(statuses)},
+    }
+
+
+def _refusal(operation: Operation, status: int) -> dict[str, Any]:
+    if status == 431:
+        return {"description": _WORDS[status]}
+    if operation.voice is Voice.PLAIN:
+        kind, name = JSON, "Error"
+    else:
+        kind, name = PROBLEM, "Problem"
+    content: dict[str, Any] = {kind: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    if operation.path in {"/healthz", "/readyz"} and status == 503:
+        content = {JSON: {"schema": {"$ref": "#/components/schemas/Health"}}}
+    if operation.path == "/login/{code}" and status == 404:
+        content = {"text/html": {"schema": operation.says}}
+    return {"description": _WORDS[status], "content": content}
+
+
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    for name in _PATH.findall(operation.path):
+        schema: Schema = {"type": "string", "minLength": 1}
+        if name == "number":
+            schema = {"type": "integer", "minimum": 0}
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PARTS[name],
+            "schema": schema,
+        }
+    for field in operation.query:
+        yield {
+            "name": field.name,
+            "in": "query",
+            "required": field.is_needed,
+            "description": field.about,
+            "schema": field.schema(is_query=True),
+        }
+    for name in operation.headers:
+        yield {
+            "name": name,
+            "in": "header",
+            "description": _HEADERS[name],
+            "schema": {"type": "string"},
+        }
+
+
+def _body(operation: Operation) -> Schema:
+    fields = operation.body
+    return {
+        "type": "object",
+        "properties": {each.name: _described(each) for each in fields},
+        "required": [each.name for each in fields if each.is_needed],
+        "additionalProperties": operation.takes is Takes.LOOSE,
+    }
+
+
+def _described(field: Field) -> Schema:
+    return {**field.schema(is_query=False), "description": field.about}
+
+
+def _row(operation: Operation) -> str:
+    fields = [*operation.query, *operation.body]
+    takes = "".join(
+        f"<li><code>{escape(each.name)}</code>: {escape(each.about)}</li>" for each in fields
+    )
+    who = "" if operation.access is Access.TOKEN else f" ({operation.access})"
+    return (
+        f"<dt><code>{operation.method} {escape(operation.shown_path)}</code>{who}</dt>"
+        f"<dd>{escape(operation.words)}" + (f"<ul>{takes}</ul>" if takes else "") + "</dd>"
+    )

@@ -1,0 +1,36 @@
+// Counts down to what comes, and up from what runs, by the engine's clock and not by ours.
+let ahead = 0; // how far the engine's clock is ahead of the one here, in milliseconds
+
+export function setNow(text) {
+  ahead = Date.parse(text) - Date.now();
+}
+
+export function now() {
+  return Date.now() + ahead;
+}
+
+function rough(milliseconds) {
+  let seconds = Math.floor(Math.abs(milliseconds) / 1000);
+  const parts = [];
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+    const count = Math.floor(seconds / size);
+    seconds -= count * size;
+    if (count) parts.push(`${count}${unit}`);
+    else if (parts.length) break;
+  }
+  return parts.slice(0, 2).join(" ") || "0s";
+}
+
+function turn() {
+  for (const each of document.querySelectorAll("[data-away], [data-took]")) {
+    const far = Date.parse(each.dateTime) - now();
+    let said = rough(far);
+    if (each.dataset.away !== undefined) said = far > 0 ? `in ${said}` : `${said} ago`;
+    if (each.textContent !== said) each.textContent = said;
+  }
+}
+
+export function turnClocks() {
+  setNow(document.body.dataset.now);
+  setInterval(turn, 1000);
+}

@@ -1,0 +1,55 @@
+// Makes one part of a page like another by changing only what differs. Both were written by the
+// server, which escapes every text; here nodes are only moved, and no text becomes markup.
+
+export function morph(old, next) {
+  if (old.classList?.contains("sure")) return; // it waits for a second word
+  if (old.dataset?.keep !== undefined && old.dataset.run === next.dataset?.run) return;
+  if (old.dataset?.keep !== undefined) {
+    old.replaceWith(document.importNode(next, true));
+    return;
+  }
+  setAttributes(old, next);
+  setChildren(old, next);
+}
+
+function setAttributes(old, next) {
+  for (const { name } of [...old.attributes]) {
+    if (!next.hasAttribute(name) && name !== "open" && name !== "data-busy") {
+      old.removeAttribute(name);
+    }
+  }
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+}
+
+function isSame(old, next) {
+  if (old.nodeType !== next.nodeType || old.nodeName !== next.nodeName) return false;
+  return old.nodeType !== Node.ELEMENT_NODE || old.id === next.id;
+}
+
+function setChildren(old, next) {
+  const named = new Map();
+  for (const child of old.children) if (child.id) named.set(child.id, child);
+  let place = old.firstChild;
+  for (const wanted of [...next.childNodes]) {
+    const known = wanted.id ? named.get(wanted.id) : undefined;
+    if (known !== undefined && known !== place && known.nodeName === wanted.nodeName) {
+      old.insertBefore(known, place);
+      place = known;
+    }
+    if (place !== null && isSame(place, wanted)) {
+      const after = place.nextSibling;
+      if (place.nodeType === Node.ELEMENT_NODE) morph(place, wanted);
+      else if (place.nodeValue !== wanted.nodeValue) place.nodeValue = wanted.nodeValue;
+      place = after;
+    } else {
+      old.insertBefore(document.importNode(wanted, true), place);
+    }
+  }
+  while (place !== null) {
+    const after = place.nextSibling;
+    place.remove();
+    place = after;
+  }
+}

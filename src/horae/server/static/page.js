@@ -1,0 +1,20 @@
+// What a page does besides being read. Each part finds what is its own and leaves the rest.
+import { keepLive } from "./live.js";
+import { turnClocks } from "./clock.js";
+import { listenForActions } from "./actions.js";
+import { openPanels } from "./panel.js";
+import { followLog } from "./log.js";
+import { moveTimeline } from "./timeline.js";
+import { setSchedules } from "./board.js";
+
+function attach() {
+  followLog();
+  moveTimeline();
+}
+
+turnClocks();
+listenForActions();
+openPanels();
+setSchedules();
+attach();
+keepLive(attach);

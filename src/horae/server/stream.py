@@ -1,0 +1,147 @@
+"""What happens, told as it happens: server-sent events, and the output of a run.
+
+Nobody has a queue of their own. All listeners share the newest events, each knows only how far
+it is, and who has fallen behind reads on in the ledger. So a slow reader costs one buffer of its
+connection, and is cut off when it takes nothing for 30 seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from contextlib import suppress
+from datetime import timedelta
+from itertools import takewhile
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from horae.engine.desk import Desk
+    from horae.engine.ports import Clock
+
+CHUNK: Final = 1 << 16  # bytes of a log that are read at once
+LOOK: Final = timedelta(seconds=0.1)  # between two looks at a log that grows
+HEARTBEAT: Final = 15.0  # seconds after which a listener hears that we are still there
+SHARED: Final = 1000  # events that are kept for all listeners
+_LOOK: Final = 0.2  # seconds between two looks for new events
+_BATCH: Final = 20  # so many a reader holds on to while it is slow
+
+
+class Feed:
+    """The newest events, for all who listen; it looks for them only while somebody does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._newest: deque[tuple[int, bytes]] = deque(maxlen=SHARED)
+        self._last = 0  # how far the look for new ones has come
+        self._more = asyncio.Event()
+        self._listeners = 0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def listen(self, after: int, *, heartbeat: float = HEARTBEAT) -> AsyncIterator[bytes]:
+        """Yield the events after a number, and then each new one, for ever."""
+        self._begin(after)
+        try:
+            yield b"retry: 1000\n\n"
+            while True:
+                more = self._more
+                told = await self._after(after)
+                for number, text in told:
+                    after = number
+                    yield text
+                if told:
+                    continue
+                try:
+                    await asyncio.wait_for(more.wait(), heartbeat)
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._end()
+
+    def _begin(self, after: int) -> None:
+        self._listeners += 1
+        if self._looking is None:
+            self._newest.clear()
+            self._last = after
+            self._looking = asyncio.create_task(self._look())
+
+    def _end(self) -> None:
+        self._listeners -= 1
+        if self._listeners == 0 and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _after(self, number: int) -> list[tuple[int, bytes]]:
+        """Return some events after a number, from those that are shared if they go back so far."""
+        if self._newest and self._newest[0][0] <= number + 1:
+            # From the end: nearly always there is but little that is new.
+            return [*takewhile(lambda each: each[0] > number, reversed(self._newest))][
+                : -_BATCH - 1 : -1
+            ]
+        return await self._read(number)
+
+    async def _read(self, number: int) -> list[tuple[int, bytes]]:
+        said = await self._desk.events(after=number, limit=_BATCH)
+        return [(each["event"], event_text(each)) for each in _events(said.data())]
+
+    async def _look(self) -> None:
+        """Look for new events, again and again."""
+        while True:
+            with suppress(Exception):  # a ledger that cannot be read now may be read later
+                while found := await self._read(self._last):
+                    self._newest.extend(found)
+                    self._last = found[-1][0]
+                    self._more.set()
+                    self._more = asyncio.Event()
+            await asyncio.sleep(_LOOK)
+
+
+def event_text(event: dict[str, Any]) -> bytes:
+    """Return an event as a browser reads it from a stream."""
+    data = json.dumps(event, default=str, separators=(",", ":"))
+    return f"id: {event['event']}\nevent: {event['kind']}\ndata: {data}\n\n".encode()
+
+
+def _events(data: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = data["events"]
+    return found
+
+
+async def log_parts(
+    path: Path, start: int, *, goes_on: Callable[[], bool], clock: Clock, end: int | None = None
+) -> AsyncIterator[bytes]:
+    """Yield a log in parts, as fast as whoever reads it takes them, up to the byte *end*.
+
+    What a run put out last is in the file before its end is known, so after that one more
+    look is enough.
+    """
+    never = asyncio.Event()
+    while True:
+        is_over = not goes_on()
+        while part := await asyncio.to_thread(_read, path, start, end):
+            start += len(part)
+            yield part
+        if is_over or (end is not None and start >= end):
+            return
+        never.clear()
+        await clock.wait(never, until=clock.now() + LOOK)
+
+
+def _read(path: Path, start: int, end: int | None) -> bytes:
+    """Return a part of a file; nothing if there is no more of it, or no such file."""
+    size = CHUNK if end is None else max(0, min(CHUNK, end - start))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        return os.pread(descriptor, size, start)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,278 @@
+"""The routes of triggers, at the paths and in the shapes that their users know.
+
+What we call a trigger is a workflow there, and what we call a receipt is a dispatch.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+import horae
+from horae.engine.triggers import answer as do
+from horae.server.answer import HEADERS, told
+from horae.server.front import offered
+from horae.server.request import idempotency_key, path_number
+from horae.server.shapes import FACTS, NUMBER, TEXT, listed, named, page_of, shape
+from horae.server.table import (
+    Access,
+    Field,
+    Kind,
+    Operation,
+    Takes,
+    Voice,
+    number,
+    text,
+    thing,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from horae.engine.triggers import Triggers
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+_WHAT: Final = "triggers"
+
+
+async def alive(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Tell that somebody is there, and how many agents run."""
+    active = 0
+    if front.triggers is not None:
+        active = (await front.triggers.agents(limit=1, status="running"))["total"]
+    details = {"agents_active": active}
+    return {"status": "ok", "service": "horae", "version": horae.__version__, "details": details}
+
+
+async def workflows(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+    """List workflows, newest first."""
+    triggers = _triggers(front)
+    return await triggers.page(limit=asked.number("limit"), offset=asked.number("offset"))
+
+
+async def workflow(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """Tell of one workflow, by its id or its name."""
+    return await _triggers(front).get(request.path_params["id"])
+
+
+async def create_workflow(front: Front, _: Request, asked: Fields) -> Response:
+    """Take in a workflow and arm it."""
+    return told(await _triggers(front).create(asked.given), HTTPStatus.CREATED)
+
+
+async def update_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Change a workflow; what is null stays as it is."""
+    return await _triggers(front).update(request.path_params["id"], asked.given)
+
+
+async def delete_workflow(front: Front, request: Request, _: Fields) -> Response:
+    """Forget a workflow; its dispatches stay."""
+    await _triggers(front).delete(request.path_params["id"])
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=HEADERS)
+
+
+async def workflow_history(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """List what a workflow has done, newest first."""
+    return await _triggers(front).history(
+        request.path_params["id"], limit=asked.number("limit"), offset=asked.number("offset")
+    )
+
+
+async def trigger_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Ask a workflow to run now; the same Idempotency-Key gives the same dispatch back."""
+    return await _triggers(front).trigger_now(
+        request.path_params["id"], dict(asked.given), key=idempotency_key(request)
+    )
+
+
+async def webhook(front: Front, request: Request, asked: Fields) -> Response:
+    """Take a message for a workflow, signed in X-Hub-Signature-256."""
+    headers = {name: value for name, value in request.headers.items() if name.startswith("x-")}
+    said = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
+    return told(said or {"status": "ignored"}, HTTPStatus.ACCEPTED)
+
+
+async def trigger_agents(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+    """List the agents that workflows start, newest first."""
+    return await _triggers(front).agents(
+        limit=asked.number("limit"),
+        offset=asked.number("offset"),
+        status=asked.text("status") or None,
+    )
+
+
+async def trigger_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """Tell of one agent, by its id or its name."""
+    return await _triggers(front).agent(request.path_params["id"])
+
+
+async def create_agent(front: Front, _: Request, asked: Fields) -> Response:
+    """Take in an agent."""
+    return told(await _triggers(front).create_agent(asked.given), HTTPStatus.CREATED)
+
+
+async def delete_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """Forget an agent that no workflow starts."""
+    return await _triggers(front).delete_agent(request.path_params["id"])
+
+
+async def approvals(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """List what waits for somebody's approval, the first asked for first."""
+    return {"approvals": await _triggers(front).approvals()}
+
+
+async def approve(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Let a receipt start that waits for an approval."""
+    return await _triggers(front).approve(path_number(request), by=asked.text("by"))
+
+
+async def deny(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Let a receipt never start that waits for an approval."""
+    return await _triggers(front).deny(
+        path_number(request), by=asked.text("by"), reason=asked.text("reason")
+    )
+
+
+async def trigger_verb(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Do what a command asks for about triggers: a verb, and what it takes, by name."""
+    return await do(_triggers(front), request.path_params["verb"], asked.given)
+
+
+def _triggers(front: Front) -> Triggers:
+    return offered(front.triggers, _WHAT)
+
+
+_PAGE: Final = (
+    number("limit", "how many, at most 200; else 50"),
+    number("offset", "how many of the newest are left out"),
+)
+_STATUS: Final = Field("status", Kind.TEXT, "only agents of this status, `running` or `stopped`")
+_WORKFLOW: Final = (
+    text("name", "what it is called; no other is called so"),
+    text("agent_id", "the agent that it starts"),
+    thing("trigger_config", "when: `type`, and what that type takes"),
+    thing("prompt_template", "what the agent is asked, with names in double braces"),
+    thing("poll_interval_secs", "seconds between two looks at what is polled; else 60"),
+    thing("enabled", "false: it is kept and does not fire"),
+    thing("tool_policy", "which tools the agent may use"),
+)
+_AGENT: Final = (
+    text("name", "what it is called"),
+    thing("working_dir", "where it works; else the plan root"),
+    thing("system_prompt", "what it is told before anything else"),
+    thing("command", "what runs it; else `agent.command`"),
+    thing("model", "the model that it asks for"),
+)
+_TASK: Final = (
+    thing("title", "of the task that the agent is given"),
+    thing("body", "of that task"),
+    thing("metadata", "names and texts for the template"),
+)
+_BY: Final = text("by", "who says so")
+
+
+def _plain(method: str, path: str, answer: Any, says: Any, **more: Any) -> Operation:
+    """Return a route that says errors as `{"error": …}`."""
+    more.setdefault("also", (404, 409) if method != "GET" else (404,))
+    return Operation(method, path, answer, says, voice=Voice.PLAIN, **more)
+
+
+OPERATIONS: Final = (
+    _plain(
+        "GET",
+        "/health",
+        alive,
+        shape(status=TEXT, service=TEXT, version=TEXT, details=shape(agents_active=NUMBER)),
+        access=Access.OPEN,
+        also=(),
+    ),
+    _plain("GET", "/workflows", workflows, page_of("Trigger"), query=_PAGE),
+    _plain(
+        "POST",
+        "/workflows",
+        create_workflow,
+        named("Trigger"),
+        body=_WORKFLOW,
+        takes=Takes.LOOSE,
+        status=201,
+    ),
+    _plain("GET", "/workflows/{id}", workflow, named("Trigger")),
+    _plain(
+        "PUT",
+        "/workflows/{id}",
+        update_workflow,
+        named("Trigger"),
+        body=_WORKFLOW,
+        takes=Takes.LOOSE,
+    ),
+    _plain("DELETE", "/workflows/{id}", delete_workflow, {}, status=204),
+    _plain("GET", "/workflows/{id}/history", workflow_history, page_of("Dispatch"), query=_PAGE),
+    _plain(
+        "POST",
+        "/workflows/{id}/trigger",
+        trigger_workflow,
+        named("Dispatch"),
+        body=_TASK,
+        takes=Takes.LOOSE,
+        headers=("Idempotency-Key",),
+    ),
+    _plain(
+        "POST",
+        "/webhooks/{id}",
+        webhook,
+        FACTS,
+        takes=Takes.BYTES,
+        access=Access.SIGNED,
+        status=202,
+        headers=("X-Hub-Signature-256", "X-Horae-Timestamp"),
+        also=(401, 404),
+    ),
+    _plain("GET", "/agents", trigger_agents, page_of("TriggerAgent"), query=(*_PAGE, _STATUS)),
+    _plain(
+        "POST",
+        "/agents",
+        create_agent,
+        named("TriggerAgent"),
+        body=_AGENT,
+        takes=Takes.LOOSE,
+        status=201,
+    ),
+    _plain("GET", "/agents/{id}", trigger_agent, named("TriggerAgent")),
+    _plain("DELETE", "/agents/{id}", delete_agent, named("TriggerAgent")),
+    Operation(
+        "GET",
+        "/api/v1/approvals",
+        approvals,
+        shape(approvals=listed(named("Approval"))),
+        also=(404,),
+    ),
+    Operation(
+        "POST",
+        "/api/v1/approvals/{number}/approve",
+        approve,
+        named("Approval"),
+        body=(_BY,),
+        takes=Takes.FIELDS,
+        also=(404, 409),
+    ),
+    Operation(
+        "POST",
+        "/api/v1/approvals/{number}/deny",
+        deny,
+        named("Approval"),
+        body=(_BY, text("reason", "why not")),
+        takes=Takes.FIELDS,
+        also=(404, 409),
+    ),
+    Operation(
+        "POST",
+        "/api/v1/triggers/{verb}",
+        trigger_verb,
+        FACTS,
+        takes=Takes.LOOSE,
+        also=(404, 409),
+    ),
+)

@@ -1,0 +1,160 @@
+"""Run what a request brings with it: a plan's workflows, or an agent with a task."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import StreamingResponse
+
+from horae.engine.desk import RequestError
+from horae.server.answer import HEADERS, told
+from horae.server.front import NotOfferedError, offered
+from horae.server.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
+from horae.server.stream import log_parts
+from horae.server.table import Field, Kind, Operation, Takes, Voice, flag, needed, number, text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.server.front import AgentRuns, Front
+    from horae.server.request import Fields
+
+
+async def run_workflows(front: Front, request: Request, asked: Fields) -> list[dict[str, Any]]:
+    """Run every workflow of a plan and answer with their records; with `plan=1` run nothing.
+
+    What it would run is answered then, with all that the plan says about it. Whoever goes away
+    meanwhile ends what runs.
+    """
+    kept = offered(front.workflows, "workflows")
+    org = asked.long("org")
+    if not org:
+        raise RequestError("org is missing: the text of a plan")
+    if asked.given.get("plan") == "1":
+        return await asyncio.to_thread(kept.plan, org)
+    running = asyncio.ensure_future(kept.run(org, asked.long("input").encode()))
+    leaving = asyncio.ensure_future(_leaves(request))
+    try:
+        await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            running.cancel()
+        return await running
+    finally:
+        leaving.cancel()
+        running.cancel()
+
+
+async def run_agent(front: Front, _: Request, asked: Fields) -> Response:
+    """Ask an agent to do a task, and answer at once with what the run goes by."""
+    kept = offered(front.agent_runs, "agents")
+    if not asked.long("task"):
+        raise RequestError("task is missing: what the agent is asked to do")
+    given = {
+        "system": asked.long("system"),
+        "task": asked.long("task"),
+        "model": asked.text("model") or None,
+        "max_steps": asked.number("max_steps"),
+        "agent": asked.text("agent") or None,
+    }
+    run = await kept.begin(given)
+    return told({"id": run, "status": "running"}, HTTPStatus.ACCEPTED)
+
+
+async def agent_run(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """Tell how a run of an agent stands."""
+    return _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
+
+
+async def agent_run_stream(front: Front, request: Request, _: Fields) -> Response:
+    """Tell what a run of an agent puts out, as it does, and at the end how it ended."""
+    kept, run = offered(front.agent_runs, "agents"), request.path_params["id"]
+    _looked(kept, run)
+    path = kept.log_of(run)
+    parts = _told(front, kept, run, offered(path, f"run {run[:100]!r}"))
+    return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
+
+
+async def _told(front: Front, kept: AgentRuns, run: str, path: Path) -> AsyncIterator[bytes]:
+    import json
+
+    def goes_on() -> bool:
+        return (kept.look(run) or {}).get("status") == "running"
+
+    async for part in log_parts(path, 0, goes_on=goes_on, clock=front.clock):
+        said = json.dumps({"text": part.decode(errors="replace")})
+        yield f"event: output\ndata: {said}\n\n".encode()
+    end = json.dumps(kept.look(run), default=str)
+    yield f"event: end\ndata: {end}\n\n".encode()
+
+
+def _looked(kept: AgentRuns, run: str) -> dict[str, Any]:
+    said = kept.look(run)
+    if said is None:
+        raise NotOfferedError(f"run {run[:100]!r}")
+    return said
+
+
+async def _leaves(request: Request) -> None:
+    """Return when whoever asked has gone away; the body is read already."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+_RUN: Final = loosely(
+    id=TEXT,
+    status=TEXT,
+    steps=maybe(NUMBER),
+)
+
+OPERATIONS: Final = (
+    Operation(
+        "POST",
+        "/api/workflow",
+        run_workflows,
+        listed(named("Record")),
+        query=(Field("plan", Kind.TEXT, "1: say what would run, and run nothing"),),
+        body=(
+            needed(Field("org", Kind.LONG, "the text of a plan")),
+            Field("input", Kind.LONG, "what the first steps get"),
+        ),
+        takes=Takes.LOOSE,
+        voice=Voice.PLAIN,
+        is_long=True,
+        also=(404,),
+    ),
+    Operation(
+        "POST",
+        "/api/run",
+        run_agent,
+        shape(id=TEXT, status=TEXT),
+        body=(
+            needed(Field("task", Kind.LONG, "what the agent is asked to do")),
+            Field("system", Kind.LONG, "what it is told before that"),
+            text("agent", "who is asked; else an agent made for this"),
+            text("model", "which model it asks for"),
+            number("max_steps", "after how many steps it ends; else as the runner has it"),
+            flag("exec", "has no meaning here; an agent's definition says what it may do"),
+        ),
+        takes=Takes.LOOSE,
+        voice=Voice.PLAIN,
+        status=202,
+        also=(404, 409),
+    ),
+    Operation("GET", "/api/run/{id}", agent_run, _RUN, voice=Voice.PLAIN, also=(404,)),
+    Operation(
+        "GET",
+        "/api/run/{id}/stream",
+        agent_run_stream,
+        TEXT,
+        kind="text/event-stream",
+        voice=Voice.PLAIN,
+        is_long=True,
+        also=(404,),
+    ),
+)

@@ -1,0 +1,141 @@
+"""`horae tick` lets an agent tick now, and `horae status` tells how each agent is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.cli.far import Far
+from horae.cli.group import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from calling import Call
+
+DAY = "* add\n:PROPERTIES:\n:REPEAT: 2\n:NEXT: audit\n:END:\n* audit\n:PROPERTIES:\n:NEXT: add\n:END:\n"
+
+
+def agent(home: Path, name: str, script: str) -> None:
+    (home / f"{name}.sh").write_text(script)
+    text = (
+        f"* {name} :agent:\n:PROPERTIES:\n:COMMAND: sh {home}/{name}.sh\n:END:\nYou are {name}.\n"
+    )
+    (home / f"{name}.org").write_text(text)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan root with two agents, in which the commands are called."""
+    monkeypatch.setitem(COMMANDS, "tick", "horae.cli.tick:tick")
+    (tmp_path / "horae.toml").write_text('[crew]\ndef = "crew.org"\n')
+    members = [
+        "* wren\n:PROPERTIES:\n:DEF: wren.org\n:LIFECYCLE: day.org\n:INTERVAL: 1h\n:END:\n",
+        "* moss\n:PROPERTIES:\n:DEF: moss.org\n:END:\n",
+        "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n",
+    ]
+    (tmp_path / "crew.org").write_text("".join(members[:2]))
+    (tmp_path / "plan.org").write_text(members[2])
+    (tmp_path / "day.org").write_text(DAY)
+    agent(tmp_path, "wren", "echo all is well\n")
+    agent(tmp_path, "moss", "echo oh no; exit 3\n")
+    return tmp_path
+
+
+@contextmanager
+def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Give an engine that keeps the crew; its own first ticks would come in a minute."""
+    up = subprocess.Popen(
+        [sys.executable, "-m", "horae.cli.main", "up", str(home), "--log", "json"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HORAE_RUN_DRAIN": "0s"},
+    )
+    far = Far(home / ".horae")
+    try:
+        wait_for(lambda: far.answers() and len(far.get("status")["agents"]) == 2)
+        yield up
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.communicate(timeout=30)
+
+
+def wait_for(condition: Callable[[], object], *, limit: float = 20) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_without_an_engine_it_ticks_here_and_shows_what_it_puts_out(call: Call) -> None:
+    ending = call("tick", "wren", "--table")
+    assert (ending.code, ending.out) == (0, "all is well\n")
+    assert "wren: done: " in ending.err
+    [wren, moss] = call("status").data["agents"]
+    assert wren["lifecycle"] == {"state": "add", "hits": 1, "next_state": "audit", "kind": "wake"}
+    assert (wren["last_outcome"], wren["running"]) == ("done", False)
+    assert (moss["last_outcome"], moss["last_run"], moss["lifecycle"]) == (None, None, None)
+    assert call("tick", "wren", "--json").data["key"] == "tick:2"
+
+
+def test_a_tick_that_ends_badly_is_exit_code_1(call: Call) -> None:
+    ending = call("tick", "moss", "--table")
+    assert (ending.code, ending.out) == (1, "oh no\n")
+    [_, moss] = call("status").data["agents"]
+    assert (moss["failures"], moss["stuck"], moss["last_outcome"]) == (1, False, "failed")
+
+
+def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, home: Path) -> None:
+    agent(home, "moss", "touch on; exec sleep 100\n")
+    with engine(home):
+        asked = call("tick", "wren", "--json")
+        assert (asked.code, asked.data["key"], asked.data["title"]) == (0, "tick:1", "wren")
+        wait_for(lambda: call("status").data["agents"][0]["last_outcome"] == "done")
+        watched = call("tick", "wren", "--watch", "--table", "--note", "x")
+        assert (watched.code, watched.out) == (0, "all is well\n")
+        receipts = call("history", "wren").data
+        assert [each["key"] for each in receipts] == ["tick:2", "tick:1"]
+        call("tick", "moss")
+        wait_for((home / "on").exists)
+        again = call("tick", "moss")
+        assert again.code == 6
+        assert "moss: it ticks already, since " in again.err
+        status = call("status")
+        assert [each["running"] for each in status.data["agents"]] == [False, True]
+        assert [each["next_run"] is None for each in status.data["agents"]] == [False, True]
+
+
+def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
+    with engine(home):
+        nobody = call("tick", "robin")
+        assert (nobody.code, "no entry is called 'robin'" in nobody.err) == (4, True)
+        digest = call("tick", "Digest")
+        assert (digest.code, "it is no agent that ticks" in digest.err) == (6, True)
+        call("pause", "wren", "--note", "on holiday")
+        paused = call("tick", "wren")
+        assert (paused.code, "let it go on with `horae resume" in paused.err) == (6, True)
+        assert call("status").data["agents"][0]["paused"] is True
+
+
+def test_a_status_for_people_has_a_line_for_each_agent(
+    call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("tick", "wren")
+    for _ in range(4):
+        call("tick", "moss")
+    monkeypatch.setenv("COLUMNS", "200")
+    text = call("status", "--table").out
+    part = text.partition("\nagents\n")[2].partition("\n\n")[0]
+    words = " ".join(part.split())
+    assert "add 1, then audit" in words
+    assert ": done" in words
+    assert "bad ends in a row, stuck" in words
+    assert words.count("next ") == 2

@@ -1,0 +1,165 @@
+"""The board, the public plane, and what happens in numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.world import story
+from horae.rules.misfire import Receipt, Status
+from horae.server.api import app
+from server.stage import engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server.stage import Here
+
+TASK = "---\nid: 7\ntitle: Water the beds\nstatus: todo\ntags: [garden]\n---\nAll of them.\n"
+PLACE = "board/tasks/7"
+
+
+def board(root: Path) -> Path:
+    """Make a board with one task, and return its file."""
+    (root / "board" / "tasks").mkdir(parents=True)
+    file = root / "board" / "tasks" / "007-water.md"
+    file.write_text(TASK)
+    return file
+
+
+@story
+async def test_the_board_shows_every_task_and_what_it_waits_for(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        assert (await here.get("board"))["tasks"] == []
+        board(tmp_path)
+        [task] = (await here.get("board"))["tasks"]
+        assert (task["id"], task["status"], task["tags"]) == (7, "todo", ["garden"])
+        assert (await here.client.get("/api/v1/board/tasks/8")).status_code == 404
+
+
+@story
+async def test_a_schedule_is_set_only_if_nobody_changed_the_task_since(tmp_path: Path) -> None:
+    file = board(tmp_path)
+    async with engine(tmp_path) as here:
+        tag = (await here.client.get(f"/api/v1/{PLACE}")).headers["etag"]
+        path = f"/api/v1/{PLACE}/schedule"
+        body = {"cron": "0 9 * * MON", "timezone": "Europe/Berlin"}
+        done = await here.client.put(path, json=body, headers={"If-Match": tag})
+        assert done.status_code == 200, done.text
+        assert done.json()["cron_schedule"] == "0 9 * * MON"
+        assert len(done.json()["next"]) == 5
+        assert file.read_text() == TASK.replace(
+            "\n---\nAll", '\ncron_schedule: "0 9 * * MON"\ntimezone: Europe/Berlin\n---\nAll'
+        )
+        assert done.headers["etag"] != tag
+        late = await here.client.put(path, json={"clear": True}, headers={"If-Match": tag})
+        assert (late.status_code, late.json()["code"]) == (412, "changed")
+        now = {"If-Match": done.headers["etag"]}
+        cleared = await here.client.put(path, json={"clear": True}, headers=now)
+        assert cleared.json()["cron_schedule"] is None
+        for wrong in ("x", 'W/"x"', '"x', '"a", "b"'):
+            refused = await here.client.put(path, json=body, headers={"If-Match": wrong})
+            assert refused.status_code == 400, wrong
+        assert (await here.client.put(path, json=body)).status_code == 200, "nobody must ask"
+
+
+@story
+async def test_a_schedule_that_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
+    file = board(tmp_path)
+    async with engine(tmp_path) as here:
+        for body in (
+            {},
+            {"cron": "0 25 * * *"},
+            {"cron": "0 0 31 2 *"},
+            {"at": "tomorrow"},
+            {"cron": "0 9 * * *", "timezone": "Moon/Base"},
+            {"cron": "0 9 * * *", "catchup": "perhaps"},
+            {"cron": "0 9 * * *", "until": "never"},
+            {"clear": "yes"},
+        ):
+            answer = await here.client.put(f"/api/v1/{PLACE}/schedule", json=body)
+            assert answer.status_code == 400, (body, answer.text)
+        assert file.read_text() == TASK
+        missing = await here.client.put("/api/v1/board/tasks/8/schedule", json={"clear": True})
+        assert missing.status_code == 404
+
+
+@story
+async def test_the_public_plane_is_off_unless_it_is_switched_on(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here, here.on_port() as client:
+        for path in ("/_activity", "/_changes"):
+            assert (await client.get(path)).status_code == 404
+
+        async def changes() -> list[dict[str, object]]:
+            return [{"sha": "a" * 40, "ts": 1, "author": "wren", "msg": "Sow"}] * 40
+
+        front = replace(here.front, is_public=True, changes=changes)
+        wire = httpx.ASGITransport(app(front))
+        async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as public:
+            told = (await public.get("/_changes")).json()
+            assert (len(told["changes"]), told["agent"]) == (30, None)
+            assert (await public.get("/_activity")).json() == {
+                "agents": [],
+                "wire": [],
+                "agent": None,
+            }
+            assert (await public.post("/_activity")).status_code == 405
+
+
+async def numbers(here: Here) -> dict[str, float]:
+    """Return all that is counted, by name and labels."""
+    answer = await here.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        f"{sample.name}{sorted(sample.labels.values()) or ''}": sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+@story
+async def test_what_happens_is_counted_once(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        for entry in ("Digest", "Digest", "Fails"):
+            await here.ended((await here.post(f"entries/{entry}/run"))["receipt"])
+        ledger, now = here.front.ledger, here.front.clock.now()
+        assert ledger is not None
+        missed = Receipt("cron:2026-01-01T00:00:00Z", Status.MISSED, "nobody looked", now, now)
+        await ledger.add(1, [missed], now=now, term=1)
+        for found in (await numbers(here), await numbers(here)):
+            assert found["horae_occurrences_total['done']"] == 2
+            assert found["horae_occurrences_total['failed']"] == 1
+            assert found["horae_occurrences_total['missed']"] == 1
+            assert found["horae_missed_total['1', 'Digest']"] == 1
+        found = await numbers(here)
+        assert found["horae_lateness_seconds_count"] == 0, "what is asked for is never late"
+        assert found["horae_active_runs"] == 0
+        assert found["horae_armed_entries"] == 4
+        entry = await here.get("entries/Digest")
+        assert found["horae_next_fire_seconds"] > now.timestamp(), entry["next_at"]
+        assert found["horae_entry_next_fire_seconds['1', 'Digest']"] > now.timestamp()
+        number = await here.running("Long")
+        assert (await numbers(here))["horae_active_runs"] == 1
+        await here.post(f"runs/{number}/cancel")
+
+
+@story
+async def test_many_looks_at_once_count_nothing_twice(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        await here.ended((await here.post("entries/Digest/run"))["receipt"])
+        found = await asyncio.gather(*(numbers(here) for _ in range(8)))
+        assert {each["horae_occurrences_total['done']"] for each in found} == {1.0}
+
+
+@story
+async def test_a_title_cannot_forge_a_number(tmp_path: Path) -> None:
+    plan = '* A" } 7\\n :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n'
+    async with engine(tmp_path, plan) as here:
+        text = (await here.client.get("/metrics")).text
+        assert re.search(r'title="A\\" } 7\\\\n"', text)
+        assert await numbers(here)

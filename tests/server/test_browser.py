@@ -1,0 +1,459 @@
+"""The pages in a real browser: what a person sees and does there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+import pytest
+
+from server.browser import (
+    CHROMIUM,
+    DRIVER,
+    EVIL,
+    MISSING,
+    ZONE,
+    browsing,
+    complaints,
+    living,
+    moment,
+    paint,
+    resize,
+    shoot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+    from server.browser import Living
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING)
+
+T = TypeVar("T")
+PAGES = {
+    "now": "/",
+    "timeline": "/timeline",
+    "calendar": "/calendar",
+    "week": "/calendar?view=week",
+    "agents": "/crew",
+    "board": "/board",
+    "plans": "/plan",
+    "plan": "/plan/plan.org",
+    "entry": "/entries/mail",
+    "why": "/entries/mail/why",
+    "error": "/entries/nobody",
+}
+
+
+class Person:
+    """Somebody who is logged in and looks at a house."""
+
+    def __init__(self, driver: Chrome, house: Living) -> None:
+        self.driver = driver
+        self.house = house
+        driver.get(house.link)
+        self.until(lambda: self.one("h1"))
+
+    def go(self, path: str) -> None:
+        """Open a page."""
+        self.driver.get(self.house.url + path)
+
+    def all(self, selector: str) -> list[WebElement]:
+        """Return every element that fits."""
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector: str) -> WebElement | None:
+        """Return the first element that fits, if there is one."""
+        return next(iter(self.all(selector)), None)
+
+    def click(self, selector: str) -> None:
+        """Click on the first element that fits and can be seen."""
+        self.until(lambda: next((each for each in self.all(selector) if each.is_displayed()), None))
+        next(each for each in self.all(selector) if each.is_displayed()).click()
+
+    def press(self, label: str, *, inside: str = "main") -> None:
+        """Click on the button that says this."""
+
+        def found() -> WebElement | None:
+            buttons = self.all(f"{inside} button, {inside} a.act")
+            return next((each for each in buttons if each.text == label), None)
+
+        self.until(found).click()
+
+    def text(self, selector: str = "main") -> str:
+        """Return what an element says."""
+        said = self.driver.execute_script(
+            "return document.querySelector(arguments[0])?.textContent ?? ''", selector
+        )
+        return " ".join(str(said).split())
+
+    def until(self, look: Callable[[], T | None], seconds: float = 10) -> T:
+        """Return what a look finds, as soon as it finds something."""
+        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        wait = WebDriverWait(
+            self.driver, seconds, 0.05, ignored_exceptions=[StaleElementReferenceException]
+        )
+        found: Any = wait.until(lambda _: look())
+        return found  # type: ignore[no-any-return]
+
+    def says(self, words: str, selector: str = "main") -> None:
+        """Wait until an element says some words."""
+        try:
+            self.until(lambda: words in self.text(selector) or None)
+        except Exception as error:
+            raise AssertionError(f"{words!r} not in {self.text(selector)!r}") from error
+
+    def ask(self, path: str, method: str = "POST", body: object = None) -> Any:
+        """Ask the API for something, as the page would."""
+        told = self.driver.execute_async_script(
+            """const [path, method, body, done] = arguments;
+            const headers = {"Content-Type": "application/json"};
+            const init = method === "GET" ? {} : {method, headers, body: JSON.stringify(body)};
+            fetch(path, init).then((answer) => answer.json()).then(done);""",
+            f"/api/v1/{path}",
+            method,
+            body or {},
+        )
+        assert told is not None
+        return told
+
+    def mark(self) -> None:
+        """Remember this very page, to know later that nobody loaded another."""
+        self.driver.execute_script("window.marked = true")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is still the page that was marked."""
+        return bool(self.driver.execute_script("return window.marked === true"))
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    with ExitStack() as stack:
+        house = stack.enter_context(living(tmp_path_factory.mktemp("house")))
+        driver = stack.enter_context(browsing(tmp_path_factory.mktemp("profile")))
+        resize(driver, 1400)
+        yield Person(driver, house)
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain_of(person: Person, request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test: no error on the console, and nothing that the browser had to refuse."""
+    complaints(person.driver)
+    yield
+    expected = getattr(request.function, "complains_of", ())
+    found = complaints(person.driver)
+    assert [each for each in found if not any(word in each for word in expected)] == []
+
+
+def complains_of(*words: str) -> Callable[[T], T]:
+    """Say which complaints of the browser belong to a test."""
+
+    def marked(test: T) -> T:
+        test.complains_of = words  # type: ignore[attr-defined]
+        return test
+
+    return marked
+
+
+def test_a_login_link_is_good_once_and_leaves_a_cookie_that_no_script_sees(person: Person) -> None:
+    [cookie] = person.driver.get_cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    person.go("/")
+    assert person.driver.execute_script("return document.cookie") == ""
+    assert person.driver.title == "Now · Horae"
+
+
+@complains_of("401")
+def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
+    person.go("/")
+    style = person.one("link[rel=stylesheet]")
+    assert style is not None
+    for path in (*PAGES.values(), str(style.get_dom_attribute("href")), "/favicon.ico"):
+        assert httpx.get(person.house.url + path).status_code == 401, path
+    [cookie] = person.driver.get_cookies()
+    refresh = "import(arguments[0]).then((live) => live.refresh()).then(arguments[1])"
+    live = str(style.get_dom_attribute("href")).replace("tokens.css", "live.js")
+    person.driver.delete_all_cookies()
+    person.driver.execute_async_script(refresh, live)
+    person.says("You are not logged in any more", "#gone")
+    person.driver.add_cookie(cookie)
+    person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None)
+
+
+def test_a_run_is_seen_to_start_to_speak_and_to_end_without_a_reload(person: Person) -> None:
+    person.go("/")
+    person.mark()
+    receipt = person.ask("entries/slow/run")["receipt"]
+    person.until(lambda: person.one(f"#going{receipt}"))
+    person.says("line 3", f"#going{receipt}")
+    person.until(lambda: person.one(f"#going{receipt}") is None or None)
+    assert person.is_marked
+
+
+def test_the_log_of_a_run_is_followed_and_can_be_searched(person: Person) -> None:
+    receipt = person.ask("entries/slow/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.mark()
+    person.says("line 1", "#log")
+    person.until(lambda: "running" in person.text("h1") or None)
+    person.says("line 6", "#log")
+    person.says("done", "h1")
+    lines = [each.text for each in person.all("#log li")]
+    assert [each for each in lines if each] == [f"line {n}" for n in range(1, 7)]
+    field = person.one("#log-find")
+    assert field is not None
+    field.send_keys("LINE 4")
+    person.says("1 line", "#log-hits")
+    assert [each.text for each in person.all("#log .hit")] == ["line 4"]
+    assert person.is_marked
+
+
+def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
+    person.go("/entries/digest")
+    person.mark()
+    before = len(person.all(".receipts li"))
+    person.press("Run now")
+    person.says("A run of it was asked for", "#said")
+    person.until(lambda: len(person.all(".receipts li")) > before or None)
+    person.says("done", ".receipts li:first-child .status")
+    assert person.is_marked
+
+
+def test_pause_lets_an_entry_rest_and_resume_lets_it_go_on(person: Person) -> None:
+    person.go("/entries/mail")
+    person.press("Pause")
+    person.says("It rests since", "#resting")
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+    assert person.ask("entries/mail", "GET")["pause"] is None
+
+
+def test_a_run_is_ended_only_after_a_second_word(person: Person) -> None:
+    receipt = person.ask("entries/ever/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.says("begun", "#log")
+    person.press("End it")
+    assert person.ask(f"receipts/{receipt}", "GET")["ended_at"] is None
+    person.press("End it?")
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    person.says("somebody cancelled it")
+
+
+def test_the_why_panel_says_why_and_gives_the_page_back(person: Person) -> None:
+    person.go("/entries/mail")
+    person.click("a.why")
+    person.until(lambda: person.driver.execute_script("return panel.open") or None)
+    person.says("it is still to come", "#panel")
+    shoot(person.driver, "panel")
+    from selenium.webdriver import Keys
+
+    person.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    person.until(lambda: not person.driver.execute_script("return panel.open") or None)
+    assert person.driver.current_url.endswith("/entries/mail")
+
+
+def test_an_agent_is_told_to_tick_and_its_day_goes_on(person: Person) -> None:
+    person.go("/crew")
+    [wren] = [each for each in person.all("article.agent") if "wren" in each.text]
+    selector = f"#{wren.get_attribute('id')}"
+    before = person.text(f"{selector} .here")
+    person.press("Tick now", inside=selector)
+    person.until(lambda: person.text(f"{selector} .here") != before or None)
+    assert person.all(f"{selector} .strip li")
+
+
+def test_the_calendar_says_what_the_agenda_says(person: Person) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "horae.cli.main", "agenda", "plan.org", "--days", "9", "--json"],
+        cwd=person.house.root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    by_day: dict[str, list[tuple[Any, ...]]] = {}
+    for line in json.loads(answer.stdout):
+        if line["what"] == "fires":
+            told = (line["at"], line["through"], line["count"], line["title"])
+            by_day.setdefault(line["at"][:10], []).append(told)
+    days = sorted(by_day)[1:8]  # whole days
+    assert len(days) == 7
+    for day in days:
+        person.go(f"/calendar?day={day}")
+        assert _rows(person, f'[data-day="{day}"]') == by_day[day]
+    person.go(f"/calendar?view=week&day={days[3]}")
+    assert _rows(person, f'[data-day="{days[3]}"]') == by_day[days[3]]
+
+
+def _rows(person: Person, inside: str) -> list[tuple[Any, ...]]:
+    """Return what the plan has to come, as a part of a page shows it."""
+    found = person.driver.execute_script(
+        """return [...document.querySelectorAll(`${arguments[0]} .agenda:not(.past) li`)]
+        .filter((each) => each.dataset.file === "plan.org")
+        .map((each) => [each.dataset.at, each.dataset.through || null,
+          Number(each.dataset.count), each.querySelector(".title").textContent])""",
+        inside,
+    )
+    return [tuple(each) for each in found]
+
+
+@complains_of("/api/v1/preview")
+def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Person) -> None:
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    save = person.one("#sched-save")
+    assert save is not None
+    assert not save.is_enabled()
+    cron = person.one("#sched-form [name=cron]")
+    assert cron is not None
+    cron.send_keys("0 25 * * *")
+    person.says("hour 25 is outside 0-23", "#sched-preview")
+    assert not save.is_enabled()
+    cron.clear()
+    cron.send_keys("0 9 * * MON")
+    place = person.one("#sched-form [name=timezone]")
+    assert place is not None
+    place.send_keys(ZONE)
+    person.says("at 09:00 on Mondays (Europe/Berlin)", "#sched-preview")
+    shown = [moment(each.text) for each in person.all("#sched-preview li")]
+    assert len(shown) == 5
+    assert {each.isoweekday() for each in shown} == {1}
+    assert {b - a for a, b in pairwise(shown)} == {timedelta(days=7)}
+    person.until(lambda: save.is_enabled() or None)
+    shoot(person.driver, "schedule")
+    save.click()
+    person.says("at 09:00 on Mondays", "#task1")
+    text = (person.house.root / "board" / "tasks" / "1-sow.md").read_text()
+    assert "cron_schedule: " in text
+    assert "0 9 * * MON" in text
+
+
+def test_the_timeline_is_moved_by_keys_and_by_dragging_and_zoomed(person: Person) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    person.go("/timeline")
+    person.mark()
+
+    def window() -> tuple[Any, Any]:
+        board = person.one("#timeline")
+        assert board is not None
+        ends = (board.get_attribute("data-start"), board.get_attribute("data-end"))
+        start, end = (moment(each or "") for each in ends)
+        return start, end - start
+
+    def changed(before: tuple[Any, Any]) -> tuple[Any, Any]:
+        return person.until(lambda: None if window() == before else window())
+
+    first = window()
+    board = person.one("#timeline")
+    assert board is not None
+    board.send_keys(Keys.ARROW_RIGHT)
+    moved = changed(first)
+    assert moved[0] > first[0]
+    assert moved[1] == first[1]
+    board.send_keys("+")
+    zoomed = changed(moved)
+    assert zoomed[1] < moved[1]
+    ActionChains(person.driver).drag_and_drop_by_offset(board, 200, 0).perform()
+    dragged = changed(zoomed)
+    assert dragged[0] < zoomed[0]
+    assert dragged[1] == zoomed[1]
+    assert "from=" in person.driver.current_url
+    assert person.is_marked
+
+
+def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
+    receipt = person.ask("entries/evil/run")["receipt"]
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    paths = [*PAGES.values(), f"/receipts/{receipt}", "/entries/evil"]
+    seen = 0
+    for path in paths:
+        if path == PAGES["error"]:
+            continue
+        person.go(path)
+        assert person.all("main img, main script, main b[onclick], main i[onclick]") == []
+        assert person.driver.title != "owned"
+        seen += EVIL in person.text("body")
+    assert seen >= 6
+    person.go(f"/receipts/{receipt}")
+    assert person.all("#log li")[0].text == "<b onclick=x>bold</b> <script>alert(2)</script>"
+
+
+def test_a_page_is_usable_by_keys_alone(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.go("/")
+    person.driver.execute_script("document.activeElement.blur()")
+    body = person.one("body")
+    assert body is not None
+    body.send_keys(Keys.TAB)
+    assert person.driver.switch_to.active_element.text == "Skip to the page"
+    person.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert person.driver.execute_script("return document.activeElement.id") == "main"
+
+
+def test_everything_that_can_be_clicked_has_a_name(person: Person) -> None:
+    for path in PAGES.values():
+        if path == PAGES["error"]:
+            continue
+        person.go(path)
+        nameless = person.driver.execute_script(
+            """return [...document.querySelectorAll("a, button, input, select, svg[role=img]")]
+            .filter((each) => !(each.textContent.trim() || each.getAttribute("aria-label")
+              || each.labels?.length || each.title || each.querySelector("title")))
+            .map((each) => each.outerHTML)"""
+        )
+        assert nameless == [], path
+
+
+@complains_of("nobody")
+@pytest.mark.parametrize("width", [360, 1400])
+def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: int) -> None:
+    resize(person.driver, width, 800)
+    digest = person.ask("receipts?entry=digest&limit=20", "GET")["receipts"]
+    receipt = next(each["receipt"] for each in digest if each["key"].startswith("cron:"))
+    try:
+        for name, path in {**PAGES, "run": f"/receipts/{receipt}"}.items():
+            person.go(path)
+            assert person.text("h1")
+            wide = person.driver.execute_script(
+                "return document.documentElement.scrollWidth - innerWidth"
+            )
+            assert wide <= 0, f"{name} is {wide} px too wide"
+            for scheme in ("light", "dark"):
+                paint(person.driver, scheme)
+                shoot(person.driver, f"{name}-{width}-{scheme}")
+    finally:
+        resize(person.driver, 1400)
+        paint(person.driver, "light")
+
+
+@complains_of(
+    "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET", "ERR_EMPTY"
+)
+def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Person) -> None:
+    person.go("/")
+    person.mark()
+    person.house.end()
+    try:
+        person.until(lambda: ((gone := person.one("#gone")) and gone.is_displayed()) or None)
+        person.says("The engine does not answer. What you see is from", "#gone")
+        shoot(person.driver, "gone")
+    finally:
+        person.house.start()
+    person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None, 20)
+    assert person.is_marked

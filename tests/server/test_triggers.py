@@ -1,0 +1,136 @@
+"""The routes of triggers are where their users know them, and say what they say there."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Any
+
+from engine.world import story
+from horae import __version__
+from server.stage import engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server.stage import Here
+
+BODY = {
+    "name": "daily-report",
+    "trigger_config": {"type": "cron", "expression": "0 9 * * MON-FRI"},
+    "prompt_template": "Report for {{fire_time}}.",
+}
+
+
+async def made(here: Here, **changes: Any) -> Any:
+    """Return a workflow that was made, with an agent to run it."""
+    if (await here.client.get("/agents/worker")).status_code == 404:
+        agent = {"name": "worker", "command": ["cat"]}
+        assert (await here.client.post("/agents", json=agent)).status_code == 201
+    agent_id = (await here.client.get("/agents/worker")).json()["id"]
+    answer = await here.client.post("/workflows", json={**BODY, "agent_id": agent_id, **changes})
+    assert answer.status_code == 201, answer.text
+    workflow = answer.json()
+    assert workflow.pop("notes") == []
+    return workflow
+
+
+@story
+async def test_a_workflow_is_made_shown_changed_and_forgotten(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        workflow = await made(here)
+        assert workflow["trigger_config"] == BODY["trigger_config"]
+        path = f"/workflows/{workflow['id']}"
+        assert (await here.client.get(path)).json() == workflow
+        page = (await here.client.get("/workflows?limit=500&offset=0")).json()
+        assert (page["items"], page["total"], page["limit"]) == ([workflow], 1, 200)
+        changed = await here.client.put(path, json={"enabled": False, "name": None, "nose": 1})
+        assert (changed.json()["enabled"], changed.json()["name"]) == (False, "daily-report")
+        asked = await here.client.post(f"{path}/trigger", json={})
+        assert (asked.status_code, list(asked.json())) == (400, ["error"])
+        gone = await here.client.delete(path)
+        assert (gone.status_code, gone.content) == (204, b"")
+        assert (await here.client.get(path)).json() == {"error": "not found"}
+        assert (await here.client.delete(path)).status_code == 404
+
+
+@story
+async def test_what_cannot_be_is_said_in_the_older_shape(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        await made(here)
+        again = await here.client.post("/workflows", json={**BODY, "agent_id": "worker"})
+        assert again.status_code in {400, 409}
+        for body in ({}, {"name": 7}, {**BODY, "trigger_config": {"type": "moon"}}):
+            answer = await here.client.post("/workflows", json=body)
+            assert (answer.status_code, list(answer.json())) == (400, ["error"]), body
+        plain = await here.client.post("/workflows", content=b"{", headers={"Content-Type": "a/b"})
+        assert (plain.status_code, list(plain.json())) == (415, ["error"])
+        there = await here.client.put("/workflows")
+        assert (there.status_code, list(there.json())) == (405, ["error"])
+
+
+@story
+async def test_a_workflow_runs_now_and_its_history_has_it(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        workflow = await made(here)
+        path = f"/workflows/{workflow['id']}"
+        headers = {"Idempotency-Key": "once"}
+        first = await here.client.post(f"{path}/trigger", json={"title": "x"}, headers=headers)
+        assert first.status_code == 200, first.text
+        again = await here.client.post(f"{path}/trigger", json={"title": "x"}, headers=headers)
+        assert again.json()["id"] == first.json()["id"]
+        page = (await here.client.get(f"{path}/history")).json()
+        assert (page["total"], page["items"][0]["source_id"]) == (1, "idem:once")
+        assert (await here.client.get("/workflows/none/history")).status_code == 404
+
+
+@story
+async def test_a_webhook_is_opened_by_its_signature_alone(tmp_path: Path) -> None:
+    secret = "a secret of some length"
+    config = {"type": "webhook", "secret": secret}
+    async with engine(tmp_path) as here, here.on_port() as client:
+        workflow = await made(here, trigger_config=config, prompt_template="Look at {{title}}.")
+        assert secret not in str(workflow)
+        path, body = f"/webhooks/{workflow['id']}", b'{"title": "a push"}'
+        proof = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        for headers in ({}, {"X-Hub-Signature-256": "sha256=00"}, here.token):
+            answer = await client.post(path, content=body, headers=headers)
+            assert (answer.status_code, list(answer.json())) == (401, ["error"])
+        signed = {"X-Hub-Signature-256": f"sha256={proof}"}
+        answer = await client.post(path, content=body, headers=signed)
+        assert (answer.status_code, answer.json()["workflow"]) == (202, "daily-report")
+        assert (await client.post(path, content=body + b" ", headers=signed)).status_code == 401
+
+
+@story
+async def test_agents_are_listed_and_health_counts_them(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        await made(here)
+        health = (await here.client.get("/health")).json()
+        assert (health["status"], health["version"]) == ("ok", __version__)
+        assert health["details"] == {"agents_active": 1}
+        page = (await here.client.get("/agents?status=running")).json()
+        assert [each["name"] for each in page["items"]] == ["worker"]
+        assert (await here.client.get("/agents?status=stopped")).json()["items"] == []
+        held = await here.client.delete("/agents/worker")
+        assert (held.status_code, list(held.json())) == (409, ["error"])
+
+
+@story
+async def test_approvals_are_listed_and_only_what_waits_is_approved(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        assert await here.get("approvals") == {"approvals": []}
+        for verb in ("approve", "deny"):
+            answer = await here.ask(f"approvals/7/{verb}", {"by": "me"})
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.status_code in {404, 409}
+
+
+@story
+async def test_a_command_asks_by_a_verb(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        await made(here)
+        said = await here.post("triggers/delete", {"word": "daily-report"})
+        assert said["name"] == "daily-report"
+        assert (await here.ask("triggers/explode", {})).status_code == 404
+        assert (await here.ask("triggers/delete", {"nose": 1})).status_code == 400

@@ -1,0 +1,109 @@
+"""A request may bring its own plan, or ask an agent, and goes by the paths people know."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from engine.world import story
+from server.stage import engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+PLAN = """* Letters :workflow:
+SCHEDULED: <2026-06-06 Sat 06:00 +1d>
+** Upper :component:
+#+begin_src sh :out text:string
+tr a-z A-Z
+#+end_src
+** Count :component:
+#+begin_src sh :in text:string
+wc -c
+#+end_src
+"""
+
+
+@story
+async def test_what_would_run_is_told_without_running_it(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        answer = await here.client.post("/api/workflow?plan=1", json={"org": PLAN})
+        [summary] = answer.json()
+        assert summary["workflow"] == "Letters"
+        assert summary["tasks"] == ["Upper", "Count"]
+        assert "+1d" in str(summary["schedule"])
+        assert {"name", "imports", "exports", "edges"} <= summary.keys(), "as the world has them"
+        assert not (tmp_path / ".horae" / "runs").exists(), "nothing ran"
+        assert (await here.client.post("/api/workflow?plan=1", json={"org": "* x"})).json() == []
+
+
+@story
+async def test_a_plan_that_a_request_brings_is_run_and_its_records_are_the_answer(
+    tmp_path: Path,
+) -> None:
+    async with engine(tmp_path) as here:
+        # Only a 1 asks for the plan alone.
+        body = {"org": PLAN, "input": "beans"}
+        answer = await here.client.post("/api/workflow?plan=true", json=body)
+        assert answer.status_code == 200, answer.text
+        [record] = answer.json()
+        assert record["tasks"] == {"Upper": "BEANS", "Count": "5"}
+        assert (record["status"], record["sub_workflows"]) == ("done", [])
+        assert record["schedule"] is not None
+        for wrong in ({}, {"org": ""}, {"org": 7}):
+            refused = await here.client.post("/api/workflow", json=wrong)
+            assert (refused.status_code, list(refused.json())) == (400, ["error"])
+
+
+@story
+async def test_whoever_goes_away_ends_what_runs_for_them(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here, here.on_port() as client:
+        await ended_with(here.client, tmp_path / "one", {})
+        await ended_with(client, tmp_path / "two", here.token)
+
+
+async def ended_with(client: httpx.AsyncClient, file: Path, headers: dict[str, str]) -> None:
+    """Ask for a long run, go away, and return when nothing of it is left."""
+    slow = PLAN.replace("wc -c", f"echo $$ > {file}; exec sleep 60")
+    asking = asyncio.create_task(client.post("/api/workflow", json={"org": slow}, headers=headers))
+    async with asyncio.timeout(10):
+        while not file.exists() or not file.read_text().strip():
+            await asyncio.sleep(0.02)
+        pid = int(file.read_text())
+        os.kill(pid, 0)
+        asking.cancel()
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)
+                await asyncio.sleep(0.02)
+
+
+@story
+async def test_an_agent_is_asked_and_its_answer_is_there_when_it_has_ended(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        body = {"system": "You count.", "task": "one two", "max_steps": 3, "exec": True}
+        answer = await here.client.post("/api/run", json=body)
+        assert answer.status_code == 202, answer.text
+        run = answer.json()["id"]
+        assert answer.json() == {"id": run, "status": "running"}
+        assert run.startswith("run-")
+        async with asyncio.timeout(10):
+            while (said := (await here.client.get(f"/api/run/{run}")).json())["status"] != "done":
+                assert said["live"] is True
+                await asyncio.sleep(0.01)
+        assert said["outcome"] == "done"
+        told = (await here.client.get(f"/api/run/{run}/stream")).text
+        assert "event: output" in told
+        assert "one two" in told, "the agent of this stage says what it was asked"
+        assert told.rstrip().rpartition("event: end")[1], "and the end is told, too"
+        for path in ("/api/run/run-7", "/api/run/run-7/stream"):
+            unknown = await here.client.get(path)
+            assert (unknown.status_code, list(unknown.json())) == (404, ["error"])
+        for wrong in ({}, {"task": ""}, {"task": ["x"]}):
+            assert (await here.client.post("/api/run", json=wrong)).status_code == 400
+        nobody = await here.client.post("/api/run", json={"task": "x", "agent": "nobody"})
+        assert nobody.status_code == 404

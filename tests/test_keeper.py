@@ -1,0 +1,739 @@
+"""Ticks with real processes and real git: what an agent is told, and what becomes of its work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import horae.house
+from horae.app import SystemClock
+from horae.cli.far import Far
+from horae.config import load
+from horae.house import keep, open_house
+from horae.keeper import Keeping
+from horae.rules.keeper import read_memory
+from horae.rules.misfire import Status
+from horae.rules.receipt import FINAL
+from horae.timing import backoff
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from horae.engine.desk import AgentLine
+    from horae.engine.ports import Filed, Run
+    from horae.house import House
+
+PERSON = {
+    "GIT_AUTHOR_NAME": "ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+DAY = """\
+* wake_add
+:PROPERTIES:
+:REPEAT: 3
+:NEXT: wake_audit
+:END:
+* wake_audit
+:PROPERTIES:
+:NEXT: rem
+:END:
+* rem
+:PROPERTIES:
+:KIND: rem
+:NEXT: wake_plan
+:END:
+* wake_plan
+:PROPERTIES:
+:NEXT: wake_add
+:END:
+"""
+# An engine whose first ticks need not wait a minute; the rest is the real thing.
+HASTY = (
+    "import sys; from datetime import timedelta; from horae.timing import backoff;"
+    "backoff.GRACE = timedelta(milliseconds=300);"
+    "import functools, horae.app, horae.house as h;"
+    "h.CrewSource = functools.partial(h.CrewSource, now=horae.app.SystemClock().now);"
+    "from horae.cli.main import main; sys.argv[0] = 'horae'; main()"
+)
+
+
+def story(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """Run a test that waits for things."""
+
+    @wraps(test)
+    def told(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return told
+
+
+def git(*args: str, at: Path, **environ: str) -> str:
+    """Call git as a person does."""
+    command = ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *args]
+    told = {**os.environ, **PERSON, **environ}
+    done = subprocess.run(command, cwd=at, capture_output=True, check=True, text=True, env=told)
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A plan root with a crew of one, whose agent is a shell script."""
+
+    root: Path
+    side: Path  # beside the root: what the agent leaves for the test to see
+
+    @property
+    def data(self) -> Path:
+        return self.root / ".horae"
+
+    def state(self, name: str) -> str:
+        return (self.data / name).read_text().strip()
+
+    def crew(self, *lines: str, name: str = "wren") -> None:
+        """Write a manifest in which one agent has these properties."""
+        drawer = "".join(f"{line}\n" for line in (f":DEF: {name}.org", *lines))
+        (self.root / "crew.org").write_text(f"* {name}\n:PROPERTIES:\n{drawer}:END:\n")
+
+    def agent(self, script: str, *lines: str, name: str = "wren") -> None:
+        """Let an agent be a script; SIDE in it is a directory that the test looks into."""
+        path = self.side / f"{name}.sh"
+        who = f"git -c user.name={name} -c user.email={name}@example.org commit"
+        path.write_text(script.replace("SIDE", str(self.side)).replace("git commit", who))
+        drawer = "".join(f"{line}\n" for line in (f":COMMAND: sh {path}", *lines))
+        text = f"* {name} :agent:\n:PROPERTIES:\n{drawer}:END:\n** System prompt\nYou are {name}.\n"
+        (self.root / f"{name}.org").write_text(text)
+
+    def day(self, text: str = DAY) -> None:
+        (self.root / "day.org").write_text(text)
+
+    def repository(self, *, origin: bool = False) -> None:
+        """Put all that is there under git, with a bare origin if one is wanted."""
+        (self.root / ".gitignore").write_text(".horae/\n")
+        git("init", "-q", at=self.root)
+        git("add", "-A", at=self.root)
+        git("commit", "-qm", "Begin", at=self.root, GIT_COMMITTER_DATE="2026-01-01T00:00:00Z")
+        if origin:
+            git("init", "-q", "--bare", str(self.side / "origin.git"), at=self.side)
+            git("remote", "add", "origin", str(self.side / "origin.git"), at=self.root)
+            git("push", "-q", "-u", "origin", "main", at=self.root)
+
+    def commit(self, name: str, text: str, *, at: Path | None = None) -> None:
+        """Write a file and commit it, as a person does."""
+        where = at or self.root
+        (where / name).write_text(text)
+        git("add", name, at=where)
+        git("commit", "-qm", f"Write {name}", at=where)
+
+    def seen(self, name: str) -> str:
+        path = self.side / name
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
+    """A plan root whose wren ticks every hour, does nothing and says that it is done."""
+    root, side = tmp_path / "plan", tmp_path / "side"
+    root.mkdir()
+    side.mkdir()
+    (root / "horae.toml").write_text('zone = "UTC"\n[crew]\ndef = "crew.org"\n')
+    made = Ground(root, side)
+    made.crew(":INTERVAL: 1h", ":LIFECYCLE: day.org")
+    made.agent("echo done\n")
+    made.day()
+    for name, value in PERSON.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+class Kept:
+    """A house that is kept, and what a test asks of it."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def tick(self, name: str = "wren") -> Filed:
+        """Let an agent tick now, and return its receipt when that is over."""
+        asked = await self.house.desk.tick(name)
+        return await self.over(asked.filed.number)
+
+    async def over(self, number: int) -> Filed:
+        async with asyncio.timeout(20):
+            while True:
+                filed = await self.house.ledger.receipt(number)
+                assert filed is not None
+                if filed.status in FINAL and filed.settled_at is not None:
+                    return filed
+                await asyncio.sleep(0.01)
+
+    async def run_of(self, filed: Filed) -> Run:
+        return (await self.house.ledger.runs_of(filed.number))[-1]
+
+    async def agent(self) -> AgentLine:
+        [agent] = (await self.house.desk.status(self.house.facts())).agents
+        return agent
+
+    async def problems(self) -> str:
+        return "\n".join((await self.house.desk.status(self.house.facts())).problems)
+
+    async def events(self, kind: str) -> list[dict[str, object]]:
+        found = await self.house.ledger.events_after(0, limit=10_000)
+        return [dict(each.facts) for each in found if each.kind == kind]
+
+
+@asynccontextmanager
+async def kept(ground: Ground) -> AsyncIterator[Kept]:
+    """Keep a house as long as it is used."""
+    stop = asyncio.Event()
+    turned = asyncio.Event()
+    async with open_house(load(ground.root)) as house:
+        keeping = asyncio.create_task(keep(house, stop=stop, turned=turned.set))
+        try:
+            async with asyncio.timeout(20):
+                await turned.wait()
+            yield Kept(house)
+        finally:
+            stop.set()
+            await keeping
+
+
+async def until(condition: Callable[[], object], *, limit: float = 20) -> None:
+    async with asyncio.timeout(limit):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return stat.rpartition(b") ")[2][:1] not in {b"Z", b"X"}
+    except OSError:
+        return False
+
+
+# What an agent is told, and where its work goes
+
+
+@story
+async def test_an_agent_is_told_who_it_is_once_and_its_commits_come_home(ground: Ground) -> None:
+    (ground.root / "board.org").write_text("* TODO Sow\nSCHEDULED: <2026-01-01 Thu>\n")
+    ground.agent("cat > SIDE/told; pwd > SIDE/where; echo x > new.txt; git add .; git commit -qm x")
+    ground.repository()
+    async with kept(ground) as here:
+        filed = await here.tick()
+        assert (filed.status, filed.receipt.key) == (Status.DONE, "tick:1")
+        told = ground.seen("told")
+        assert told.count("You are wren.") == 1
+        assert "MODE: plan\nLIFECYCLE: wake_add\n" in told
+        assert "Sow (board.org" in told
+        assert ground.seen("where").strip() == str(ground.data / "trees" / "wren")
+        assert (ground.root / "new.txt").read_text() == "x\n"
+        assert git("log", "-1", "--format=%an %s", at=ground.root) == "wren x\n"
+        assert (await here.run_of(filed)).facts["delivered"] is True
+        assert await here.problems() == ""
+
+
+@story
+async def test_state_is_kept_in_files_as_people_know_them(ground: Ground) -> None:
+    async with kept(ground) as here:
+        before = int(time.time())
+        await here.tick()
+        await here.tick()
+        assert ground.state("lifecycle-pos-wren") == "wake_add 2"
+        for name in ("keeper-last-run-wren", "lifecycle-ran-wren-wake_add"):
+            assert before <= int(ground.state(name)) <= time.time()
+        agent = await here.agent()
+        assert agent.data()["lifecycle"] == {
+            "state": "wake_add",
+            "hits": 2,
+            "next_state": "wake_audit",
+            "kind": "wake",
+        }
+
+
+@story
+async def test_work_goes_to_the_origin_if_there_is_one(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horae.house, "Keeping", partial(Keeping, allow_local=True))
+    ground.agent("echo $HORAE_KEY > new.txt; git add .; git commit -qm $HORAE_KEY")
+    ground.repository(origin=True)
+    async with kept(ground) as here:
+        await here.tick()
+        assert git("log", "-1", "--format=%s", "main", at=ground.side / "origin.git") == "tick:1\n"
+        assert (ground.root / "new.txt").read_text() == "tick:1\n"
+        assert await here.problems() == ""
+
+
+@story
+async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_it(
+    ground: Ground,
+) -> None:
+    waits = "touch SIDE/on; until [ -e SIDE/go ]; do sleep 0.02; done"
+    ground.agent(f"echo agent > shared.txt; git add .; git commit -qm x; {waits}")
+    (ground.root / "shared.txt").write_text("first\n")
+    ground.repository()
+    async with kept(ground) as here:
+        asked = await here.house.desk.tick("wren")
+        await until((ground.side / "on").exists)
+        ground.commit("shared.txt", "person\n")
+        (ground.side / "go").touch()
+        filed = await here.over(asked.filed.number)
+        assert filed.status is Status.DONE
+        assert (ground.root / "shared.txt").read_text() == "person\n"
+        assert git("status", "--porcelain", at=ground.root) == ""
+        assert git("show", "horae/wren:shared.txt", at=ground.root) == "agent\n"
+        assert "wren" in await here.problems()
+        assert "its work is not delivered and stays on its branch (horae/wren: " in (
+            await here.problems()
+        )
+        # The tick goes on from where its own tree is, and says that this is behind.
+        ground.agent("cat shared.txt > SIDE/base")
+        await here.tick()
+        assert ground.seen("base") == "agent\n"
+        assert set((await here.agent()).troubles) == {"delivery", "tree"}
+        git("merge", "-q", "-X", "theirs", "horae/wren", at=ground.root)
+        await here.tick()
+        assert await here.problems() == ""
+
+
+@story
+async def test_a_conflict_with_the_origin_is_left_for_a_person_and_the_tick_goes_on(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horae.house, "Keeping", partial(Keeping, allow_local=True))
+    monkeypatch.setenv("HORAE_GITOPS", "1")
+    (ground.root / "shared.txt").write_text("first\n")
+    ground.repository(origin=True)
+    peer = ground.side / "peer"
+    git("clone", "-q", str(ground.side / "origin.git"), str(peer), at=ground.side)
+    ground.commit("good.txt", "from afar\n", at=peer)
+    git("push", "-q", at=peer)
+    async with kept(ground) as here:
+        await here.tick()
+        assert (ground.root / "good.txt").read_text() == "from afar\n"
+        ground.commit("shared.txt", "peer\n", at=peer)
+        git("push", "-q", at=peer)
+        ground.commit("shared.txt", "here\n")
+        head = git("rev-parse", "HEAD", at=ground.root)
+        filed = await here.tick()
+        assert filed.status is Status.DONE
+        assert git("rev-parse", "HEAD", at=ground.root) == head
+        assert git("status", "--porcelain", at=ground.root) == ""
+        assert "the plan root is not up to date with its origin (conflict: " in (
+            await here.problems()
+        )
+
+
+# How a tick may end
+
+
+@story
+async def test_a_hung_agent_is_killed_with_its_children_and_holds_its_place(
+    ground: Ground,
+) -> None:
+    ground.crew(":INTERVAL: 1h", ":LIFECYCLE: day.org", ":TIMEOUT: 1s")
+    ground.agent("sleep 1000 & echo $$ $! > SIDE/pids; wait; sleep 1000")
+    async with kept(ground) as here:
+        filed = await here.tick()
+        assert filed.status is Status.KILLED
+        pids = [int(each) for each in ground.seen("pids").split()]
+        assert len(pids) == 2
+        assert not any(map(is_alive, pids))
+        assert ground.state("lifecycle-pos-wren") == "wake_add 0"
+        assert int(ground.state("lifecycle-ran-wren-wake_add")) > 0
+
+
+@story
+async def test_a_crashing_agent_is_retried_in_its_place_and_after_three_times_is_stuck(
+    ground: Ground,
+) -> None:
+    ground.agent("kill -SEGV $$")
+    async with kept(ground) as here:
+        for _ in range(4):
+            assert (await here.tick()).status is Status.FAILED
+        agent = await here.agent()
+        assert (agent.is_stuck, agent.entry.failures, agent.outcome) == (True, 4, Status.FAILED)
+        assert ground.state("lifecycle-pos-wren") == "wake_add 0"
+        ground.agent("echo NO-WORK nothing here")
+        assert (await here.tick()).status is Status.NO_WORK
+        agent = await here.agent()
+        assert (agent.is_stuck, agent.streak) == (False, 1)
+        assert ground.state("lifecycle-pos-wren") == "wake_audit 0"
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("definition", "no agent is defined here"),
+        ("no definition", "does not exist"),
+        ("no day", "its lifecycle cannot be read"),
+        ("tree", "its tree"),
+    ],
+)
+@story
+async def test_what_keeps_an_agent_from_running_fails_its_tick_and_stops_nothing_else(
+    ground: Ground, what: str, reason: str
+) -> None:
+    match what:
+        case "definition":
+            (ground.root / "wren.org").write_text("* Nothing\n")
+        case "no definition":
+            (ground.root / "wren.org").unlink()
+        case "no day":
+            (ground.root / "day.org").unlink()
+        case "tree":
+            ground.repository()
+            ground.data.mkdir()
+            (ground.data / "trees").write_text("in the way")
+    async with kept(ground) as here:
+        filed = await here.tick()
+        assert filed.status is Status.FAILED
+        assert reason in filed.receipt.reason
+        assert here.house.is_well()
+
+
+@story
+async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
+    ground: Ground,
+) -> None:
+    path = ground.root / "wren.org"
+    path.write_text("* wren :agent:\nYou write.\n")
+    async with kept(ground) as here:
+        number = (await here.house.desk.tick("wren")).filed.number
+
+        async def is_held() -> bool:
+            filed = await here.house.ledger.receipt(number)
+            return filed is not None and filed.status is Status.HELD
+
+        async with asyncio.timeout(20):
+            while not await is_held():
+                await asyncio.sleep(0.01)
+        agent = await here.agent()
+        assert "the agent wren has no command; write :COMMAND: in " in agent.held
+        assert (agent.is_running, agent.entry.failures) == (False, 0)
+        assert "cannot tick: " in await here.problems()
+        ground.agent("echo done")
+        assert (await here.tick()).number == number
+        assert ground.state("lifecycle-pos-wren") == "wake_add 1"
+
+
+@story
+async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: Ground) -> None:
+    ground.agent("touch SIDE/on; exec sleep 1000")
+    async with kept(ground) as here:
+        asked = await here.house.desk.tick("wren")
+        await until((ground.side / "on").exists)
+        began = time.monotonic()
+        assert (await here.agent()).is_running
+        assert time.monotonic() - began < 1
+        with pytest.raises(Exception, match="it ticks already, since "):
+            await here.house.desk.tick("wren")
+        assert here.house.almanac.launch.cancel(asked.filed.number, "enough")
+        assert (await here.over(asked.filed.number)).status is Status.KILLED
+        assert not (await here.agent()).is_running
+
+
+# The day
+
+
+@story
+async def test_a_persons_edit_of_a_state_file_is_taken_over_and_told(ground: Ground) -> None:
+    ground.agent("cat > SIDE/told")
+    async with kept(ground) as here:
+        await here.tick()
+        (ground.data / "lifecycle-pos-wren").write_text("wake_plan 0\n")
+        await here.tick()
+        assert "LIFECYCLE: wake_plan\n" in ground.seen("told")
+        assert ground.state("lifecycle-pos-wren") == "wake_add 0"
+        edited = {"agent": "wren", "file": "lifecycle-pos-wren"}
+        assert await here.events("state_edited") == [edited]
+
+
+@story
+async def test_what_nobody_can_read_is_set_aside_and_the_place_stands(ground: Ground) -> None:
+    roll = random.Random(3)
+    async with kept(ground) as here:
+        await here.tick()
+        for number in range(5):
+            garbage = roll.randbytes(roll.randrange(1, 300))
+            (ground.data / "lifecycle-pos-wren").write_bytes(garbage)
+            filed = await here.tick()
+            assert filed.status is Status.DONE, number
+            assert (ground.data / "lifecycle-pos-wren.bad").exists()
+        events = await here.events("state_set_aside")
+        assert len(events) == 5
+        # Of six ticks each counted once: three adds, the audit, the rest, the plan.
+        assert ground.state("lifecycle-pos-wren") == "wake_add 0"
+
+
+@story
+async def test_a_pipe_or_a_link_in_place_of_a_state_file_holds_nothing_up(ground: Ground) -> None:
+    async with kept(ground) as here:
+        await here.tick()
+        for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+            path = ground.data / "lifecycle-pos-wren"
+            path.unlink()
+            make(path)
+            assert (await here.tick()).status is Status.DONE
+        [entry] = await here.house.ledger.find("agent:wren")
+        assert str(read_memory(entry.memory).position) == "wake_audit 0"
+
+
+@story
+async def test_a_ledger_that_is_lost_goes_on_from_the_files(ground: Ground) -> None:
+    async with kept(ground) as here:
+        await here.tick()
+    for path in ground.data.glob("ledger*"):
+        path.unlink()
+    (ground.data / "horae.mark").unlink(missing_ok=True)
+    for path in [each for each in ground.data.iterdir() if each.is_file()]:
+        if not path.name.startswith(("keeper-", "lifecycle-")):
+            path.unlink()
+    ground.agent("cat > SIDE/told")
+    async with kept(ground) as here:
+        before = (await here.agent()).entry.next_at
+        assert before is not None
+        wait = before - here.house.clock.now()
+        assert timedelta(minutes=59) < wait <= timedelta(hours=1)
+        await here.tick()
+        assert ground.state("lifecycle-pos-wren") == "wake_add 2"
+
+
+@story
+async def test_a_day_that_is_edited_counts_at_the_next_step(ground: Ground) -> None:
+    ground.agent("sed -i 's/REPEAT: 3/REPEAT: 1/' ../plan/day.org || true; cat > SIDE/told")
+    async with kept(ground) as here:
+        await here.tick()
+        assert ground.state("lifecycle-pos-wren") == "wake_audit 0"
+
+
+@story
+async def test_a_rest_writes_a_page_without_waking_anybody_and_a_quiet_one_writes_none(
+    ground: Ground,
+) -> None:
+    ground.day("* rem\n:PROPERTIES:\n:KIND: rem\n:END:\n")
+    ground.agent("touch SIDE/woken")
+    ground.repository()
+    async with kept(ground) as here:
+        first = await here.tick()
+        assert first.status is Status.DONE
+        quiet = await here.tick()
+        assert (quiet.status, quiet.receipt.reason) == (
+            Status.NO_WORK,
+            "nothing happened since the last rest",
+        )
+        ground.commit("a.txt", "a\n")
+        second = await here.tick()
+        assert second.status is Status.DONE
+        pages = {f"wrote rem/{each.name}" for each in (ground.root / "rem").iterdir()}
+        assert pages == {first.receipt.reason, second.receipt.reason}
+        assert len(pages) == 2
+        assert not (ground.side / "woken").exists()
+        assert git("status", "--porcelain", at=ground.root) == ""
+        assert git("log", "-1", "--format=%an: %s", at=ground.root) == "horae: rest: wren\n"
+
+
+@story
+async def test_an_agent_that_wakes_for_what_is_due_is_not_started_for_nothing(
+    ground: Ground,
+) -> None:
+    ground.crew(":INTERVAL: 1h", ":WAKE: due")
+    ground.agent("echo x >> SIDE/woken")
+    async with kept(ground) as here:
+        filed = await here.tick()
+        assert (filed.status, filed.receipt.reason) == (
+            Status.NO_WORK,
+            "nothing is due, ready or claimed",
+        )
+        assert (await here.agent()).streak == 1
+        (ground.root / "board.org").write_text("* TODO Sow\nSCHEDULED: <2026-01-01 Thu>\n")
+        assert (await here.tick()).status is Status.DONE
+        assert ground.seen("woken") == "x\n"
+
+
+# Restarts
+
+
+@story
+async def test_a_redeploy_in_the_middle_of_an_interval_leaves_the_next_tick_where_it_was(
+    ground: Ground,
+) -> None:
+    async with kept(ground) as here:
+        await here.tick()
+        before = (await here.agent()).entry.next_at
+    async with kept(ground) as here:
+        assert (await here.agent()).entry.next_at == before
+        assert ground.state("lifecycle-pos-wren") == "wake_add 1"
+
+
+@story
+async def test_ticks_come_by_themselves_in_their_rhythm(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
+    source = partial(horae.house.CrewSource, now=SystemClock().now)
+    monkeypatch.setattr(horae.house, "CrewSource", source)
+    ground.crew(":INTERVAL: 300")
+    ground.agent("echo x >> SIDE/ticks")
+    async with kept(ground):
+        await until(lambda: len(ground.seen("ticks")) >= 6)
+
+
+@story
+async def test_kill_9_in_the_middle_of_a_run_costs_neither_the_place_nor_the_gate(
+    ground: Ground,
+) -> None:
+    ground.day(DAY.replace(":REPEAT: 3", ":REPEAT: 3\n:MIN-INTERVAL: 10m"))
+    ground.agent("sleep 1000 & echo $$ $! > SIDE/pids; wait")
+    with engine(ground.root) as up:
+        await until(lambda: len(ground.seen("pids").split()) == 2)
+        [running] = Far(ground.data).get("status")["running"]
+        os.kill(up.pid, signal.SIGKILL)
+        up.wait()
+    pids = [int(each) for each in ground.seen("pids").split()]
+    await until(lambda: not any(map(is_alive, pids)))
+    async with kept(ground) as here:
+        filed = await here.over(running["receipt"])
+        assert filed.status is Status.INTERRUPTED
+        [entry] = await here.house.ledger.find("agent:wren")
+        memory = read_memory(entry.memory)
+        assert str(memory.position) == "wake_add 0"
+        assert (entry.failures, list(memory.began)) == (1, ["wake_add"])
+        gated = await here.tick()
+        assert "wake_add may begin again in " in gated.receipt.reason
+        assert await here.events("state_edited") == []
+
+
+@story
+async def test_a_run_that_ended_while_no_engine_looked_still_moves_the_day(ground: Ground) -> None:
+    ground.agent("echo x > new.txt; git add .; git commit -qm x; echo done")
+    ground.repository()
+    async with kept(ground) as here:
+        filed = await here.tick()
+        run = await here.run_of(filed)
+        runner = here.house.almanac.launch._runner
+        found = await runner.look_back(filed, run)
+        assert getattr(found, "outcome", None) is Status.DONE
+        memory = read_memory(getattr(found, "memory", None) or "")
+        assert str(memory.position) == "wake_add 1"
+
+
+# The older variables
+
+
+class engine:  # noqa: N801 - it reads like a function
+    """An engine in a process of its own, stopped at the end if it still runs."""
+
+    def __init__(self, *args: object, **environ: str) -> None:
+        self._args = [str(each) for each in args]
+        self._environ = environ
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", HASTY, "up", "--seconds", "40", "--log", "json", *self._args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HORAE_RUN_DRAIN": "0s", **self._environ},
+        )
+        assert self._process.stdout is not None
+        return self._process
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        self._process.communicate(timeout=30)
+
+
+def receipts(up: subprocess.Popen[str], status: str) -> Iterator[dict[str, Any]]:
+    """Yield the receipts that an engine tells of and that stand there."""
+    assert up.stdout is not None
+    for line in up.stdout:
+        said = json.loads(line)
+        if said.get("status") == status:
+            yield said
+
+
+@pytest.fixture
+def tenant(ground: Ground, tmp_path: Path) -> dict[str, str]:
+    """The variables of a tenant whose repository is beneath the data directory."""
+    root = tmp_path / "data" / "acme"
+    root.mkdir(parents=True)
+    return {"WB_DATA": str(tmp_path / "data"), "WB_TENANT": "acme"}
+
+
+def test_a_single_keeper_ticks_by_the_older_variables_alone(
+    ground: Ground, tenant: dict[str, str], tmp_path: Path
+) -> None:
+    ground.agent("cat > SIDE/told; pwd > SIDE/where")
+    environ = {
+        **tenant,
+        "WB_KEEPER_DEF": str(ground.root / "wren.org"),
+        "WB_LIFECYCLE_DEF": str(ground.root / "day.org"),
+        "WB_KEEPER_INTERVAL_MS": "3600000",
+        "WB_KEEPER_RUN_TIMEOUT_MS": "60000",
+        "WB_KEEPER_MODE": "edit",
+    }
+    with engine(**environ) as up:
+        next(receipts(up, "done"))
+    assert "MODE: edit\nLIFECYCLE: wake_add\n" in ground.seen("told")
+    assert ground.seen("where").strip() == str(tmp_path / "data" / "acme")
+    assert int((tmp_path / "data" / "keeper-last-run").read_text()) > 0
+    assert (tmp_path / "data" / "lifecycle-pos").read_text() == "wake_add 1\n"
+
+
+def test_a_continuous_keeper_takes_only_a_breather(ground: Ground, tenant: dict[str, str]) -> None:
+    environ = {
+        **tenant,
+        "WB_KEEPER_DEF": str(ground.root / "wren.org"),
+        "WB_KEEPER_CONTINUOUS": "1",
+        "WB_KEEPER_BREATHER_MS": "100",
+    }
+    with engine(**environ) as up:
+        done = receipts(up, "done")
+        assert [next(done)["receipt"] for _ in range(3)]
+
+
+def test_a_crew_wins_over_a_single_keeper(
+    ground: Ground, tenant: dict[str, str], tmp_path: Path
+) -> None:
+    ground.agent("echo moss >> SIDE/ticked", name="moss")
+    ground.agent("echo keeper >> SIDE/ticked")
+    ground.crew(":INTERVAL: 1h", name="moss")
+    environ = {
+        **tenant,
+        "WB_KEEPER_DEF": str(ground.root / "wren.org"),
+        "WB_CREW_DEF": str(ground.root / "crew.org"),
+        "WB_CREW_STAGGER_MS": "0",
+        "WB_CREW_MAX_CONCURRENT": "1",
+    }
+    with engine(**environ) as up:
+        next(receipts(up, "done"))
+    assert ground.seen("ticked") == "moss\n"
+    assert (tmp_path / "data" / "keeper-last-run-moss").exists()
+    assert not (tmp_path / "data" / "keeper-last-run").exists()
+
+
+def test_with_neither_nothing_ticks(tenant: dict[str, str], tmp_path: Path) -> None:
+    with engine("--seconds", "1", **tenant) as up:
+        out, _ = up.communicate(timeout=30)
+    assert "tick" not in out
+    assert not [*(tmp_path / "data").glob("keeper-*")]
