@@ -59,6 +59,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "store": None,
         "listen": Address("127.0.0.1", 7117),
         "server.remote": False,
+        "server.names": None,
         "server.public": False,
         "tenant": "local",
         "gitops": False,

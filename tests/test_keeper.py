@@ -29,6 +29,7 @@ from horae.rules.keeper import read_memory
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
 from horae.timing import backoff
+from horae.workspace.crew import CrewSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -589,7 +590,7 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
-    source = partial(horae.house.CrewSource, now=SystemClock().now)
+    source = partial(CrewSource, now=SystemClock().now)
     monkeypatch.setattr(horae.house, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")

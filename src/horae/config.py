@@ -255,6 +255,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_HOST: Final = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+"
 _ADDRESS: Final = r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})"
 
 
@@ -263,6 +264,15 @@ def _address(raw: object) -> Address:
     if match is None or int(match[3]) > 65535:
         raise UnfitError
     return Address(match[1] or match[2], int(match[3]))
+
+
+def _names(raw: object) -> tuple[str, ...]:
+    given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(given, list | tuple):
+        raise UnfitError
+    if not all(isinstance(each, str) and re.fullmatch(_HOST, each) for each in given):
+        raise UnfitError
+    return tuple(given)
 
 
 def choice(*words: str) -> Kind[str]:
@@ -293,6 +303,7 @@ PATH: Final = Kind("a path", _path)
 STORE: Final = Kind("a PostgreSQL address such as postgresql://host/horae", _store)
 WEB: Final = Kind("an address such as https://example.org/ping", _web)
 COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
+NAMES: Final = Kind('names of hosts such as ["plans.example.org"]', _names)
 ADDRESS: Final = Kind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
 
@@ -325,6 +336,12 @@ class Config:
     listen = Setting("listen", ADDRESS, "127.0.0.1:7117", "where the server listens")
     server_remote = Setting(
         "server.remote", SWITCH, False, "whether `listen` may be reached from other machines"
+    )
+    server_names = Setting(
+        "server.names",
+        optional(NAMES),
+        None,
+        "names that this machine is asked by, besides localhost",
     )
     server_public = Setting(
         "server.public", SWITCH, False, "whether everybody may see how the agents are"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.hands import AskedAgents, AskedTasks, AskedWorkflows
+from horae.hands import AskedAgents, AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Entry
@@ -16,8 +16,9 @@ from horae.server.api import Front, app, operation_of
 from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.page import Papers, routes
-from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp
+from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 from horae.workspace.files import find_plans, read_plan
+from horae.workspace.git import Git, is_repository
 from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 async def open_porch(house: House) -> Porch:
     """Return the porch of a house; where a port cannot be had, the house says so."""
     keys = Keys(house.data, clock=house.clock)
+    agents = AskedAgents(house.agents, house.processes, house.place, clock=house.clock)
+    limit, most = house.config.plan_max_bytes, house.config.plan_max_files
     front = Front(
         desk=house.desk,
         almanac=house.almanac,
@@ -43,22 +46,24 @@ async def open_porch(house: House) -> Porch:
         keys=keys,
         triggers=house.triggers,
         workflows=AskedWorkflows(house.workflows, house.place, clock=house.clock, ids=new_id),
-        agent_runs=AskedAgents(house.agents, house.processes, house.place, clock=house.clock),
+        agent_runs=agents,
         tasks=AskedTasks(
-            Board(house.root / house.tasks),
+            Board(house.root / house.tasks, limit=limit, most=most),
             clock=house.clock,
             changed=lambda: house.almanac.request("board"),
         ),
+        changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
         is_public=house.config.server_public,
     )
-    return Porch(house, keys, app(front, pages=routes(front, papers_of(house))))
+    return Porch(house, keys, agents, app(front, pages=routes(front, papers_of(house))))
 
 
 class Porch:
     """An application with its keys, on a socket and, if one can be had, on a port."""
 
-    def __init__(self, house: House, keys: Keys, made: ASGIApp) -> None:
+    def __init__(self, house: House, keys: Keys, agents: AskedAgents, made: ASGIApp) -> None:
         self._house = house
+        self._agents = agents
         self._made = made
         self.keys = keys
         self._listener = None
@@ -70,8 +75,7 @@ class Porch:
         except ListenError as error:
             house.notes.append(str(error))
         else:
-            host = f"[{address.host}]" if ":" in address.host else address.host
-            keys.url = f"http://{host}:{self._listener.getsockname()[1]}"
+            keys.url = url_of(self._listener)
 
     @property
     def link(self) -> str | None:
@@ -88,10 +92,13 @@ class Porch:
                 self.keys,
                 clock=house.clock,
                 operation_of=operation_of,
-                hosts=[house.config.listen.host],
+                hosts=[*(house.config.server_names or ()), house.config.listen.host],
             )
             answering.append(serve_tcp(wire, self._listener, stop=stop))
-        await asyncio.gather(*answering)
+        try:
+            await asyncio.gather(*answering)
+        finally:
+            await self._agents.close()
 
 
 def papers_of(house: House) -> Papers:

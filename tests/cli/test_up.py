@@ -32,7 +32,7 @@ def up(root: Path, *args: str, **environ: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environ},
+        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", **environ},
     )
 
 
@@ -163,7 +163,13 @@ def test_on_a_terminal_it_draws_what_is_now_and_next(tmp_path: Path) -> None:
         stdout=theirs,
         stderr=theirs,
         stdin=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        env={
+            **os.environ,
+            "HORAE_LISTEN": "127.0.0.1:0",
+            "TERM": "xterm",
+            "COLUMNS": "120",
+            "LINES": "40",
+        },
     )
     os.close(theirs)
     drawn = b""

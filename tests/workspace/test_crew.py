@@ -226,6 +226,11 @@ def test_who_joins_later_begins_when_it_is_seen_and_the_others_stay_as_they_were
     assert firsts == [START + MINUTE, now + MINUTE]
     manifest.write_text(member("wren", ":DEF: w.org", ":INTERVAL: 2h"))
     assert rules(asyncio.run(source.scan({})))[0].first_at == now + MINUTE
+    manifest.write_text("")
+    asyncio.run(source.scan({}))
+    now += HOUR
+    manifest.write_text(member("wren", ":DEF: w.org", ":INTERVAL: 2h"))
+    assert rules(asyncio.run(source.scan({})))[0].first_at == now + MINUTE  # it is back
 
 
 def test_a_pipe_in_place_of_the_last_run_is_not_waited_for(tmp_path: Path) -> None:

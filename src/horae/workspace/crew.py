@@ -114,6 +114,9 @@ class CrewSource:
 
     def _begin(self, members: Sequence[Member]) -> None:
         """Say when each member that is new, or ticks otherwise now, may first tick."""
+        there = {each.name for each in members}
+        # Who leaves and comes back is new.
+        self._firsts = {name: first for name, first in self._firsts.items() if name in there}
         known = {name: base for name, (base, _) in self._firsts.items()}
         new = [each for each in members if known.get(each.name) != self._base(each)]
         rhythm = self._rhythm
