@@ -209,6 +209,7 @@ async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIter
                     data=data,
                     text=crew.text,
                     follow_up=keeper.settle,
+                    now=clock.now,
                 )
             )
         store = SqliteTriggers(ledger)

@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "status": "horae.cli.ledger:status",
     "tangle": "horae.cli.plans:tangle",
     "task": "horae.cli.board:task",
+    "tick": "horae.cli.tick:tick",
     "token": "horae.cli.token:token",
     "trigger": "horae.cli.triggers:trigger",
     "up": "horae.cli.up:up",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.cli.sources import Source
+    from horae.config import Config
+    from horae.kernel.plan import Diagnostic
 
 _paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
 
@@ -117,7 +119,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     """Report what a plan says that may not be meant, all files in one report.
 
     Every finding has a stable code, a severity, its place and, where there is one, a
-    fix; JSON is one list of them. Exit code 1 when there are errors.
+    fix; JSON is one list of them. Exit code 1 when there are errors. A crew or keeper that
+    the settings name is checked, too, with its definitions and lifecycles.
     """
     from horae.cli.moments import moment_and_zone
     from horae.config import load
@@ -128,7 +131,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     root = plan_root(paths)
     now, zone = moment_and_zone(at, tz=tz, root=root)
     read = [(source.name, source.plan) for source in sources]
-    found = check_plans(read, Clock(zone.key, now, load(root).check_floor))
+    config = load(root)
+    found = check_plans(read, Clock(zone.key, now, config.check_floor))
+    found = [*found, *_check_keepers(config)]
     match output.form:
         case Form.TABLE:
             from horae.cli.tables import print_findings  # only for people
@@ -141,6 +146,19 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
                 print_line(each.data())
     has_errors = any(each.severity is Severity.ERROR for each in found)
     return sources.exit_code or (Exit.FINDINGS if has_errors else Exit.OK)
+
+
+def _check_keepers(config: Config) -> list[Diagnostic]:
+    """Return what is odd in the crew, or the single keeper, that the settings name."""
+    from horae.workspace.crew import check_keeper, check_manifest
+
+    continuous, breather = config.keeper_continuous, config.keeper_breather
+    if config.crew_def is not None:
+        return check_manifest(config.crew_def, continuous=continuous, breather=breather)
+    if config.keeper_def is None:
+        return []
+    every = breather if continuous else config.keeper_interval
+    return check_keeper(config.keeper_def, config.lifecycle_def, every=every)
 
 
 def _print_data(sources: Sources, output: Output, data: Callable[[Source], object]) -> int:

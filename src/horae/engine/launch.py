@@ -159,7 +159,13 @@ class Launch:
         story.is_over = True
         if story.cancelled is None:
             return await self._write_end(run, ended)
-        told = replace(story.cancelled, exit_code=ended.exit_code, facts=ended.facts)
+        told = replace(
+            story.cancelled,
+            exit_code=ended.exit_code,
+            facts=ended.facts,
+            memory=ended.memory,
+            is_counted=ended.is_counted,
+        )
         # What a person ended is over; what the engine's own end interrupted may be tried again.
         return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 

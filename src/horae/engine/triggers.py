@@ -743,7 +743,11 @@ class Triggers:
         """Return the agent that a request makes."""
         name = data.get("name")
         if not isinstance(name, str) or not is_id(name):
-            shown = f"{str(name)[:64]!r} is not a word of letters, digits and .-_" if name else "missing"
+            shown = (
+                f"{str(name)[:64]!r} is not a word of letters, digits and .-_"
+                if name
+                else "missing"
+            )
             raise TriggerError(f"the agent's name is {shown}", field="name")
         # What is empty is as if it were not there, so a file can take something back.
         config = {key: value for key in _AGENT_FIELDS if (value := data.get(key))}
