@@ -25,7 +25,7 @@ from horae.runner.workflow import WorkflowRunner, order_of
 from horae.server.board import ChangedError
 from horae.timing.zone import zone
 from horae.workspace.files import read_plan
-from horae.workspace.tasks import BoardMissingError, change
+from horae.workspace.tasks import BoardMissingError, card_data, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -304,25 +304,7 @@ def _task(card: Card, ground: Ground, now: datetime) -> dict[str, Any]:
     """Return a task as plain data."""
     task = card.task
     found = None if task.status in CLOSED else standing(task, ground, now=now)
-    return {
-        "id": task.id,
-        "title": task.title,
-        "status": task.status,
-        "priority": task.priority,
-        "standing": None if found is None else found.standing.value,
-        "reason": None if found is None else found.reason or None,
-        "assignee": task.text("assignee"),
-        "claimed_by": task.text("claimed_by"),
-        "review_owner": task.text("review_owner"),
-        "tags": list(task.tags),
-        "depends_on": list(task.depends_on),
-        "scheduled_for": task.scheduled_for,
-        "cron_schedule": task.cron_schedule,
-        "cron_last_run": task.cron_last_run,
-        "timezone": task.timezone,
-        "file": card.path,
-        "next": _next(task, now),
-    }
+    return {**card_data(card, found), "next": _next(task, now)}
 
 
 def _next(task: Task, now: datetime) -> list[str | None]:

@@ -24,7 +24,6 @@ from horae.keeper import KeeperRunner, Keeping
 from horae.prompting import PromptRunner, agent_of
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
-from horae.rules.misfire import Status
 from horae.runner.agents import Registry, provider_of
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
@@ -490,8 +489,3 @@ def _signature(path: Path) -> bytes:
         finally:
             os.close(descriptor)
     return path.read_bytes()
-
-
-def is_good(filed: Filed) -> bool:
-    """Tell whether a receipt ended well."""
-    return filed.status in {Status.DONE, Status.NO_WORK}

@@ -233,3 +233,16 @@ def test_a_model_is_run_the_same_way(
         found = call("agent", "run", "moss", "--table")
     assert (found.code, found.out) == (0, "Read m.org: allow\nRead it.\n")
     assert found.err == "horae: moss: done: Read it. (2 steps, 220 tokens)\n"
+
+
+def test_a_manifest_that_the_settings_of_another_root_name_begins_at_that_root(
+    call: Call, tmp_path: Path
+) -> None:
+    root = tmp_path / "sub"
+    root.mkdir()
+    (root / "horae.toml").write_text('crew.def = "crew.org"\n')
+    (root / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: who.org\n:END:\n")
+    (root / "who.org").write_text("* writer :agent:\n:PROPERTIES:\n:COMMAND: cat\n:END:\nWrite.\n")
+    ending = call("agents", "--root", "sub", "--json")
+    assert ending.code == 0, ending.err
+    assert '"agent": "wren"' in ending.out

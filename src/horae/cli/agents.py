@@ -166,9 +166,9 @@ class Found:
     def _all(self) -> Iterator[Agent]:
         config = self._config
         if config.crew_def is not None:
-            yield from self._crew(os.path.join(self._root, config.crew_def))  # noqa: PTH118
+            yield from self._crew(os.path.abspath(config.crew_def))  # noqa: PTH100 - as above
         elif config.keeper_def is not None:
-            keeper = os.path.join(self._root, config.keeper_def)  # noqa: PTH118
+            keeper = os.path.abspath(config.keeper_def)  # noqa: PTH100 - as above
             yield from self._defined(keeper, otherwise=KEEPER)
         yield from self._beneath()
 

@@ -40,7 +40,7 @@ from horae.rules.words import moment_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 from horae.workspace.board import EventLog, events_path
-from horae.workspace.tasks import Board, Card, TaskEditError, find_tasks, kind_of
+from horae.workspace.tasks import Board, Card, TaskEditError, card_data, find_tasks, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -422,7 +422,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     card = board.card(number)
     cards = board.read()
     found = _standing(card.task, Ground.of(cards.tasks, archived=cards.archived), now)
-    data = {**_data(card, found), "next": _coming_text(card.task, now), "body": card.task.body}
+    data = {**card_data(card, found), "next": _coming_text(card.task, now), "body": card.task.body}
     if output.form is not Form.TABLE:
         return _print(output, data)
     echo(f"#{card.task.id}  {card.task.title}")
@@ -570,7 +570,7 @@ def _list(
     wanted = [card for card in cards.cards if _matches(card.task, status=status, search=search)]
     rows = [(card, _standing(card.task, ground, now)) for card in wanted]
     if output.form is not Form.TABLE:
-        _print_all(output, [_data(card, found) for card, found in rows])
+        _print_all(output, [card_data(card, found) for card, found in rows])
     else:
         _print_rows(rows)
     for problem in cards.problems:
@@ -639,35 +639,12 @@ def _coming_text(task: Task, now: datetime) -> list[str]:
     return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now), 3)]
 
 
-def _data(card: Card, found: Resolution | None) -> dict[str, object]:
-    """Return a task as plain data."""
-    task = card.task
-    return {
-        "id": task.id,
-        "title": task.title,
-        "status": task.status,
-        "priority": task.priority,
-        "standing": None if found is None else found.standing.value,
-        "reason": None if found is None else found.reason or None,
-        "assignee": task.text("assignee"),
-        "claimed_by": task.text("claimed_by"),
-        "review_owner": task.text("review_owner"),
-        "tags": list(task.tags),
-        "depends_on": list(task.depends_on),
-        "scheduled_for": task.scheduled_for,
-        "cron_schedule": task.cron_schedule,
-        "cron_last_run": task.cron_last_run,
-        "timezone": task.timezone,
-        "file": card.path,
-    }
-
-
 def _answer(output: Output, card: Card, words: str) -> int:
     """Print what was done: a sentence for people, the task for a program."""
     if output.form is Form.TABLE:
         echo(words)
         return Exit.OK
-    return _print(output, _data(card, None))
+    return _print(output, card_data(card, None))
 
 
 def _print(output: Output, data: object) -> int:

@@ -22,9 +22,9 @@ from horae.config import load
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.errors import Exit, HoraeError
-from horae.store import database, lock
+from horae.store import database
 from horae.store.database import _refuse_loss
-from horae.store.lock import DataLockedError, _held_by, _holder
+from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger, _Inline
 from horae.timing.duration import DurationError, parse_duration
@@ -294,21 +294,6 @@ def engine_of(place: Place) -> EngineFacts:
     if holder is None:
         return EngineFacts(is_running=False, directory=directory)
     return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
-
-
-def holder_of(directory: Path) -> DataLockedError | None:
-    """Return who has a data directory, without touching its lock; None if nobody has."""
-    import os
-
-    path = directory / lock.NAME
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        return None if _holder(descriptor) is None else _held_by(descriptor, path)
-    finally:
-        os.close(descriptor)
 
 
 def new_id() -> str:

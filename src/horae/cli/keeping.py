@@ -19,7 +19,6 @@ from horae.cli.desk import (
     NoLedgerError,
     Place,
     copy,
-    holder_of,
     place_options,
     read,
     refuse_loss,
@@ -32,6 +31,7 @@ from horae.engine.ports import LedgerDamagedError, LedgerError
 from horae.errors import Exit, HoraeError
 from horae.rules.words import moment_text
 from horae.store import database
+from horae.store.lock import holder_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:

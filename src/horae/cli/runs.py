@@ -14,7 +14,6 @@ import click
 from horae.cli.desk import (
     Place,
     engine_at,
-    holder_of,
     place_options,
     read,
     tell_errors,
@@ -27,6 +26,7 @@ from horae.engine.desk import RunNotFoundError
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
+from horae.store.lock import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Filed, Job, Run
     from horae.kernel.plan import Diagnostic
     from horae.kernel.task import Task
-    from horae.rules.board import Changes, Value
+    from horae.rules.board import Changes, Resolution, Value
     from horae.workspace.files import Content, StrPath
 
 TASKS: Final = "board/tasks"
@@ -114,6 +114,29 @@ class Card(NamedTuple):
     task: Task
     path: str
     oddities: tuple[Diagnostic, ...] = ()
+
+
+def card_data(card: Card, found: Resolution | None) -> dict[str, object]:
+    """Return a task as plain data; *found* is how it stands, if it is open."""
+    task = card.task
+    return {
+        "id": task.id,
+        "title": task.title,
+        "status": task.status,
+        "priority": task.priority,
+        "standing": None if found is None else found.standing.value,
+        "reason": None if found is None else found.reason or None,
+        "assignee": task.text("assignee"),
+        "claimed_by": task.text("claimed_by"),
+        "review_owner": task.text("review_owner"),
+        "tags": list(task.tags),
+        "depends_on": list(task.depends_on),
+        "scheduled_for": task.scheduled_for,
+        "cron_schedule": task.cron_schedule,
+        "cron_last_run": task.cron_last_run,
+        "timezone": task.timezone,
+        "file": card.path,
+    }
 
 
 class Cards(NamedTuple):
