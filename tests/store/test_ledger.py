@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -19,24 +20,19 @@ from horae.rules.receipt import ENDS, FINAL, may_become
 from horae.store.sqlite import SqliteLedger
 from scale import scaled
 from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, keeper, plan, workflow
+from store.server import opening
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
-    from pathlib import Path
 
     from horae.engine.ports import Filed, Ledger, Listed
 
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    made = (
-        SqliteLedger.in_memory()
-        if request.param == "memory"
-        else SqliteLedger.open(tmp_path / ".horae", now=NOW)
-    )
-    opened = asyncio.run(made)
+    opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
@@ -48,10 +44,12 @@ class TestLedger(LedgerSuite):
 class LifeOfReceipts(RuleBasedStateMachine):
     """Whatever is asked in whatever order, receipts follow the graph and watermarks go forward."""
 
+    kind = "memory"
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.ledger = self.wait(SqliteLedger.in_memory())
+        self.ledger = self.wait(opening(self.kind, Path()))
         self.now = NOW
         self.text = workflow("Poll", "* * * * *", "", ":RETRY: 1 30s", ":CATCHUP: all")
         self.rescan()
@@ -230,6 +228,18 @@ class LifeOfReceipts(RuleBasedStateMachine):
 TestLifeOfReceipts = LifeOfReceipts.TestCase
 TestLifeOfReceipts.settings = settings(
     max_examples=scaled(400), stateful_step_count=40, deadline=None
+)
+
+
+class LifeOfReceiptsOnPostgres(LifeOfReceipts):
+    """The same, where many could write."""
+
+    kind = "postgres"
+
+
+TestLifeOfReceiptsOnPostgres = LifeOfReceiptsOnPostgres.TestCase
+TestLifeOfReceiptsOnPostgres.settings = settings(
+    max_examples=scaled(100), stateful_step_count=20, deadline=None
 )
 
 

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from horae.engine.ports import LedgerBusyError, Process, Step
+from horae.engine.ports import PATIENCE, LedgerBusyError, Process, Step
+from horae.engine.source import Scan
 from horae.engine.triggers import (
     AgentUnavailableError,
     Polls,
@@ -31,6 +32,7 @@ from horae.store.triggers import SqliteTriggers, TriggerSource, add
 from horae.testing import ManualClock
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, story
+from store.server import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -39,26 +41,21 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from horae.engine.ports import Filed
-    from horae.engine.source import Scan
+    from horae.store.ledger import BookLedger
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
 CRON = {"kind": "cron", "cron_expr": "0 9 * * MON-FRI", "agent": "worker", "prompt": "Report."}
 DELAY = {"kind": "delay", "run_at": "2026-04-01T09:00:00Z", "agent": "worker", "prompt": "Deploy."}
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteLedger]:
-    made = (
-        SqliteLedger.in_memory()
-        if request.param == "memory"
-        else SqliteLedger.open(tmp_path / ".horae", now=NOW)
-    )
-    opened = asyncio.run(made)
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+    opened = asyncio.run(opening(request.param, tmp_path))
     yield opened
     asyncio.run(opened.close())
 
 
-async def turned(ledger: SqliteLedger, *, on: bool, now: datetime) -> bool:
+async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
     """Enable or disable the trigger; False: there is none, or it is so already."""
     store = SqliteTriggers(ledger)
     was = await store.get(ID)
@@ -67,28 +64,28 @@ async def turned(ledger: SqliteLedger, *, on: bool, now: datetime) -> bool:
     return await store.change(was, replace(was.definition, is_enabled=on), now=now) is not None
 
 
-async def seen(ledger: SqliteLedger) -> Scan:
+async def seen(ledger: BookLedger) -> Scan:
     return await TriggerSource(ledger).scan(await ledger.index("trigger"))
 
 
-async def put(ledger: SqliteLedger, spec: dict[str, str], *, is_enabled: bool = True) -> None:
+async def put(ledger: BookLedger, spec: dict[str, str], *, is_enabled: bool = True) -> None:
     assert await add(ledger, ID, name="report", spec=spec, now=NOW, term=1, is_enabled=is_enabled)
 
 
-async def taken(ledger: SqliteLedger, *, now: datetime) -> Entry | Unarmed:
+async def taken(ledger: BookLedger, *, now: datetime) -> Entry | Unarmed:
     """Let the ledger take over the triggers, of which there is one; return it."""
     await ledger.scan("trigger", await seen(ledger), now=now, term=1)
     [known] = await ledger.entries(source="trigger")
     return known.item
 
 
-async def come(ledger: SqliteLedger, *, now: datetime) -> list[Filed]:
+async def come(ledger: BookLedger, *, now: datetime) -> list[Filed]:
     """Decide about all that has come due."""
     steps = [Step(each.entry, decide(each.entry, now=now)) for each in await ledger.due(now=now)]
     return await ledger.decide(steps, now=now, term=1)
 
 
-async def over(ledger: SqliteLedger, filed: Filed, *, now: datetime) -> Filed:
+async def over(ledger: BookLedger, filed: Filed, *, now: datetime) -> Filed:
     """Run what waits, to a good end."""
     run = await ledger.start(filed.number, now=now, term=1)
     assert run is not None
@@ -98,24 +95,22 @@ async def over(ledger: SqliteLedger, filed: Filed, *, now: datetime) -> Filed:
     return ended
 
 
-async def is_enabled(ledger: SqliteLedger) -> bool:
-    [found] = (await seen(ledger)).entries
-    return isinstance(found.item, Entry)
+async def is_enabled(ledger: BookLedger) -> bool:
+    [known] = await ledger.entries(source="trigger")
+    return isinstance(known.item, Entry)
 
 
 @story
 async def test_a_cron_trigger_prompts_its_agent_and_makes_nothing_good(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     await put(ledger, {**CRON, "timezone": "Europe/Berlin"})
-    [found] = (await seen(ledger)).entries
-    entry = found.item
+    entry = await taken(ledger, now=NOW)
     assert isinstance(entry, Entry)
     assert (entry.address, entry.title) == (f"trigger:{ID}", "report")
     assert (entry.work, entry.agents, entry.zone) == (Work.PROMPT, ("worker",), "Europe/Berlin")
     assert entry.policy.catchup is CatchUp.NONE
-    assert found.text == "Report."
-    await taken(ledger, now=NOW)
+    assert await ledger.text(entry.digest) == "Report."
     missed = await come(ledger, now=NOW + 3 * DAY)
     assert [each.status for each in missed] == [Status.MISSED] * 2
     assert [each.receipt.key for each in missed] == [
@@ -125,7 +120,7 @@ async def test_a_cron_trigger_prompts_its_agent_and_makes_nothing_good(
 
 
 @story
-async def test_a_delay_fires_once_at_its_time(ledger: SqliteLedger) -> None:
+async def test_a_delay_fires_once_at_its_time(ledger: BookLedger) -> None:
     await put(ledger, {**DELAY, "run_at": "2026-04-01T05:00:00-04:00"})
     await taken(ledger, now=NOW)
     assert await come(ledger, now=NINE - MINUTE) == []
@@ -139,7 +134,7 @@ async def test_a_delay_fires_once_at_its_time(ledger: SqliteLedger) -> None:
 
 
 @story
-async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: SqliteLedger) -> None:
+async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: BookLedger) -> None:
     await put(ledger, DELAY)
     await taken(ledger, now=NINE + 30 * DAY)
     [filed] = await come(ledger, now=NINE + 30 * DAY)
@@ -148,7 +143,7 @@ async def test_a_delay_whose_time_has_passed_fires_at_once(ledger: SqliteLedger)
 
 @story
 async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     await put(ledger, DELAY)
     source = TriggerSource(ledger)
@@ -167,7 +162,7 @@ async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
 
 @story
 async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     await put(ledger, DELAY)
     source = TriggerSource(ledger)
@@ -187,7 +182,7 @@ async def test_a_delay_that_is_enabled_again_fires_again_under_a_new_key(
 
 
 @story
-async def test_the_end_of_anything_else_disables_nothing(ledger: SqliteLedger) -> None:
+async def test_the_end_of_anything_else_disables_nothing(ledger: BookLedger) -> None:
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
     [filed] = await come(ledger, now=NINE)
@@ -198,7 +193,7 @@ async def test_the_end_of_anything_else_disables_nothing(ledger: SqliteLedger) -
 
 
 @story
-async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: SqliteLedger) -> None:
+async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: BookLedger) -> None:
     await put(ledger, CRON)
     await taken(ledger, now=NOW)
     assert await turned(ledger, on=False, now=NOW)
@@ -214,7 +209,7 @@ async def test_what_is_disabled_does_not_fire_from_that_moment_on(ledger: Sqlite
 
 @story
 async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     await put(ledger, DELAY, is_enabled=False)
     assert isinstance(await taken(ledger, now=NOW), Unarmed)
@@ -225,11 +220,11 @@ async def test_a_delay_that_begins_disabled_has_the_first_key_when_it_is_enabled
 
 
 @story
-async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqliteLedger) -> None:
+async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: BookLedger) -> None:
     await put(ledger, CRON)
     for trigger, name in ((ID, "other"), ("other", "report")):
         assert not await add(ledger, trigger, name=name, spec=CRON, now=NOW, term=1)
-    assert len((await seen(ledger)).entries) == 1
+    assert len(await ledger.entries(source="trigger")) == 1
 
 
 @pytest.mark.parametrize(
@@ -248,7 +243,7 @@ async def test_an_id_or_a_name_that_is_taken_is_an_answer(ledger: SqliteLedger) 
 )
 @story
 async def test_a_trigger_that_could_never_fire_is_refused(
-    ledger: SqliteLedger, change: dict[str, str], message: str
+    ledger: BookLedger, change: dict[str, str], message: str
 ) -> None:
     with pytest.raises(HoraeError, match=message):
         await add(ledger, ID, name="report", spec={**CRON, **change}, now=NOW, term=1)
@@ -263,17 +258,54 @@ async def test_a_trigger_that_could_never_fire_is_refused(
 )
 @story
 async def test_a_trigger_that_cannot_be_understood_stops_no_other(
-    ledger: SqliteLedger, spec: str
+    ledger: BookLedger, spec: str
 ) -> None:
     await put(ledger, CRON)
-    row = ("odd", "odd", spec, 1, 1, 0, 0)
-    await ledger.write(
-        1, lambda book: book.execute("INSERT INTO trigger VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    )
-    odd, good = (each.item for each in (await seen(ledger)).entries)
+    query = """
+        INSERT INTO trigger (id, name, spec, is_enabled, enabled_times, created_at, updated_at)
+        VALUES ('odd', 'odd', :spec, 1, 1, 0, 0)
+    """
+    await ledger.write(1, lambda book: book.execute(query, {"spec": spec}))
+    await ledger.scan("trigger", await seen(ledger), now=NOW, term=1)
+    good, odd = (each.item for each in await ledger.entries(source="trigger"))
     assert isinstance(odd, Unarmed)
     assert odd.reason == "its definition in the ledger cannot be understood"
     assert isinstance(good, Entry)
+    assert await seen(ledger) == Scan((), standing=("",))  # it is known now
+
+
+@story
+async def test_a_scan_that_comes_late_undoes_no_change(ledger: BookLedger) -> None:
+    # An engine reads the triggers and then writes down what it read: here one was changed,
+    # one made and one forgotten between the two.
+    await put(ledger, DELAY)
+    await turned(ledger, on=False, now=NOW)
+    spec = {**CRON, "cron_expr": "0 0 1 1 *"}
+    assert await add(ledger, "other", name="other", spec=spec, now=NOW, term=1)
+    late = await seen(ledger)
+    await turned(ledger, on=True, now=NOW)
+    assert await add(ledger, "third", name="third", spec=spec, now=NOW, term=1)
+    assert await SqliteTriggers(ledger).remove("other", now=NOW)
+    [filed] = await come(ledger, now=NINE)
+    await ledger.scan("trigger", late, now=NINE, term=1)
+    again = await ledger.receipt(filed.number)
+    assert again is not None
+    assert (again.receipt.key, again.status) == (f"delay:{ID}:2", Status.WAITING)
+    there = [each for each in await ledger.entries(source="trigger") if each.gone_at is None]
+    assert [each.mark.title for each in there if isinstance(each.item, Entry)] == [
+        "report",
+        "third",
+    ]
+
+
+@story
+async def test_an_entry_without_its_trigger_is_missed_and_then_gone(ledger: BookLedger) -> None:
+    await put(ledger, CRON)
+    await ledger.write(1, lambda book: book.execute("DELETE FROM trigger"))
+    for later in (0 * SECOND, PATIENCE):
+        await ledger.scan("trigger", await seen(ledger), now=NOW + later, term=1)
+    [known] = await ledger.entries(source="trigger")
+    assert known.gone_at is not None
 
 
 class _Busy(SqliteLedger):
@@ -299,7 +331,7 @@ async def test_while_triggers_cannot_be_read_what_is_known_of_them_stands() -> N
 class Stage:
     """Triggers on a ledger, with a clock that is set by hand."""
 
-    ledger: SqliteLedger
+    ledger: BookLedger
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     others: tuple[str, ...] = ()
     obstacle: str = ""
@@ -361,7 +393,7 @@ class Stage:
 
 
 @story
-async def test_a_workflow_is_armed_when_its_creation_returns(ledger: SqliteLedger) -> None:
+async def test_a_workflow_is_armed_when_its_creation_returns(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     made = await stage.workflow()
@@ -375,7 +407,7 @@ async def test_a_workflow_is_armed_when_its_creation_returns(ledger: SqliteLedge
 
 
 @story
-async def test_a_page_has_items_total_limit_and_offset(ledger: SqliteLedger) -> None:
+async def test_a_page_has_items_total_limit_and_offset(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     for number in range(5):
@@ -409,7 +441,7 @@ async def test_a_page_has_items_total_limit_and_offset(ledger: SqliteLedger) -> 
 )
 @story
 async def test_what_cannot_be_is_refused_before_anything_is_kept(
-    ledger: SqliteLedger, said: dict[str, Any], reason: str
+    ledger: BookLedger, said: dict[str, Any], reason: str
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -422,7 +454,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_kept(
 
 
 @story
-async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: SqliteLedger) -> None:
+async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     card = await stage.agent(enabled=False)
     with pytest.raises(TriggerError, match=rf"{card['id']} is not running \(status: stopped\)"):
@@ -430,7 +462,7 @@ async def test_an_agent_that_is_stopped_gets_no_workflow(ledger: SqliteLedger) -
 
 
 @story
-async def test_a_name_that_is_taken_is_a_conflict(ledger: SqliteLedger) -> None:
+async def test_a_name_that_is_taken_is_a_conflict(ledger: BookLedger) -> None:
     stage = Stage(ledger, others=("keeper",))
     await stage.agent()
     await stage.workflow()
@@ -448,7 +480,7 @@ async def test_a_name_that_is_taken_is_a_conflict(ledger: SqliteLedger) -> None:
 
 
 @story
-async def test_what_is_not_there_is_not_found(ledger: SqliteLedger) -> None:
+async def test_what_is_not_there_is_not_found(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     for request in (
@@ -468,7 +500,7 @@ async def test_what_is_not_there_is_not_found(ledger: SqliteLedger) -> None:
 
 
 @story
-async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: SqliteLedger) -> None:
+async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.agent("other")
@@ -496,7 +528,7 @@ async def test_an_edit_holds_at_once_and_null_changes_nothing(ledger: SqliteLedg
 
 
 @story
-async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: SqliteLedger) -> None:
+async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow()
@@ -507,7 +539,7 @@ async def test_what_was_filed_runs_with_the_words_of_its_time(ledger: SqliteLedg
 
 
 @story
-async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: SqliteLedger) -> None:
+async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     made = await stage.workflow()
@@ -530,7 +562,7 @@ async def test_a_dispatch_is_a_receipt_in_the_words_of_the_api(ledger: SqliteLed
 
 @story
 async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -548,7 +580,7 @@ async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
 
 @story
 async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -573,7 +605,7 @@ async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
 
 
 @story
-async def test_a_tick_that_says_so_waits_for_its_agent(ledger: SqliteLedger) -> None:
+async def test_a_tick_that_says_so_waits_for_its_agent(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow("long", trigger_config={"type": "manual"}, prompt_template="Go.")
@@ -585,7 +617,7 @@ async def test_a_tick_that_says_so_waits_for_its_agent(ledger: SqliteLedger) -> 
 
 @story
 async def test_a_delay_waits_until_its_agent_can_take_it_and_then_rests(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -609,7 +641,7 @@ async def test_a_delay_waits_until_its_agent_can_take_it_and_then_rests(
 
 @story
 async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_held(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger, obstacle="agent.command names none")
     assert (await stage.agent())["notes"] == ["agent.command names none"]
@@ -625,7 +657,7 @@ async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_he
 
 
 @story
-async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: SqliteLedger) -> None:
+async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow(tool_policy={"mode": "require_approval"})
@@ -666,7 +698,30 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: Sqlite
 
 
 @story
-async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: SqliteLedger) -> None:
+async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    await stage.workflow(tool_policy={"mode": "require_approval"})
+    await stage.come(now=NINE)
+    [asked] = await stage.triggers.approvals()
+    number = asked["receipt"]
+    # Somebody else lets go what was held: it is still not approved, and asked for again.
+    await ledger.release(number, reason="approved by mistake", now=NINE, term=1)
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    assert await stage.triggers.admit(page.receipts) == []
+    await stage.triggers.approve(number, by="wren")
+    # It is held back for another reason, which is not a question to anybody.
+    await ledger.hold(number, reason="it waits for an approval until never", now=NINE, term=1)
+    assert await stage.triggers.approvals() == []
+    with pytest.raises(TriggerConflictError, match="waits for nobody"):
+        await stage.triggers.approve(number)
+    await stage.triggers.update_agent("worker", {"model": "small-1"})
+    page = await ledger.receipts(statuses=(Status.WAITING,))
+    assert [each.number for each in await stage.triggers.admit(page.receipts)] == [number]
+
+
+@story
+async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
@@ -687,7 +742,7 @@ async def test_the_time_to_approve_begins_when_somebody_can_be_asked(ledger: Sql
 
 @story
 async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -724,7 +779,7 @@ def signed(body: bytes, secret: str = "s3cret-s3cret", stamp: str = "") -> dict[
 
 
 @story
-async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: SqliteLedger) -> None:
+async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "webhook", "secret": "s3cret-s3cret", "events": ["issues"]}
@@ -755,7 +810,7 @@ async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: SqliteLe
 
 
 @story
-async def test_a_message_that_is_not_signed_right_is_refused(ledger: SqliteLedger) -> None:
+async def test_a_message_that_is_not_signed_right_is_refused(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     config = {"type": "webhook", "secret": "s3cret-s3cret"}
@@ -783,7 +838,7 @@ async def test_a_message_that_is_not_signed_right_is_refused(ledger: SqliteLedge
 
 @story
 async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -816,7 +871,7 @@ async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle
 
 @story
 async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -833,7 +888,7 @@ async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
 
 @story
 async def test_what_happens_to_an_agent_starts_those_that_wait_for_it(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -856,7 +911,7 @@ async def test_what_happens_to_an_agent_starts_those_that_wait_for_it(
 
 
 @story
-async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: SqliteLedger) -> None:
+async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent(env={"TOKEN": "s3cret"}, docker_image="x")
     shown = await stage.triggers.agent("worker")
@@ -886,7 +941,7 @@ async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: SqliteLedg
 )
 @story
 async def test_an_agent_that_cannot_be_is_refused(
-    ledger: SqliteLedger, said: dict[str, Any], reason: str
+    ledger: BookLedger, said: dict[str, Any], reason: str
 ) -> None:
     stage = Stage(ledger)
     with pytest.raises(TriggerError, match=reason):
@@ -896,7 +951,7 @@ async def test_an_agent_that_cannot_be_is_refused(
 
 @story
 async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_once(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger)
     await stage.agent()
@@ -931,7 +986,7 @@ async def test_github_is_looked_at_from_time_to_time_and_each_issue_is_taken_onc
 
 
 @story
-async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: SqliteLedger) -> None:
+async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
     await stage.workflow()
@@ -950,7 +1005,7 @@ async def test_two_who_change_a_workflow_at_once_lose_nothing(ledger: SqliteLedg
 
 
 @story
-async def test_what_a_command_asks_an_engine_goes_by_verb(ledger: SqliteLedger) -> None:
+async def test_what_a_command_asks_an_engine_goes_by_verb(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     made = await answer(stage.triggers, "create_agent", {"data": {"name": "worker"}})
     assert made["id"] == agent_id("worker")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.errors import Exit, HoraeError
@@ -131,6 +132,7 @@ class Filed:
     deaths: int = 0
     ended_at: datetime | None = None
     settled_at: datetime | None = None
+    machine: str = ""  # which member of a cluster is to run it, once that is decided
 
     @property
     def status(self) -> Status:
@@ -173,6 +175,7 @@ class Run:
     exit_code: int | None = None
     reason: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
+    member: str = ""  # which member of a cluster made it
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,24 @@ class Listed:
     def is_armed(self) -> bool:
         """Whether it may fire."""
         return isinstance(self.item, Entry) and self.gone_at is None and self.pause is None
+
+
+class Trait(StrEnum):
+    """What can be said of an entry that is there, and makes it worth a look."""
+
+    AGENT = "agent"  # it ticks
+    PAUSED = "paused"
+    UNARMED = "unarmed"
+    FAILING = "failing"  # its last three ends were bad
+    MISSING = "missing"  # scans miss it
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCounts:
+    """How many entries may fire, and how many of these have come due and are not decided."""
+
+    armed: int
+    overdue: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +310,14 @@ class Ledger(Protocol):
 
     async def coming(self, *, limit: int = 20) -> list[Listed]:
         """Return the armed entries that come next, the earliest first."""
+        ...
+
+    async def count_entries(self, *, due_before: datetime) -> EntryCounts:
+        """Return how many entries may fire, and how many were due before a moment."""
+        ...
+
+    async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
+        """Return the first entries of which something can be said, the longest known first."""
         ...
 
     async def followers(self) -> list[Listed]:
@@ -426,6 +455,13 @@ class Ledger(Protocol):
         limit: int = 100,
     ) -> Page:
         """Return receipts, newest first, planned in a window (ranges that touch it too)."""
+        ...
+
+    async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
+        """Return what ran, was planned since a moment, and was decided so much later, newest first.
+
+        What was asked for beside a plan may be among them.
+        """
         ...
 
     async def runs_of(self, receipt: int) -> list[Run]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import Due, Filed, Page, Pruned, Run
+from horae.engine.ports import Due, EntryCounts, Filed, Page, Pruned, Run
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.receipt import BAD, ENDS, FINAL, OPEN, after_end, is_planned, may_become
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Event, Listed, Process, Step
+    from horae.engine.ports import Event, Listed, Process, Step, Trait
     from horae.rules.misfire import Decision, Receipt
 
 _ENTRY: Final = theme("entry")
@@ -53,6 +54,7 @@ _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
 _TERM: Final = theme("term")
 _TICK: Final = "tick:"
+_FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
 class Arrival(NamedTuple):
@@ -71,6 +73,14 @@ class Standing(NamedTuple):
     entry: int
     status: Status
     attempts: int
+    machine: str | None = None
+
+
+class Worker(NamedTuple):
+    """A member of a cluster, since it last joined, in whose name a book is written."""
+
+    name: str
+    generation: int
 
 
 class _Draft(NamedTuple):
@@ -84,11 +94,15 @@ class _Draft(NamedTuple):
 
 
 class Book:
-    """The pages of one ledger, through one connection."""
+    """The pages of one ledger, through one connection; a *worker* writes of its own runs."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, worker: Worker | None = None) -> None:
+        self.connection = connection
+        self.worker = worker
         self.execute = connection.execute
         self.execute_many = connection.executemany
+        # What nobody reads before it is kept may wait for the rest, if the connection gathers.
+        self._write_later = getattr(connection, "later", connection.executemany)
 
     def term(self) -> int:
         """Return the term in which the ledger may be written."""
@@ -127,6 +141,17 @@ class Book:
     def coming(self, limit: int) -> list[Listed]:
         """Return the armed entries with a next moment, the earliest first."""
         return [listed(row) for row in self.execute(_ENTRY["coming"], {"limit": limit})]
+
+    def count_entries(self, *, due_before: datetime) -> EntryCounts:
+        """Return how many entries may fire, and how many were due before a moment."""
+        values = {"due_before": micros(due_before)}
+        row = self.execute(_ENTRY["counts"], values).fetchone()
+        return EntryCounts(row["armed"], row["overdue"])
+
+    def entries_that_are(self, trait: Trait, limit: int) -> list[Listed]:
+        """Return the first entries of which something can be said."""
+        rows = self.execute(_ENTRY[f"that_are_{trait}"], {"limit": limit})
+        return [listed(row) for row in rows]
 
     def followers(self) -> list[Listed]:
         """Return what is armed and follows others."""
@@ -174,7 +199,7 @@ class Book:
         self, arrivals: Sequence[Arrival], *, source: str, now: datetime
     ) -> list[int]:
         """Give new entries their numbers, keep what they run, and tell of them."""
-        first = self._last(_ENTRY) + 1
+        first = self._numbers(_ENTRY, len(arrivals))
         at = micros(now)
         rows, texts, events = [], [], []
         for number, arrival in enumerate(arrivals, start=first):
@@ -188,7 +213,7 @@ class Book:
             events.append(_event("entry_new", compact_words(**words), at=at, entry=number))
         self.execute_many(_ENTRY["insert"], rows)
         self.execute_many(_TEXT["keep"], texts)
-        self.execute_many(_EVENT["insert"], events)
+        self._write_later(_EVENT["insert"], events)
         return [*range(first, first + len(rows))]
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
@@ -212,7 +237,8 @@ class Book:
         taken = self._taken(
             (step.entry.number, each.key) for step in steps for each in step.decision.receipts
         )
-        marks, drafts, passed = [], [], []
+        marks: dict[int, dict[str, int | None]] = {}
+        drafts, passed = [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
             number = entry.number
             was, mark = (micros(entry.accounted_to), micros(entry.ended_at)), None
@@ -220,7 +246,7 @@ class Book:
                 mark = _watermark(entry, decision)
             if mark is None or not _is_forward(was[0], mark["accounted_to"]):
                 continue
-            marks.append(mark)
+            marks[number] = mark
             stands[number] = (mark["accounted_to"], mark["ended_at"])
             keys = [(number, each.key) for each in decision.receipts]
             if counts_from_end(entry.rule) and not taken.isdisjoint(keys):
@@ -233,7 +259,7 @@ class Book:
                 if (number, each.key) not in taken
             ]
             taken.update(keys)
-        self.execute_many(_ENTRY["account_armed"], marks)
+        self.execute_many(_ENTRY["account_armed"], marks.values())
         filed = self._file(drafts, now)
         for entry, receipts in passed:
             self._pass_over(entry, receipts, now=now)
@@ -311,9 +337,10 @@ class Book:
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, or return what the same keys were given before."""
-        found = self.entry(number)
-        if found is None:
+        row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
+        if row is None:
             return []
+        found = listed(row)
         filed = []
         for receipt in receipts:
             known = self.receipt_of(number, receipt.key)
@@ -321,7 +348,8 @@ class Book:
                 filed.append(known)
             elif found.is_armed and isinstance(found.item, Entry):
                 asked = found.item if agents is None else replace(found.item, agents=agents)
-                filed += self._file(self._drafts(asked, (receipt,), parent), now)
+                draft = _Draft(asked, receipt, row["source"], row["commit_id"], parent)
+                filed += self._file([draft], now)
         return filed
 
     def move(
@@ -350,14 +378,15 @@ class Book:
             "reason": plain(reason),
             "start_at": micros(start_at),
             "attempts": filed.attempts if attempts is None else attempts,
-            "died": died,
+            "died": int(died),
             "ended_at": micros(now) if status in ENDS else None,
+            "has_machine": int(status not in _FREE),
         }
         if self.execute(_RECEIPT["move"], values).rowcount != 1:
             return False
         facts = compact_words(reason=reason, status=status)
         event = _event("receipt", facts, at=micros(now), entry=filed.entry, receipt=filed.number)
-        self.execute(_EVENT["insert"], event)
+        self._write_later(_EVENT["insert"], (event,))
         return True
 
     def move_number(self, number: int, status: Status, *, reason: str, now: datetime) -> bool:
@@ -432,17 +461,25 @@ class Book:
         page = tuple(found[:limit])
         return Page(page, page[-1].number if len(found) > limit else None)
 
+    def late(self, *, since: datetime, by: timedelta, limit: int) -> list[Filed]:
+        """Return what ran and was decided late, newest first."""
+        values = {"since": micros(since), "by": by // timedelta(microseconds=1), "limit": limit}
+        return [filed_of(row) for row in self.execute(_RECEIPT["late"], values)]
+
     # Runs
 
     def start(self, number: int, *, now: datetime) -> Run | None:
         """Take a waiting receipt and open its run."""
         reason = "its run is being made"
         stands = self._stands("standing", number)
-        if stands is None or not self.move(stands, Status.STARTING, reason=reason, now=now):
+        if stands is None or not self._may_start(stands):
             return None
-        values = {"receipt": number, "now": micros(now)}
+        if not self.move(stands, Status.STARTING, reason=reason, now=now):
+            return None
+        name, generation = self.worker or (None, None)
+        values = {"receipt": number, "now": micros(now), "member": name, "generation": generation}
         run, attempt = self.execute(_RUN["open"], values).fetchone()
-        return Run(run, number, attempt, now)
+        return Run(run, number, attempt, now, member=name or "")
 
     def running(self, number: int, process: Process, *, now: datetime) -> bool:
         """Note which process a run is."""
@@ -452,7 +489,7 @@ class Book:
         ):
             return False
         values = {"number": number, "pid": process.pid, "pid_started": process.started}
-        self.execute(_RUN["identify"], values)
+        self._write_later(_RUN["identify"], (values,))
         return True
 
     def give_back(self, number: int, *, reason: str, now: datetime, died: bool = False) -> bool:
@@ -579,7 +616,7 @@ class Book:
         """Write down what happened."""
         text = compact(facts or {})
         event = _event(kind, text, at=micros(now), entry=entry, receipt=receipt)
-        self.execute(_EVENT["insert"], event)
+        self._write_later(_EVENT["insert"], (event,))
 
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
@@ -618,9 +655,9 @@ class Book:
 
     # What several of these share
 
-    def _last(self, theme: Mapping[str, str]) -> int:
-        """Return the last number that was given to an entry, or a receipt, also if it is gone."""
-        return int(self.execute(theme["last"]).fetchone()[0])
+    def _numbers(self, theme: Mapping[str, str], count: int) -> int:
+        """Return the first of so many numbers for entries, or receipts, that nobody ever had."""
+        return int(self.execute(theme["numbers"], {"count": count}).fetchone()[0]) + 1
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
         """Return where some entries stand, and what their receipts are to carry."""
@@ -638,18 +675,20 @@ class Book:
     def _stands(self, query: str, number: int) -> Standing | None:
         """Return where a receipt stands, asked for in one of two ways."""
         row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
-        return None if row is None else Standing(row[0], row[1], Status(row[2]), row[3])
+        return None if row is None else Standing(row[0], row[1], Status(row[2]), row[3], row[4])
 
-    def _drafts(
-        self, entry: Entry, receipts: Sequence[Receipt], parent: int | None = None
-    ) -> list[_Draft]:
+    def _may_start(self, stands: Standing) -> bool:
+        """Tell whether whoever writes may start a receipt: a worker only what is its own."""
+        return self.worker is None or stands.machine == self.worker.name
+
+    def _drafts(self, entry: Entry, receipts: Sequence[Receipt]) -> list[_Draft]:
         """Return what is to be filed of an entry: the receipts whose key has none."""
         if not receipts:
             return []
         [row] = self._standing([entry.number])
         taken = self._taken((entry.number, each.key) for each in receipts)
         return [
-            _Draft(entry, each, row["source"], row["commit_id"], parent)
+            _Draft(entry, each, row["source"], row["commit_id"])
             for each in (_freed(entry.number, taken, each) for each in receipts)
             if (entry.number, each.key) not in taken
         ]
@@ -660,7 +699,7 @@ class Book:
             return []
         at = micros(now)
         filed, rows, events, ticks = [], [], [], []
-        for number, draft in enumerate(drafts, start=self._last(_RECEIPT) + 1):
+        for number, draft in enumerate(drafts, start=self._numbers(_RECEIPT, len(drafts))):
             receipt = draft.receipt
             filed.append(_filed(number, draft, now))
             rows.append(_receipt_row(number, draft, at))
@@ -670,7 +709,7 @@ class Book:
             if receipt.key.startswith(_TICK):
                 ticks.append({"number": entry, "ticks": 1})
         self.execute_many(_RECEIPT["insert"], rows)
-        self.execute_many(_EVENT["insert"], events)
+        self._write_later(_EVENT["insert"], events)
         self.execute_many(_ENTRY["tick"], ticks)
         return filed
 

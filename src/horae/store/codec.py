@@ -68,11 +68,13 @@ def moment(number: int | None) -> datetime | None:
 
 
 def plain(text: str) -> str:
-    r"""Return a text that any store takes: half a surrogate pair is spelled out.
+    r"""Return a text that any store takes: half a surrogate pair and a null are spelled out.
 
-    >>> plain("Digest \ud800")
-    'Digest \\ud800'
+    >>> plain("Digest \ud800\0")
+    'Digest \\ud800\\x00'
     """
+    if "\0" in text:
+        text = text.replace("\0", r"\x00")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -281,6 +283,8 @@ def _policy_data(policy: Policy) -> dict[str, object]:
         data["pause_after"] = policy.pause_after
     if policy.until is not None:
         data["until"] = micros(policy.until)
+    if policy.requires:
+        data["requires"] = list(policy.requires)
     return data
 
 
@@ -297,4 +301,5 @@ def _policy(data: dict[str, Any]) -> Policy:
         jitter=timedelta(microseconds=data.get("jitter", 0)),
         pause_after=data.get("pause_after"),
         until=moment(data.get("until")),
+        requires=tuple(data.get("requires", ())),
     )

@@ -128,7 +128,7 @@ def open_writer(
     With *check_later* it is only looked at from outside, and the caller has a `Checkup` made.
     """
     path = directory / DATABASE
-    _refuse_loss(path, was_there=(directory / MARK).exists())
+    refuse_loss(path, was_there=(directory / MARK).exists())
     if check_later:
         _refuse_short(path)
     with told(str(path)):
@@ -378,7 +378,7 @@ def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3
     return connection
 
 
-def _refuse_loss(path: Path, *, was_there: bool) -> None:
+def refuse_loss(path: Path, *, was_there: bool) -> None:
     """Raise an error if there was a ledger here and now there is none."""
     if not was_there:
         return

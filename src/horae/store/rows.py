@@ -141,6 +141,7 @@ def filed_of(row: sqlite3.Row) -> Filed:
         deaths=row["deaths"],
         ended_at=moment(row["ended_at"]),
         settled_at=moment(row["settled_at"]),
+        machine=row["machine"] or "",
     )
 
 
@@ -164,7 +165,8 @@ def moved(
         was.through_at,
         was.count,
     )
-    return replace(filed, receipt=receipt, attempts=attempts, ended_at=ended_at)
+    machine = "" if status is Status.WAITING else filed.machine
+    return replace(filed, receipt=receipt, attempts=attempts, ended_at=ended_at, machine=machine)
 
 
 def run_of(row: sqlite3.Row) -> Run:
@@ -181,6 +183,7 @@ def run_of(row: sqlite3.Row) -> Run:
         exit_code=row["exit_code"],
         reason=row["reason"],
         facts=json.loads(row["facts"]),
+        member=row["member"] or "",
     )
 
 

@@ -319,6 +319,7 @@ def _facts(mark: Mark, item: Entry | Unarmed, commit: str | None) -> dict[str, o
 
 def _plain_mark(mark: Mark) -> Mark:
     """Return a mark as the ledger writes it down."""
-    if mark.address.isascii() and mark.title.isascii() and mark.rule.isascii():
+    address, title, rule = plain(mark.address), plain(mark.title), plain(mark.rule)
+    if (address, title, rule) == (mark.address, mark.title, mark.rule):
         return mark
-    return Mark(plain(mark.address), plain(mark.title), plain(mark.rule), mark.body)
+    return Mark(address, title, rule, mark.body)

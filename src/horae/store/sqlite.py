@@ -15,39 +15,26 @@ from contextlib import ExitStack, closing
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from horae.engine.ports import (
-    PATIENCE as MISSING,
-    LedgerDamagedError,
-    LedgerWriteError,
-    StaleTermError,
-)
+from horae.engine.ports import LedgerDamagedError, LedgerWriteError, StaleTermError
 from horae.rules.entry import key_time
-from horae.rules.misfire import Status
-from horae.store import arming, database, scanning
+from horae.store import arming, database, numbers
 from horae.store.book import Book
+from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import Call, Line
 from horae.store.lock import Lock
-from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
-
-    from horae.engine.ports import Due, Event, Filed, Listed, Page, Process, Pruned, Run, Step
-    from horae.engine.source import Scan
-    from horae.rules.misfire import Receipt
 
     _Serve: TypeAlias = Callable[[Sequence[Call[Any]]], None]
 
 T = TypeVar("T")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
-_GAP: Final = 1_000_000  # more numbers than anyone gives between a backup and its restore
-_LONG: Final = 1000  # a scan of more entries is committed alone
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
-_RESTORE: Final = theme("restore")
 
 
 class _Hand(Protocol):
@@ -77,7 +64,7 @@ class _Inline:
         """Do nothing: there is no thread."""
 
 
-class SqliteLedger:
+class SqliteLedger(BookLedger):
     """The ledger on SQLite; `open` and `in_memory` make one."""
 
     def __init__(
@@ -165,249 +152,6 @@ class SqliteLedger:
             hand.rest()
         if self._lock is not None:
             self._lock.release()
-
-    async def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known, as its last scan said."""
-        return await self.read(lambda book: book.index(source))
-
-    async def scan(
-        self,
-        source: str,
-        scan: Scan,
-        *,
-        now: datetime,
-        term: int,
-        commit: str | None = None,
-        patience: timedelta = MISSING,
-    ) -> datetime | None:
-        """Take over what a source holds; return when to look again, if something is missing."""
-        return await self.write(
-            term,
-            lambda book: scanning.scan(
-                book, source, scan, now=now, commit=commit, patience=patience
-            ),
-            is_alone=len(scan.entries) > _LONG,
-        )
-
-    async def entry(self, number: int) -> Listed | None:
-        """Return one entry."""
-        return await self.read(lambda book: book.entry(number))
-
-    async def find(self, word: str) -> list[Listed]:
-        """Return the entries that a person may mean, those that are still there first."""
-        return await self.read(lambda book: book.find(word))
-
-    async def entries(self, *, source: str | None = None) -> list[Listed]:
-        """Return every entry that was ever known, the longest known first."""
-        return await self.read(lambda book: book.entries(source))
-
-    async def coming(self, *, limit: int = 20) -> list[Listed]:
-        """Return the armed entries that come next, the earliest first."""
-        return await self.read(lambda book: book.coming(limit))
-
-    async def followers(self) -> list[Listed]:
-        """Return the armed entries that follow others."""
-        return await self.read(lambda book: book.followers())
-
-    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
-        """Return the armed entries whose next moment has come, the earliest first."""
-        return await self.read(lambda book: book.due(now=now, limit=limit))
-
-    async def wake_at(self) -> datetime | None:
-        """Return when the next moment of all comes, or the next pause ends; None is never."""
-        return await self.read(lambda book: book.wake_at())
-
-    async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
-        """Move watermarks and file receipts, all at once; return what was filed."""
-        return await self.write(term, lambda book: book.decide(steps, now=now))
-
-    async def add(
-        self,
-        entry: int,
-        receipts: Sequence[Receipt],
-        *,
-        now: datetime,
-        term: int,
-        parent: int | None = None,
-        agents: tuple[str, ...] | None = None,
-    ) -> list[Filed]:
-        """File what somebody asked for, all at once; the same key gives the same receipt back."""
-        return await self.write(
-            term,
-            lambda book: book.add(entry, receipts, now=now, parent=parent, agents=agents),
-        )
-
-    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
-        """Take a waiting receipt and open its run; None means that it does not wait."""
-        return await self.write(term, lambda book: book.start(receipt, now=now))
-
-    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
-        """Record which process the run is, before it is let go."""
-        return await self.write(term, lambda book: book.running(run, process, now=now))
-
-    async def give_back(
-        self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
-    ) -> bool:
-        """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
-        return await self.write(
-            term, lambda book: book.give_back(run, reason=reason, now=now, died=died)
-        )
-
-    async def end(
-        self,
-        run: int,
-        outcome: Status,
-        *,
-        reason: str,
-        now: datetime,
-        term: int,
-        exit_code: int | None = None,
-        facts: Mapping[str, object] | None = None,
-        is_last: bool = False,
-        memory: str | None = None,
-        is_counted: bool = True,
-    ) -> Filed | None:
-        """Record how a run ended, and what follows: a retry, or the end of its receipt."""
-        return await self.write(
-            term,
-            lambda book: arming.end(
-                book,
-                run,
-                outcome,
-                exit_code=exit_code,
-                reason=reason,
-                facts=facts,
-                is_last=is_last,
-                memory=memory,
-                is_counted=is_counted,
-                now=now,
-            ),
-        )
-
-    async def hold(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
-        """Keep a waiting receipt from starting until it is released."""
-        return await self.write(
-            term, lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now)
-        )
-
-    async def release(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
-        """Let a held receipt wait for its start again."""
-        return await self.write(term, lambda book: book.release(receipt, reason=reason, now=now))
-
-    async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
-        """Record that all that follows from these receipts is done; return of how many."""
-        numbers = tuple(receipts)
-        return await self.write(term, lambda book: book.settle(numbers, now=now))
-
-    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
-        """Return the final receipts after a number that are not settled, oldest first."""
-        return await self.read(lambda book: book.unsettled(after=after, limit=limit))
-
-    async def pause(
-        self,
-        entry: int,
-        *,
-        now: datetime,
-        term: int,
-        note: str = "",
-        until: datetime | None = None,
-    ) -> bool:
-        """Let an entry rest; what waits of it is skipped. False: gone, or resting already."""
-        return await self.write(
-            term, lambda book: arming.pause(book, entry, now=now, note=note, until=until)
-        )
-
-    async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
-        """Let a resting entry go on from now; what came meanwhile is one skipped range."""
-        return await self.write(term, lambda book: arming.resume(book, entry, now=now))
-
-    async def wake(self, *, now: datetime, term: int) -> list[int]:
-        """Resume every entry whose pause has come to its end; return their numbers."""
-        # Hardly ever is there one, and to look keeps nobody from writing.
-        if not await self.read(lambda book: book.term() != term or book.rested(now=now)):
-            return []
-        return await self.write(term, lambda book: arming.wake(book, now=now))
-
-    async def set_back(self, *, now: datetime, term: int) -> int:
-        """Let entries go on from now whose watermark a clock that ran ahead has left beyond it."""
-        return await self.write(term, lambda book: arming.set_back(book, now=now))
-
-    async def receipt(self, number: int) -> Filed | None:
-        """Return one receipt."""
-        return await self.read(lambda book: book.receipt(number))
-
-    async def receipts(
-        self,
-        *,
-        entry: int | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        statuses: Collection[Status] = (),
-        cursor: int | None = None,
-        limit: int = 100,
-    ) -> Page:
-        """Return receipts, newest first, planned in a window (ranges that touch it too)."""
-        return await self.read(
-            lambda book: book.receipts(
-                entry=entry,
-                since=since,
-                until=until,
-                statuses=statuses,
-                cursor=cursor,
-                limit=limit,
-            )
-        )
-
-    async def runs_of(self, receipt: int) -> list[Run]:
-        """Return every attempt of a receipt, in order."""
-        return await self.read(lambda book: book.runs_of(receipt))
-
-    async def run(self, number: int) -> Run | None:
-        """Return one run."""
-        return await self.read(lambda book: book.run(number))
-
-    async def open_runs(self) -> list[tuple[Filed, Run]]:
-        """Return the runs that have not ended, each with its receipt, oldest first."""
-        return await self.read(lambda book: book.open_runs())
-
-    async def note(
-        self,
-        kind: str,
-        *,
-        now: datetime,
-        term: int,
-        entry: int | None = None,
-        receipt: int | None = None,
-        facts: Mapping[str, object] | None = None,
-    ) -> None:
-        """Write down something that happened."""
-        await self.write(
-            term,
-            lambda book: book.tell(kind, now=now, entry=entry, receipt=receipt, facts=facts),
-        )
-
-    async def newest_event(self) -> int:
-        """Return the number of the last event; 0 is none."""
-        return await self.read(lambda book: book.newest_event())
-
-    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
-        """Return what happened after an event, in order."""
-        return await self.read(lambda book: book.events_after(number, limit))
-
-    async def text(self, digest: str) -> str | None:
-        """Return the text that has a digest."""
-        return await self.read(lambda book: book.text(digest))
-
-    async def prune(
-        self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
-    ) -> Pruned:
-        """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
-        return await self.write(
-            term,
-            lambda book: book.prune(before=before, now=now),
-            keep=not dry_run,
-            is_alone=True,
-        )
 
     async def backup(self, target: Path) -> None:
         """Write a verified copy of this moment's ledger, while it goes on being written."""
@@ -506,7 +250,7 @@ class SqliteLedger:
 
     def _check_term(self, term: int, current: int) -> None:
         """Raise an error if another engine decides now."""
-        if term != current:
+        if term not in (current, ANYBODY):
             raise StaleTermError(self.place, term=term, current=current)
 
     def _trust_again(self) -> None:
@@ -564,18 +308,21 @@ def _restore(directory: Path, backup: Path, now: datetime) -> Path:
     database.verify(backup)
     lock = _locked(directory, now=now)
     try:
+        given = numbers.given_in(directory)
         draft = database.draft_of(backup, directory)
         with (
             database.told(str(draft)),
             closing(database.connect_draft(draft)) as connection,
             database.transaction(connection),
         ):
+            # First of all: what is written here needs numbers, too.
+            last = numbers.go_on(connection, given)
             book = Book(connection)
             reason = f"a backup was restored at {key_time(now)}"
             arming.close_the_past(book, now=now, reason=reason)
             book.tell("restored", now=now, facts={"backup": backup.name})
-            connection.execute(_RESTORE["leave_a_gap"], {"gap": _GAP})
         with database.told(str(directory)):
+            numbers.keep(directory, last)
             aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
             return database.put_in_place(draft, directory, aside=aside)
     finally:

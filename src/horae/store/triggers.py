@@ -1,4 +1,4 @@
-"""Triggers and agents in the ledger's own file, and the triggers as a source of entries.
+"""Triggers and agents in the ledger's own tables, and the triggers as a source of entries.
 
 What changes a trigger also changes its entry, in one transaction: it is armed, or rests, when
 the change is kept, however many others there are. A delay that has come to its end is
@@ -23,7 +23,7 @@ from horae.rules.receipt import FINAL
 from horae.rules.trigger import Definition, Kind, Trigger, checked, scanned
 from horae.store import scanning
 from horae.store.arming import end_rule
-from horae.store.codec import compact, micros, moment, plain
+from horae.store.codec import compact, micros, moment, plain, write_entry
 from horae.store.rows import filed_of
 from horae.store.sql import theme
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Filed, Listed
     from horae.rules.misfire import Receipt
     from horae.store.book import Book
-    from horae.store.sqlite import SqliteLedger
+    from horae.store.ledger import BookLedger
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ _AGENT: Final = "agent:"
 
 
 class SqliteTriggers:
-    """Triggers and agents beside the ledger on SQLite."""
+    """Triggers and agents beside the ledger, on SQLite and on PostgreSQL."""
 
-    def __init__(self, ledger: SqliteLedger, *, term: int = 1) -> None:
+    def __init__(self, ledger: BookLedger, *, term: int = 1) -> None:
         self._ledger = ledger
         self._term = term
         self._kinds: dict[Kind, list[Trigger]] = {}  # what was asked for since the last change
@@ -195,12 +195,30 @@ class SqliteTriggers:
             filed = book.add(listed.number, [receipt], now=now, parent=None)
             if not filed:
                 return None
-            digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-            book.keep_text(digest, text, now=now)
-            book.execute(_SQL["carry"], {"number": filed[0].number, "digest": digest})
+            digest = _carry(book, filed[0].number, text, now=now)
             return replace(filed[0], digest=digest), True
 
         return await self._ledger.write(self._term, put)
+
+    async def carry(
+        self, receipt: int, text: str, *, status: Status, reason: str, now: datetime
+    ) -> bool:
+        """Let a receipt that has not started carry out another order, and wait or be held."""
+
+        def put(book: Book) -> bool:
+            filed = book.receipt(receipt)
+            if filed is None or filed.status not in {Status.WAITING, Status.HELD}:
+                return False
+            is_moved = book.move(filed, status, reason=reason, now=now)
+            if is_moved:
+                _carry(book, receipt, text, now=now)
+            return is_moved
+
+        return await self._ledger.write(self._term, put)
+
+    async def entry(self, trigger: str) -> Listed | None:
+        """Return what the ledger knows of a trigger."""
+        return await self._ledger.read(lambda book: _entry_of(book, trigger))
 
     async def dispatches(
         self, trigger: str, *, limit: int, offset: int
@@ -271,7 +289,7 @@ class TriggerSource:
 
     def __init__(
         self,
-        ledger: SqliteLedger,
+        ledger: BookLedger,
         *,
         term: int = 1,
         triggers: SqliteTriggers | None = None,
@@ -303,7 +321,7 @@ class TriggerSource:
 
 
 async def add(
-    ledger: SqliteLedger,
+    ledger: BookLedger,
     trigger: str,
     *,
     name: str,
@@ -327,8 +345,29 @@ async def add(
 
 
 def _scan(book: Book) -> Scan:
-    """Return every trigger as an entry."""
-    return Scan(tuple(_scanned(row) for row in book.execute(_SQL["all"])))
+    """Return the triggers that the ledger does not know as they are.
+
+    Whoever changes a trigger arms it at the same time, so there are hardly any. To tell of all
+    would undo what is changed while this scan is on its way into the ledger.
+    """
+    rows = book.execute(_SQL["all"]).fetchall()
+    every = [(_scanned(row), row) for row in rows]
+    if book.execute(_SQL["count_orphans"]).fetchone()[0]:
+        return Scan(tuple(found for found, _ in every))  # so that those are missed
+    new = (found for found, row in every if not _is_known(found, row))
+    return Scan(tuple(new), standing=("",))
+
+
+def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
+    """Tell whether the ledger has an entry as it was found."""
+    mark, item = found.mark, found.item
+    known = {"title": mark.title, "rule": mark.rule, "body": mark.body}
+    if isinstance(item, Unarmed):
+        known |= {"unarmed": item.reason}
+    else:
+        known |= {"digest": item.digest, "spec": write_entry(item)}
+    is_same = all(row[f"known_{name}"] == plain(value) for name, value in known.items())
+    return is_same and row["missing_at"] is None
 
 
 def _scanned(row: sqlite3.Row) -> Scanned:
@@ -348,6 +387,14 @@ def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
     scan = Scan((_scanned(row),), standing=("",))
     scanning.scan(book, NAME, scan, now=now, commit=None, patience=PATIENCE)
     return _trigger(row)
+
+
+def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
+    """Let a receipt carry out a text, and return the text's digest."""
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    book.keep_text(digest, text, now=now)
+    book.execute(_SQL["carry"], {"number": receipt, "digest": digest})
+    return digest
 
 
 def _entry_of(book: Book, trigger: str) -> Listed | None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
+# The themes of which a dialect says some in its own way.
+_SHARED: Final = ("entry", "event", "receipt", "run", "text")
+_MANY: Final = "_many"
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
 
 
@@ -35,10 +38,32 @@ def theme(name: str) -> dict[str, str]:
 
 
 @cache
-def migrations() -> tuple[str, ...]:
+def migrations(dialect: str = "") -> tuple[str, ...]:
     """Return the migrations in order; the first makes version 1 of the schema."""
-    found = (files(__name__) / "migrations").iterdir()
-    names = sorted(each.name for each in found if each.name.endswith(".sql"))
-    return tuple(
-        (files(__name__) / "migrations" / name).read_text(encoding="utf-8") for name in names
-    )
+    folder = files(__name__) / dialect / "migrations"
+    names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".sql"))
+    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+class Spoken(NamedTuple):
+    """How a dialect says a query, and how it says it of many rows at once, if it can."""
+
+    one: str
+    many: str | None = None
+
+
+@cache
+def spoken(dialect: str) -> dict[str, Spoken]:
+    """Return how a dialect says the queries that it says in its own way, by their text.
+
+    In its files a query has the name that it has in ours; `insert_many` is `insert` of many
+    rows, which come as one JSON text called `rows`.
+    """
+    found = {}
+    for name in _SHARED:
+        own = theme(f"{dialect}/{name}")
+        for word, text in theme(name).items():
+            said = Spoken(own.get(word, text), own.get(f"{word}{_MANY}"))
+            if said != (text, None):
+                found[text] = said
+    return found

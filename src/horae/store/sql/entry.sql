@@ -70,6 +70,39 @@ FROM entry WHERE next_at <= :now ORDER BY next_at, number LIMIT :limit;
 -- What is armed and has a next moment, the earliest first.
 SELECT * FROM entry WHERE next_at IS NOT NULL ORDER BY next_at, number LIMIT :limit;
 
+-- name: counts
+-- How many may fire, and how many were due before a moment; what has a next moment may.
+SELECT
+  (SELECT count(*) FROM entry WHERE next_at IS NOT NULL)
+  + (SELECT count(*) FROM entry
+     WHERE next_at IS NULL AND gone_at IS NULL AND paused_at IS NULL AND unarmed IS NULL) AS armed,
+  (SELECT count(*) FROM entry WHERE next_at < :due_before) AS overdue;
+
+-- name: that_are_agent
+-- The first agents that tick; said so that the small index of them is used.
+SELECT * FROM entry WHERE instr(spec, '"work":"tick"') > 0 AND gone_at IS NULL
+ORDER BY number LIMIT :limit;
+
+-- name: that_are_paused
+-- The first that rest.
+SELECT * FROM entry WHERE paused_at IS NOT NULL AND gone_at IS NULL
+ORDER BY number LIMIT :limit;
+
+-- name: that_are_unarmed
+-- The first that are there and cannot fire.
+SELECT * FROM entry WHERE unarmed IS NOT NULL AND gone_at IS NULL
+ORDER BY number LIMIT :limit;
+
+-- name: that_are_failing
+-- The first that ended badly three times in a row, or more often.
+SELECT * FROM entry WHERE failures >= 3 AND gone_at IS NULL
+ORDER BY number LIMIT :limit;
+
+-- name: that_are_missing
+-- The first that the last scans have missed.
+SELECT * FROM entry WHERE missing_at IS NOT NULL AND gone_at IS NULL
+ORDER BY +number LIMIT :limit;
+
 -- name: wake_at
 -- When the next moment of all comes, and when the next pause ends.
 SELECT
@@ -87,8 +120,8 @@ SELECT * FROM entry
 WHERE max(accounted_to, coalesce(ended_at, accounted_to)) > :now
 ORDER BY +number;
 
--- name: last
--- The last number that was given to an entry.
+-- name: numbers
+-- The last number that was given to an entry; those that follow are given by taking them.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry';
 
 -- name: insert
@@ -105,14 +138,15 @@ VALUES (
 UPDATE entry SET
   address = :address, title = :title, file = :file, line = :line, rule = :rule, body = :body,
   digest = :digest, commit_id = :commit_id, spec = :spec, unarmed = :unarmed,
-  missing_at = NULL, gone_at = NULL, next_at = iif(paused_at IS NULL, :next_at, NULL)
+  missing_at = NULL, gone_at = NULL, next_at = CASE WHEN paused_at IS NULL THEN CAST(:next_at AS BIGINT) END
 WHERE number = :number;
 
 -- name: account
 -- Move the watermark, whatever it was.
 UPDATE entry SET
   accounted_to = :accounted_to, ended_at = :ended_at,
-  next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
+  next_at = CASE WHEN spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL
+    THEN CAST(:next_at AS BIGINT) END
 WHERE number = :number;
 
 -- name: standing
@@ -135,7 +169,8 @@ UPDATE entry SET ticks = ticks + :ticks WHERE number = :number;
 UPDATE entry SET
   ended_at = :ended_at, streak = :streak, failures = :failures,
   memory = coalesce(:memory, memory),
-  next_at = iif(spec IS NULL OR gone_at IS NOT NULL OR paused_at IS NOT NULL, NULL, :next_at)
+  next_at = CASE WHEN spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL
+    THEN CAST(:next_at AS BIGINT) END
 WHERE number = :number;
 
 -- name: over_as_planned

@@ -2,7 +2,7 @@
 -- Old receipts of one entry that can be one: same status, and asked for in the same way.
 -- A delay is due as long as its key has no receipt, so its receipts stay as they are.
 SELECT min(number) AS number, entry, status, substr(key, 1, instr(key, ':')) AS kind,
-  count(*) AS members, sum(count) AS count,
+  count(*) AS members, CAST(sum(count) AS BIGINT) AS count,
   min(planned_at) AS planned_at, max(coalesce(through_at, planned_at)) AS through_at
 FROM receipt
 WHERE decided_at < :before AND settled_at IS NOT NULL AND key NOT LIKE 'delay:%'

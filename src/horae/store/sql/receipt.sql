@@ -13,11 +13,11 @@ WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS N
 
 -- name: standing
 -- Where a receipt stands.
-SELECT number, entry, status, attempts FROM receipt WHERE number = :number;
+SELECT number, entry, status, attempts, machine FROM receipt WHERE number = :number;
 
 -- name: standing_of_run
 -- Where the receipt of a run stands that has not ended.
-SELECT number, entry, status, attempts FROM receipt
+SELECT number, entry, status, attempts, machine FROM receipt
 WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
 
 -- name: taken
@@ -25,8 +25,8 @@ WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS N
 SELECT entry, receipt.key FROM json_each(:keys) AS wanted CROSS JOIN receipt
 ON entry = json_extract(wanted.value, '$[0]') AND receipt.key = json_extract(wanted.value, '$[1]');
 
--- name: last
--- The last number that was given to a receipt.
+-- name: numbers
+-- The last number that was given to a receipt; those that follow are given by taking them.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'receipt';
 
 -- name: insert
@@ -39,11 +39,19 @@ VALUES (
   :file, :line, :digest, :policy, :work, :agents, :parent, :commit);
 
 -- name: move
--- Change where a receipt stands, if it still stands where it was seen.
+-- Change where a receipt stands, if it still stands where it was seen. While it waits, or is held,
+-- no machine has it.
 UPDATE receipt SET
   status = :status, reason = :reason, start_at = coalesce(:start_at, start_at),
-  attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at
+  attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at,
+  machine = CASE WHEN :has_machine = 1 THEN machine END
 WHERE number = :number AND status = :was;
+
+-- name: late
+-- What ran, was planned since a moment, and was decided later than it should have been.
+SELECT * FROM filed
+WHERE planned_at >= :since AND decided_at - planned_at > :by AND ended_at IS NOT NULL
+ORDER BY number DESC LIMIT :limit;
 
 -- name: pending_of_entry
 -- What would still start of an entry; said so that the small index of what is open is used.

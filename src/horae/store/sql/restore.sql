@@ -1,3 +1,11 @@
--- name: leave_a_gap
--- Numbers that were given after the backup must not be given again.
-UPDATE sqlite_sequence SET seq = seq + :gap;
+-- name: last_numbers
+-- The last number of each kind that a ledger has given.
+SELECT name, max(seq) FROM sqlite_sequence GROUP BY name;
+
+-- name: forget_number
+-- Forget the last number of a kind.
+DELETE FROM sqlite_sequence WHERE name = :name;
+
+-- name: begin_after
+-- Let the next number of a kind be beyond all that were ever given.
+INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number);

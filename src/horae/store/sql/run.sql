@@ -1,7 +1,9 @@
 -- name: open
 -- Begin one more attempt.
-INSERT INTO run (receipt, attempt, started_at)
-SELECT :receipt, coalesce(max(attempt), 0) + 1, :now FROM run WHERE receipt = :receipt
+INSERT INTO run (receipt, attempt, started_at, member, generation)
+SELECT :receipt, coalesce(max(attempt), 0) + 1, :now, CAST(:member AS TEXT),
+  CAST(:generation AS BIGINT)
+FROM run WHERE receipt = :receipt
 RETURNING number, attempt;
 
 -- name: open_of_receipt

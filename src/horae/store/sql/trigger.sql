@@ -1,7 +1,17 @@
 -- name: all
--- Every trigger, the longest known first. An agent is a row, too: its name begins with `agent:`,
--- which that of a trigger never does.
-SELECT * FROM trigger WHERE substr(name, 1, 6) <> 'agent:' ORDER BY created_at, id;
+-- Every trigger, the longest known first, and how the ledger knows its entry. An agent is a row,
+-- too: its name begins with `agent:`, which that of a trigger never does.
+SELECT trigger.*, entry.title AS known_title, entry.rule AS known_rule, entry.body AS known_body,
+  entry.digest AS known_digest, entry.spec AS known_spec, entry.unarmed AS known_unarmed,
+  entry.missing_at
+FROM trigger LEFT JOIN entry ON entry.source = 'trigger'
+  AND entry.address = 'trigger:' || trigger.id AND entry.gone_at IS NULL
+WHERE substr(trigger.name, 1, 6) <> 'agent:' ORDER BY trigger.created_at, trigger.id;
+
+-- name: count_orphans
+-- How many entries there are whose trigger is no longer there.
+SELECT count(*) FROM entry WHERE source = 'trigger' AND gone_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM trigger WHERE trigger.id = substr(entry.address, 9));
 
 -- name: page
 -- Some triggers, newest first; the rows stand in the order in which they came.
@@ -36,10 +46,11 @@ ON CONFLICT DO NOTHING;
 -- name: change
 -- Let a trigger be another if it is as it was read, and its new name is free. Each time it is
 -- enabled is counted: a delay then has a key of its own.
-UPDATE OR IGNORE trigger SET
+UPDATE trigger SET
   name = :name, spec = :spec, is_enabled = :is_enabled, enabled_times = :times, updated_at = :now
 WHERE id = :id AND updated_at = :was_updated_at AND enabled_times = :was_times
-  AND is_enabled = :was_enabled;
+  AND is_enabled = :was_enabled
+  AND NOT EXISTS (SELECT 1 FROM trigger AS other WHERE other.name = :name AND other.id <> :id);
 
 -- name: spend
 -- Disable a delay that has fired, unless it was enabled again since.

@@ -1,0 +1,93 @@
+"""Who may act for a while: the leader that decides, and the machines that run things.
+
+A lease ends by the database's clock. Whoever holds one cannot read that clock without asking,
+so it goes by its own count of time that passed, and stops trusting its lease before it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A machine of a cluster, as it describes itself."""
+
+    name: str
+    address: str = ""  # where its page and API are
+    labels: tuple[str, ...] = ()
+    version: str = ""
+    slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A member as the ledger knows it; its moments are of the database's clock.
+
+    Each time it joins it is of a new generation, and what is left of an older one is refused.
+    """
+
+    member: Member
+    generation: int
+    is_alive: bool
+    is_draining: bool
+    joined_at: datetime
+    seen_at: datetime
+    until: datetime
+    left_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who decides, in which term, and until when by the database's clock."""
+
+    holder: str
+    term: int
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A member whose lease is over, and how many runs it has left open."""
+
+    name: str
+    generation: int
+    runs: int = 0
+
+
+def trusted_until(
+    began: timedelta, lease: timedelta, *, margin: timedelta = timedelta(0)
+) -> timedelta:
+    """Return until when one's own lease may be trusted, by the count of time that passed.
+
+    It counts from when the call began that took or renewed it: the database may have counted
+    from any moment since. *margin* is what the last step that trusts it may take.
+
+    >>> second = timedelta(seconds=1)
+    >>> trusted_until(100 * second, 15 * second, margin=5 * second) / second
+    110.0
+    """
+    return began + max(timedelta(0), lease - margin)
+
+
+def is_trusted(elapsed: timedelta, until: timedelta | None) -> bool:
+    """Tell whether a lease that is trusted until then is trusted now; None is no lease.
+
+    >>> is_trusted(timedelta(seconds=1), timedelta(seconds=2)), is_trusted(timedelta(0), None)
+    (True, False)
+    """
+    return until is not None and elapsed < until
+
+
+def renewal_after(lease: timedelta) -> timedelta:
+    """Return how long after a renewal the next one is due: two may fail before trust ends.
+
+    >>> renewal_after(timedelta(seconds=15)) / timedelta(seconds=1)
+    3.75
+    """
+    return lease / 4

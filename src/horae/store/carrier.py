@@ -1,0 +1,166 @@
+"""The carrier: brings receipt numbers to machines, at least once. It is PgQueuer on our database.
+
+A message is written in the transaction that says which machine a receipt is for, so there is
+none without the other. It says nothing but a number; whoever gets it late or twice finds that
+the receipt does not wait for him any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import psycopg
+from pgqueuer.adapters.drivers.psycopg import PsycopgDriver, SyncPsycopgDriver
+from pgqueuer.adapters.persistence.qb import (
+    QueryBuilderEnvironment,
+    QueryQueueBuilder,
+    QuerySchedulerBuilder,
+)
+from pgqueuer.adapters.persistence.queries import Queries, SyncQueries
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.domain.errors import PgqException
+from pgqueuer.domain.settings import DBSettings
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pgqueuer.domain.models import Job
+    from pgqueuer.ports.driver import NotifyCallback
+
+    from horae.store.pg_wire import Address
+
+AGAIN: Final = 1.0  # seconds after a database that did not answer
+LOOK: Final = 10.0  # seconds between two looks, if nobody tells of a message
+BATCH: Final = 10
+_LOCK: Final = 0x486F7262  # whoever makes the carrier's tables holds it
+
+logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # what fails is tried again here
+
+
+def enqueue(connection: psycopg.Connection[Any], machine: str, receipt: int) -> None:
+    """Write a message for a machine, inside the transaction that is open."""
+    queue = QueryQueueBuilder(settings=_settings())
+    SyncQueries(SyncPsycopgDriver(connection), qbq=queue).enqueue(machine, b"%d" % receipt)
+
+
+class Carrier:
+    """The messages for one machine."""
+
+    def __init__(self, address: Address, machine: str) -> None:
+        self._address = address
+        self._machine = machine
+
+    async def run(self, take: Callable[[int], Awaitable[None]]) -> None:
+        """Hand on each message, for ever; a connection that is lost is made again."""
+        while True:
+            with suppress(psycopg.Error, PgqException, OSError):
+                await self._run(take)
+            await asyncio.sleep(AGAIN)
+
+    async def _run(self, take: Callable[[int], Awaitable[None]]) -> None:
+        from datetime import timedelta
+
+        async with (
+            await connect(self._address) as connection,
+            await connect(self._address) as ears,
+        ):
+            settings = _settings()
+            driver = _Driver(connection, ears)
+            manager = QueueManager(_queries(driver, settings), channel=settings.channel)
+
+            @manager.entrypoint(self._machine)
+            async def told(job: Job) -> None:
+                await take(int(job.payload or b"0"))
+
+            try:
+                await manager.run(
+                    dequeue_timeout=timedelta(seconds=LOOK),
+                    batch_size=BATCH,
+                    shutdown_on_listener_failure=True,
+                    log_aggregation_interval=timedelta(0),
+                )
+            finally:
+                manager.shutdown.set()
+
+
+class _Driver(PsycopgDriver):
+    """A driver that listens on a connection of its own.
+
+    Who listens keeps a connection for a second at a time, and a message that has just been
+    told of would wait for it.
+    """
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], ears: psycopg.AsyncConnection[Any]
+    ) -> None:
+        super().__init__(connection)
+        self._ears = PsycopgDriver(ears)
+
+    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
+        """Tell somebody of what comes through a channel."""
+        await self._ears.add_listener(channel, callback)
+
+    async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
+        """Tell somebody no longer."""
+        await self._ears.remove_listener(channel, callback)
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        await self._ears.__aenter__()
+        return await super().__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        """Listen no longer."""
+        await self._ears.__aexit__(*error)
+        await super().__aexit__(*error)
+
+
+async def prepare(address: Address) -> None:
+    """Make the carrier's tables, unless they are there; of several machines at once one does it."""
+    async with await connect(address) as connection:
+        queries = _queries(PsycopgDriver(connection), _settings())
+        if await queries.schema_is_installed():
+            return
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            if not await queries.schema_is_installed():
+                await queries.install(create_schema=False)
+
+
+async def connect(address: Address) -> psycopg.AsyncConnection[Any]:
+    """Return a connection of the carrier's own, which never waits for ever."""
+    connection = await psycopg.AsyncConnection.connect(
+        address.url,
+        autocommit=True,
+        application_name="horae-carrier",
+        connect_timeout=5,
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+        tcp_user_timeout=20_000,
+    )
+    schema = sql.Identifier(address.schema)
+    await connection.execute(sql.SQL("SET search_path TO {}").format(schema))
+    for limit in ("SET statement_timeout TO 20000", "SET lock_timeout TO 10000"):
+        await connection.execute(limit)
+    return connection
+
+
+@cache
+def _settings() -> DBSettings:
+    """Return what the carrier's tables are called; they are in the schema of the ledger."""
+    return DBSettings()
+
+
+def _queries(driver: PsycopgDriver, settings: DBSettings) -> Queries:
+    return Queries(
+        driver,
+        qbe=QueryBuilderEnvironment(settings=settings),
+        qbq=QueryQueueBuilder(settings=settings),
+        qbs=QuerySchedulerBuilder(settings=settings),
+    )

@@ -1,0 +1,191 @@
+"""Who leads a cluster, and which machines are in it, by the database's clock.
+
+It has a connection and a thread of its own with short timeouts: no long write keeps a lease
+from being renewed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from horae.engine.ports import LedgerError, StaleTermError
+from horae.rules.lease import Leader, Member, Membership
+from horae.store.codec import plain
+from horae.store.line import Line
+from horae.store.sql import theme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from horae.store.pg_wire import Row, Wire
+
+T = TypeVar("T")
+
+_SQL: Final = theme("postgres/member")
+
+
+class LeaseOverError(StaleTermError):
+    """A write by a member whose lease is over, or that has joined anew since."""
+
+    def __init__(self, place: str, *, name: str, generation: int) -> None:
+        self.name = name
+        self.generation = generation
+        self.term, self.current = generation, 0
+        reason = f"the lease of {name} ({generation}) is over; nothing was written"
+        LedgerError.__init__(self, place, reason, remedy="this member must end its runs")
+
+
+class Leases:
+    """The leader's lease, and those of the members."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._line = Line("ledger-leases")
+
+    async def now(self) -> datetime:
+        """Return this moment by the database's clock."""
+        moment: datetime = await self._do(lambda wire: _one(wire, "now")[0])
+        return moment
+
+    async def lead(self, holder: str, lease: timedelta) -> int | None:
+        """Lead in a new term if nobody else does; None: somebody does.
+
+        Whoever led before is refused from now on, also if that was of the same name.
+        """
+        return await self._do(lambda wire: _lead(wire, plain(holder), lease))
+
+    async def renew_lead(self, term: int, lease: timedelta) -> bool:
+        """Lead for longer; False: somebody else does.
+
+        One that was late is renewed too, if nobody took its place: its term is still the last.
+        """
+        values = {"term": term, "lease": lease}
+        return await self._do(lambda wire: _changed(wire, "renew_lead", values))
+
+    async def resign(self, term: int) -> None:
+        """Let somebody else lead at once."""
+        await self._do(lambda wire: _changed(wire, "resign", {"term": term}))
+
+    async def leader(self) -> Leader | None:
+        """Return who leads; None: nobody, or its lease is over."""
+
+        def look(wire: Wire) -> Leader | None:
+            row = _one(wire, "leader")
+            return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
+
+        return await self._do(look)
+
+    async def join(self, member: Member, lease: timedelta) -> int:
+        """Take in a member, and return its generation: one that nobody ever had."""
+        values = {
+            "name": plain(member.name),
+            "address": plain(member.address),
+            "labels": json.dumps([plain(each) for each in member.labels]),
+            "version": plain(member.version),
+            "slots": member.slots,
+            "lease": lease,
+        }
+        return await self._do(lambda wire: int(_one(wire, "join", values)[0]))
+
+    async def renew(self, name: str, generation: int, lease: timedelta) -> bool:
+        """Let a member live longer; False: its lease is over, or it joined anew.
+
+        One that is over stays over: the leader may have given its work away.
+        """
+        values = {"name": name, "generation": generation, "lease": lease}
+        return await self._do(lambda wire: _changed(wire, "renew", values))
+
+    async def leave(self, name: str, generation: int) -> None:
+        """End a member's lease."""
+        values = {"name": name, "generation": generation}
+        await self._do(lambda wire: _changed(wire, "leave", values))
+
+    async def members(self) -> list[Membership]:
+        """Return every member that ever was and is not forgotten, by name."""
+        return await self._do(
+            lambda wire: [_membership(row) for row in wire.execute(_SQL["all"]).fetchall()]
+        )
+
+    async def drain(self, name: str, is_draining: bool = True) -> bool:
+        """Say whether a member is to get nothing more to run; False: there is none."""
+        values = {"name": name, "is_draining": is_draining}
+        return await self._do(lambda wire: _changed(wire, "drain", values))
+
+    async def forget(self, name: str) -> bool:
+        """Forget a member whose lease is over; False: there is none."""
+        return await self._do(lambda wire: _changed(wire, "forget", {"name": name}))
+
+    async def close(self) -> None:
+        """Close the connection; leases end by themselves."""
+        await self._line.do(self._wire.close)
+        self._line.rest()
+
+    async def _do(self, work: Callable[[Wire], T]) -> T:
+        return await self._line.do(lambda: done(self._wire, work))
+
+
+def done(wire: Wire, work: Callable[[Wire], T]) -> T:
+    """Do something through a connection; one that was lost since it was used is opened again."""
+    from horae.store.pg_wire import is_lost, told
+
+    with told(wire.address):
+        was_open = wire.is_open
+        try:
+            return work(wire)
+        except Exception as error:
+            wire.settle()
+            if not was_open or not is_lost(error):
+                raise
+            wire.close()
+            return work(wire)
+
+
+def _lead(wire: Wire, holder: str, lease: timedelta) -> int | None:
+    """Take the lead, if it is free."""
+    row = _one(wire, "leader")
+    if row["is_alive"] and row["holder"] != holder:
+        return None
+    try:
+        wire.script("BEGIN")
+        row = _one(wire, "lock_leader")
+        if row["is_alive"] and row["holder"] != holder:
+            wire.script("ROLLBACK")
+            return None
+        # Waits for whoever writes: what the former leader has begun is kept, or never is.
+        term = int(_one(wire, "next_term")[0])
+        wire.execute(_SQL["take_lead"], {"holder": holder, "term": term, "lease": lease})
+        wire.script("COMMIT")
+        return term
+    except BaseException:
+        with suppress(Exception):
+            if wire.is_open:
+                wire.script("ROLLBACK")
+        raise
+
+
+def _one(wire: Wire, name: str, values: dict[str, Any] | None = None) -> Row:
+    row = wire.execute(_SQL[name], values).fetchone()
+    assert row is not None, "such a query has an answer"
+    return row
+
+
+def _changed(wire: Wire, name: str, values: dict[str, Any]) -> bool:
+    return wire.execute(_SQL[name], values).rowcount > 0
+
+
+def _membership(row: Row) -> Membership:
+    """Return the member that a row holds."""
+    member = Member(row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"])
+    return Membership(
+        member,
+        row["generation"],
+        row["is_alive"],
+        row["is_draining"],
+        row["joined_at"],
+        row["seen_at"],
+        row["until"],
+        row["left_at"],
+    )

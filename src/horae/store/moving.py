@@ -1,0 +1,194 @@
+"""Moves a whole ledger from SQLite to PostgreSQL, and proves that it is the same there.
+
+All of it is one transaction: every row is copied with its number, read back, and compared by
+a digest over both sides. Only if all are equal is anything kept.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from horae.engine.ports import LedgerError
+from horae.store import database
+from horae.store.ledger import ANYBODY
+from horae.store.sql import theme
+from horae.store.sqlite import PATIENCE, SqliteLedger
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from horae.store.book import Book
+    from horae.store.pg_wire import Wire
+    from horae.store.postgres import PostgresLedger
+
+_CHUNK: Final = 5000  # rows in one statement: none is to take long
+_NUMBERS: Final = theme("restore")["last_numbers"]
+
+
+class _Table(NamedTuple):
+    """A table that is moved, and by what its rows are put in order."""
+
+    name: str
+    order: str
+    is_rowid_kept: bool = False
+
+
+# Each after those that it refers to.
+_TABLES: Final = (
+    _Table("entry", "number"),
+    _Table("known_file", "source, file"),
+    _Table("receipt", "number"),
+    _Table("run", "number"),
+    _Table("event", "number"),
+    _Table("text", "digest"),
+    _Table("trigger", "rowid", is_rowid_kept=True),
+)
+_SEQUENCES: Final = {
+    "run": "run_number_seq",
+    "event": "event_number_seq",
+    "trigger": "trigger_rowid_seq",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A table that was moved: how many rows, and the digest that both sides have."""
+
+    table: str
+    rows: int
+    digest: str
+
+
+async def move(
+    directory: Path,
+    target: PostgresLedger,
+    *,
+    now: datetime,
+    tell: Callable[[str], object] = str,
+) -> list[Moved]:
+    """Copy the ledger of a data directory that nobody uses into an empty one on PostgreSQL.
+
+    *tell* hears which table is being copied. Whatever fails, the target stays empty, and the
+    source is only read.
+    """
+    source = await SqliteLedger.open(directory, now=now)
+    try:
+        path = directory / database.DATABASE
+
+        def copied(book: Book) -> list[Moved]:
+            with (
+                database.told(str(path)),
+                closing(database.open_reader(path, patience=PATIENCE)) as connection,
+            ):
+                return _copy_all(connection, cast("Wire", book.connection), tell)
+
+        return await target.write(ANYBODY, copied, is_alone=True)
+    finally:
+        await source.close()
+
+
+def _copy_all(source: sqlite3.Connection, wire: Wire, tell: Callable[[str], object]) -> list[Moved]:
+    """Copy every table, and the numbers that were given."""
+    _refuse_used(wire)
+    moved = []
+    for table in _TABLES:
+        tell(table.name)
+        moved.append(_copy(source, wire, table))
+    given = {str(row[0]): int(row[1]) for row in source.execute(_NUMBERS)}
+    for name in ("entry", "receipt"):
+        values = {"name": name, "last": given.get(name, 0)}
+        wire.execute("UPDATE counter SET last = :last WHERE name = :name", values)
+    given["trigger"] = source.execute("SELECT coalesce(max(rowid), 0) FROM trigger").fetchone()[0]
+    for name, sequence in _SEQUENCES.items():
+        last = given.get(name, 0)
+        values = {"sequence": sequence, "last": max(last, 1), "is_given": last > 0}
+        wire.execute("SELECT setval(CAST(:sequence AS regclass), :last, :is_given)", values)
+    return moved
+
+
+def _refuse_used(wire: Wire) -> None:
+    """Raise an error unless a ledger is empty."""
+    for table in _TABLES:
+        row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table.name})").fetchone()  # noqa: S608
+        if row is not None and row[0]:
+            raise LedgerError(
+                wire.address.place,
+                f"it is not empty (there are rows in {table.name}); nothing was moved",
+                remedy="name an empty database, or another schema",
+            )
+
+
+def _copy(source: sqlite3.Connection, wire: Wire, table: _Table) -> Moved:
+    """Copy one table, read it back, and compare."""
+    columns = [row["name"] for row in source.execute(f"PRAGMA table_info({table.name})")]
+    if table.is_rowid_kept:
+        columns = ["rowid", *columns]
+    names = ", ".join(columns)
+    select = f"SELECT {names} FROM {table.name} ORDER BY {table.order}"  # noqa: S608
+    there = _Digest()
+    for rows in _chunks(source.execute(select)):
+        there.add(rows)
+        _put(wire, table, names, rows)
+    here = _Digest()
+    with wire.raw.cursor("moving") as cursor:
+        cursor.itersize = _CHUNK
+        cursor.execute(select.encode())
+        for rows in _chunks(cursor):
+            here.add(rows)
+    if (there.rows, there.hex) != (here.rows, here.hex):
+        reason = f"{table.name} is not the same after it was copied; nothing was moved"
+        raise LedgerError(wire.address.place, reason, remedy="please report this")
+    return Moved(table.name, here.rows, here.hex)
+
+
+def _put(wire: Wire, table: _Table, names: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Write rows into a table."""
+    from psycopg import DataError
+
+    try:
+        with wire.raw.cursor() as cursor:
+            query = f"COPY {table.name} ({names}) FROM STDIN"
+            with cursor.copy(query.encode()) as copy:
+                for row in rows:
+                    copy.write_row(row)
+    except DataError as error:
+        reason = f"it does not take a row of {table.name} ({wire.address.masked(error)})"
+        remedy = "change the text that it names, in SQLite"
+        raise LedgerError(wire.address.place, reason, remedy=remedy) from None
+
+
+def _chunks(rows: Iterable[Any]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield rows as plain tuples, some at a time."""
+    source = iter(rows)
+    while some := [tuple(row) for row in islice(source, _CHUNK)]:
+        yield some
+
+
+class _Digest:
+    """A digest over rows in a form that has no dialect."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._hash = sha256()
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        for row in rows:
+            self.rows += 1
+            plain = [["bytes", bytes(each).hex()] if _is_bytes(each) else each for each in row]
+            self._hash.update(json.dumps(plain).encode() + b"\n")
+
+    @property
+    def hex(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, bytes | memoryview)

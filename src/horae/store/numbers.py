@@ -1,0 +1,92 @@
+"""The numbers that a data directory has given: after a restore none of them is given again.
+
+A backup knows only the numbers up to its own moment. Those given since are known to the ledger
+that it replaces, if that can still be read, and to the backups beside it. A small file keeps
+where each restore let the numbers begin, for when nothing else can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final
+
+from horae.store.sql import theme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+GAP: Final = 1_000_000  # more numbers than anyone gives between two restores or backups
+BEGUN: Final = "ledger-numbers.json"
+_QUERIES: Final = theme("restore")
+_KINDS: Final = ("entry", "receipt", "run", "event")
+
+
+def go_on(connection: sqlite3.Connection, given: Mapping[str, int]) -> dict[str, int]:
+    """Let a ledger's next numbers be beyond its own and all that were given; return the last."""
+    own = _read(connection)
+    last = {kind: max(own.get(kind, 0), given.get(kind, 0)) + GAP for kind in _KINDS}
+    for name, number in last.items():
+        values = {"name": name, "number": number}
+        connection.execute(_QUERIES["forget_number"], values)
+        connection.execute(_QUERIES["begin_after"], values)
+    return last
+
+
+def given_in(directory: Path) -> dict[str, int]:
+    """Return the highest numbers that anything in a data directory knows of."""
+    ledgers = [*directory.glob("*.db"), *(directory / "backups").glob("*.db")]
+    return highest([_begun(directory), *map(given_by, sorted(ledgers))])
+
+
+def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the highest number of each kind.
+
+    >>> highest([{"run": 3}, {"run": 7, "entry": 1}])
+    {'run': 7, 'entry': 1}
+    """
+    found: dict[str, int] = {}
+    for each in several:
+        for kind, number in each.items():
+            found[kind] = max(found.get(kind, 0), number)
+    return found
+
+
+def given_by(path: Path) -> dict[str, int]:
+    """Return the numbers that a ledger has given; none if it cannot be read."""
+    with suppress(sqlite3.Error):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            return _read(connection)
+    return {}
+
+
+def keep(directory: Path, last: Mapping[str, int]) -> None:
+    """Write down where the numbers begin from now on, before anything begins there."""
+    target = directory / BEGUN
+    part = target.with_name(f"{BEGUN}.part")
+    descriptor = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, (json.dumps(last, sort_keys=True) + "\n").encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    part.replace(target)  # the names in the directory are made durable with the ledger's own
+
+
+def _begun(directory: Path) -> dict[str, int]:
+    """Return where the last restore let the numbers begin, if that can be read."""
+    with suppress(OSError, ValueError):
+        found = json.loads((directory / BEGUN).read_bytes())
+        if isinstance(found, dict):
+            return {kind: n for kind, n in found.items() if kind in _KINDS and type(n) is int}
+    return {}
+
+
+def _read(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the last number of each kind."""
+    rows = connection.execute(_QUERIES["last_numbers"])
+    return {name: number for name, number in rows if name in _KINDS}

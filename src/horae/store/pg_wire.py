@@ -1,0 +1,495 @@
+"""One connection to PostgreSQL, as a book wants it: in its dialect, and never waiting for ever.
+
+Each wait has its end: to connect, to get a lock, to be answered. A server that accepts what we
+send and says nothing is given up like one that is not there. A connection that has failed is
+closed, and the next call opens another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
+
+from horae.engine.ports import (
+    LedgerBusyError,
+    LedgerDamagedError,
+    LedgerError,
+    LedgerNewerError,
+    LedgerWriteError,
+)
+from horae.store.sql import migrations, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+
+    from psycopg.cursor import Cursor
+
+T = TypeVar("T")
+
+DIALECT: Final = "postgres"
+PREPARED: Final = 500  # statements that a connection keeps ready; we have some 150
+_BEAT: Final = 0.2  # seconds between two looks at whether the server still says nothing
+_SECOND: Final = timedelta(seconds=1)
+_TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
+_SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+_TRY_AGAIN: Final = "try again when it answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each kind of waiting may last."""
+
+    connect: timedelta = timedelta(seconds=5)
+    statement: timedelta = timedelta(seconds=30)
+    lock: timedelta = timedelta(seconds=10)
+    idle: timedelta = timedelta(seconds=5)  # inside a transaction, between two statements
+    silence: timedelta = timedelta(seconds=3)  # beyond what a statement may take
+
+    @property
+    def answer(self) -> timedelta:
+        """How long a server may say nothing."""
+        return self.statement + self.silence
+
+
+BRIEF: Final = Timeouts(
+    connect=3 * _SECOND, statement=3 * _SECOND, lock=2 * _SECOND, silence=_SECOND
+)  # for leases: whoever cannot renew one in time has lost it
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a ledger is, without a word that is secret: it stands in messages."""
+
+    url: str = field(repr=False)
+    schema: str
+    place: str
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, url: str, schema: str) -> Address:
+        """Return the address that a URL or a list of settings says."""
+        try:
+            parts = conninfo_to_dict(url)
+        except psycopg.Error:
+            # What libpq says about it quotes it.
+            raise LedgerError(
+                "postgresql",
+                "its address cannot be read",
+                remedy="write it as postgresql://user@host:5432/database",
+            ) from None
+        if not _SCHEMA.fullmatch(schema):
+            raise LedgerError(
+                "postgresql",
+                f"{schema!r} is no name for a schema",
+                remedy="use small letters, digits and _, a letter first",
+            )
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        port = f":{parts['port']}" if parts.get("port") else ""
+        place = f"postgresql://{host}{port}/{parts.get('dbname') or ''} ({schema})"
+        names = ("password", "sslpassword")
+        return cls(url, schema, place, tuple(str(parts[each]) for each in names if parts.get(each)))
+
+    def masked(self, text: object) -> str:
+        """Return a text without what is secret, in one line."""
+        line = " ".join(str(text).split())
+        for secret in self.secrets:
+            line = line.replace(secret, "***")
+        return line
+
+
+class Row(tuple[Any, ...]):
+    """A row whose values are found by place and by name."""
+
+    __slots__ = ()
+    places: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is str:
+            return tuple.__getitem__(self, self.places[key])
+        return tuple.__getitem__(self, key)
+
+    def keys(self) -> list[str]:
+        """Return the names of its columns."""
+        return [*self.places]
+
+
+@lru_cache(maxsize=512)
+def _row_kind(names: tuple[bytes | None, ...]) -> type[Row]:
+    """Return the rows that have these columns."""
+    # The first of two that have one name, as SQLite has it.
+    places = {(name or b"").decode(): place for place, name in reversed([*enumerate(names)])}
+    return type("Row", (Row,), {"__slots__": (), "places": places})
+
+
+def _row_factory(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], Row]:
+    # Not its description, which takes as long to make as all of the rest.
+    found = cursor.pgresult
+    if found is None:
+        return Row
+    return _row_kind(tuple([found.fname(place) for place in range(found.nfields)]))
+
+
+class _SilentError(psycopg.OperationalError):
+    """The server has said nothing for too long."""
+
+
+class _StrDumper(StrDumperUnknown):
+    """Writes a text; also one that is an enum's word."""
+
+
+class _Connection(psycopg.Connection[Row]):
+    """A connection that gives a silent server up."""
+
+    beats: int = 0
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
+        """Do what psycopg wants done, unless the server is silent for too long."""
+        return super().wait(_answered(gen, self.beats), interval=_BEAT)
+
+
+def _answered(gen: Generator[Any, Any, T], beats: int) -> Generator[Any, Any, T]:
+    """Do as another generator does, until nothing has come for so many beats."""
+    silent = 0
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            silent = 0 if ready else silent + 1
+            if silent > beats:
+                gen.close()
+                raise _SilentError("it does not answer")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+class _Said(NamedTuple):
+    """A query as psycopg takes it."""
+
+    one: str
+    many: str | None
+    names: tuple[str, ...]  # what `many` is told of each row
+
+
+@cache
+def _said(query: str) -> _Said:
+    """Return a query of ours in the words of PostgreSQL and of psycopg."""
+    own = spoken(DIALECT).get(query)
+    one = query if own is None else own.one
+    many = None if own is None else own.many
+    names = tuple(dict.fromkeys(found[1] for found in _TOKEN.finditer(query) if found[1]))
+    return _Said(_placed(one), None if many is None else _placed(many), names)
+
+
+def _placed(query: str) -> str:
+    """Return a query with psycopg's places for values.
+
+    >>> _placed("SELECT :a::text WHERE key LIKE 'at:b%' -- :c")
+    "SELECT %(a)s::text WHERE key LIKE 'at:b%%' -- :c"
+    """
+
+    def put(found: re.Match[str]) -> str:
+        if found[1]:
+            return f"%({found[1]})s"
+        return found[0].replace("%", "%%")
+
+    return _TOKEN.sub(put, query)
+
+
+class Wire:
+    """One connection, which is opened when it is needed, and again when it was lost."""
+
+    def __init__(self, address: Address, timeouts: Timeouts, *, is_read_only: bool = False) -> None:
+        self.address = address
+        self.timeouts = timeouts
+        self.changes = 0  # rows that were written since the transaction began
+        self._later: dict[str, list[Mapping[str, Any]]] = {}
+        self._is_read_only = is_read_only
+        self._connection: _Connection | None = None
+
+    @property
+    def raw(self) -> psycopg.Connection[Any]:
+        """The connection itself, opened."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that has not failed."""
+        return self._connection is not None and not self._connection.broken
+
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether a transaction is open and the server has answered all that was asked in it."""
+        if self._connection is None:
+            return False
+        return self._connection.info.transaction_status in _IN_TRANSACTION
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's process for it; 0 if there is none."""
+        return 0 if self._connection is None else self._connection.info.backend_pid
+
+    def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[Row]:
+        """Do one query."""
+        cursor: Cursor[Row] = self.raw.execute(_said(query).one, values or {})
+        found = cursor.pgresult
+        if found is not None and not found.nfields:
+            self.changes += max(0, cursor.rowcount)
+        return cursor
+
+    def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[Row]:
+        """Do one query for each row, all at once if the dialect can."""
+        many = [*rows]
+        said = _said(query)
+        cursor: Cursor[Row] = self.raw.cursor()
+        if said.many is not None and len(many) > 1:
+            names = said.names
+            told = [{name: row[name] for name in names} for row in many]
+            cursor.execute(said.many, {"rows": json.dumps(told, default=bytes.hex)})
+        elif len(many) == 1:
+            cursor.execute(said.one, many[0])
+        elif many:
+            cursor.executemany(said.one, many)
+        self.changes += max(0, cursor.rowcount) if many else 0
+        return cursor
+
+    def later(self, query: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Do a query for each row before the commit, together with others of its kind."""
+        self._later.setdefault(query, []).extend(rows)
+
+    def begin(self) -> tuple[int, int]:
+        """Begin to write when nobody else does; return the term, and the schema's version."""
+        self.changes = 0
+        self._later.clear()
+        found = self.script("BEGIN; SELECT number, version FROM term FOR UPDATE")
+        found.nextset()
+        row = found.fetchone()
+        if row is None:
+            raise LedgerDamagedError(
+                self.address.place, "it has no term", remedy="restore a backup of it"
+            )
+        return row[0], row[1]
+
+    def finish(self) -> None:
+        """Do what was left for later."""
+        for query, rows in self._later.items():
+            self.executemany(query, rows)
+        self._later.clear()
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """Return what a piece of work would give, and leave nothing of it."""
+        later = {query: [*rows] for query, rows in self._later.items()}
+        changes = self.changes
+        self.script("SAVEPOINT attempt")
+        result = work()
+        self.script("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")
+        self._later, self.changes = later, changes
+        return result
+
+    def script(self, text: str) -> Cursor[Row]:
+        """Do several statements without values in one go."""
+        cursor: Cursor[Row] = self.raw.cursor()
+        # It is ours, and has no values in it.
+        cursor.execute(sql.SQL(text), prepare=False)
+        return cursor
+
+    def settle(self) -> None:
+        """After an error: close it, unless nothing is left open."""
+        if self._connection is None:
+            return
+        if self._connection.info.transaction_status != TransactionStatus.IDLE:
+            self.close()
+
+    def close(self) -> None:
+        """Close it; what was not committed is undone."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _connect(self) -> _Connection:
+        """Return a new connection, with our limits and in our schema."""
+        times = self.timeouts
+        connection = _Connection.connect(
+            self.address.url,
+            autocommit=True,
+            row_factory=_row_factory,
+            prepare_threshold=3,
+            application_name="horae",
+            connect_timeout=max(2, round(times.connect / _SECOND)),
+            keepalives=1,
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=_millis(times.answer),
+        )
+        connection.beats = max(1, round(times.answer / timedelta(seconds=_BEAT)))
+        try:
+            connection.prepared_max = PREPARED
+            # One size, or each statement would be prepared for several.
+            connection.adapters.register_dumper(int, Int8Dumper)
+            connection.adapters.register_dumper(str, _StrDumper)
+            connection.execute(self._settings(), prepare=False)
+            if self._is_read_only:
+                self._refuse_newer(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _refuse_newer(self, connection: _Connection) -> None:
+        """Raise an error if another member has changed the schema; who writes asks each time."""
+        row = connection.execute("SELECT version FROM term").fetchone()
+        refuse_newer(self.address, 0 if row is None else row[0])
+
+    def _settings(self) -> sql.Composed:
+        times = self.timeouts
+        limits = {
+            "statement_timeout": times.statement,
+            "lock_timeout": times.lock,
+            "idle_in_transaction_session_timeout": times.idle,
+        }
+        parts = [
+            sql.SQL("SET search_path TO {}").format(sql.Identifier(self.address.schema)),
+            sql.SQL("SET timezone TO 'UTC'"),
+            sql.SQL("SET client_min_messages TO error"),
+            *(
+                sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(_millis(limit)))
+                for name, limit in limits.items()
+            ),
+            # What was acknowledged must be kept, however the server is set up.
+            sql.SQL(
+                "SELECT set_config('synchronous_commit', 'on', false)"
+                " WHERE current_setting('synchronous_commit') = 'off'"
+            ),
+        ]
+        if self._is_read_only:
+            parts.append(sql.SQL("SET default_transaction_read_only TO on"))
+        return sql.SQL("; ").join(parts)
+
+
+def _millis(length: timedelta) -> int:
+    return max(1, round(length / timedelta(milliseconds=1)))
+
+
+class told:  # noqa: N801 - used as a word: with told(address)
+    """Turns what PostgreSQL says within it into what a person can act on."""
+
+    __slots__ = ("_address", "_is_commit")
+
+    def __init__(self, address: Address, *, is_commit: bool = False) -> None:
+        self._address = address
+        self._is_commit = is_commit
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, psycopg.Error):
+            said = _meant(self._address, error, is_commit=self._is_commit)
+            if said is not None:
+                # Without what libpq says: that may hold what is secret.
+                raise said from None
+
+
+_BUSY: Final = {
+    errors.LockNotAvailable: "another member is writing to it",
+    errors.QueryCanceled: "it took too long to answer",
+    errors.DeadlockDetected: "two members waited for each other",
+    errors.SerializationFailure: "another member was first",
+    errors.TooManyConnections: "it has no connection left for us",
+}
+_REFUSED: Final = (
+    errors.DiskFull,
+    errors.OutOfMemory,
+    errors.InsufficientPrivilege,
+    errors.ReadOnlySqlTransaction,
+)
+_BROKEN: Final = (errors.DataCorrupted, errors.IndexCorrupted)
+_GONE: Final = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
+_LOST: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.IdleInTransactionSessionTimeout,
+    errors.FeatureNotSupported,  # what was prepared is of a schema that has been changed since
+)
+# While it lets nobody in, a server gives no code, only words.
+_NOT_IN: Final = re.compile(
+    r"FATAL: +(database .* does not exist|role .* does not exist|password authentication failed"
+    r"|no pg_hba\.conf entry)"
+)
+_UNKNOWN_USER: Final = (
+    errors.InvalidPassword,
+    errors.InvalidAuthorizationSpecification,
+    errors.InvalidCatalogName,
+)
+
+
+def _meant(address: Address, error: psycopg.Error, *, is_commit: bool) -> LedgerError | None:
+    """Return what an error of PostgreSQL means to a person, if it is not one of ours."""
+    place, why = address.place, address.masked(error)
+    for kind, reason in _BUSY.items():
+        if isinstance(error, kind):
+            return LedgerBusyError(
+                place, f"{reason}; nothing was recorded", remedy="try again soon"
+            )
+    if isinstance(error, _UNKNOWN_USER) or _NOT_IN.search(why):
+        return LedgerError(
+            place, f"it does not let us in ({why})", remedy="check its address and user"
+        )
+    if isinstance(error, _REFUSED):
+        remedy = "make room, or let our role write, and try again"
+        return LedgerWriteError(place, f"it cannot be written ({why})", remedy=remedy)
+    if isinstance(error, _BROKEN):
+        return LedgerDamagedError(place, f"it is damaged ({why})", remedy="restore a backup of it")
+    if isinstance(error, _GONE):
+        reason = f"its tables are not as we know them ({why})"
+        return LedgerDamagedError(place, reason, remedy="restore a backup of it")
+    if not isinstance(error, _LOST):
+        return None
+    if is_commit:
+        reason = f"the answer to a commit was lost ({why}), and whether it was kept is not known"
+        return LedgerWriteError(place, reason, remedy="look again when it answers")
+    return LedgerWriteError(
+        place, f"it cannot be reached ({why}); nothing was recorded", remedy=_TRY_AGAIN
+    )
+
+
+def refuse_newer(address: Address, version: int) -> None:
+    """Raise an error if the schema is of a version that we do not know."""
+    known = len(migrations(DIALECT))
+    if version > known:
+        raise LedgerNewerError(
+            address.place,
+            f"its schema is version {version}, and this horae knows {known}",
+            remedy="use the newer horae that wrote it, on every member",
+        )
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says that a connection was lost, or is of no use any more.
+
+    Not that it was silent, nor that it took too long: to try again would take as long again.
+    """
+    if isinstance(error, _SilentError) or not isinstance(error, _LOST):
+        return False
+    code = error.sqlstate
+    return code is None or code.startswith("57P") or code in {"25P03", "0A000"}

@@ -1,0 +1,512 @@
+"""The ledger on PostgreSQL: one for many machines.
+
+It is kept in the same book as on SQLite. Every writing transaction first locks the one row
+that holds the term, so that writers come one after the other, on whichever machine they are,
+and one whose term is over writes nothing. A member writes of its own runs under its lease
+instead, which is checked in the same transaction, by the database's clock.
+
+One thread owns the connection that writes, another one that only reads, and leases have
+their own. Writes that wait at the same time share one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+from horae.engine.ports import LedgerError, StaleTermError
+from horae.rules.entry import Work
+from horae.rules.lease import Lost
+from horae.rules.misfire import Status
+from horae.store import arming
+from horae.store.book import Book, Worker
+from horae.store.codec import plain
+from horae.store.leases import LeaseOverError, Leases, done
+from horae.store.ledger import ANYBODY, BookLedger
+from horae.store.line import Call, Line
+from horae.store.rows import filed_of
+from horae.store.sql import theme
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    import psycopg
+
+    from horae.engine.ports import Filed, Run
+    from horae.store.pg_wire import Timeouts, Wire
+
+    Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
+
+T = TypeVar("T")
+
+SCHEMA: Final = "horae"
+_SECOND: Final = timedelta(seconds=1)
+_MEMBER: Final = theme("postgres/member")
+_RECENT: Final = 20_000  # runs among which an agent's home is looked for
+_PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
+_AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
+
+
+def for_work(lease: timedelta) -> Timeouts:
+    """Return how long a member waits whose lease is so long.
+
+    Whoever is frozen while it writes keeps all others waiting, and must not for longer than
+    it leads; a connection that is dead must be noticed in time to be made again.
+    """
+    from horae.store.pg_wire import Timeouts
+
+    return Timeouts(
+        connect=min(5 * _SECOND, max(_SECOND, lease / 3)),
+        statement=min(30 * _SECOND, max(5 * _SECOND, lease * 2 / 3)),
+        lock=min(10 * _SECOND, max(3 * _SECOND, lease * 2 / 3)),
+        idle=min(5 * _SECOND, max(_SECOND, lease / 2)),
+        silence=min(3 * _SECOND, max(_SECOND, lease / 5)),
+    )
+
+
+def for_leases(lease: timedelta) -> Timeouts:
+    """Return how long a member waits for a renewal: so that it can try again before it is late."""
+    from horae.store.pg_wire import BRIEF, Timeouts
+
+    third = max(_SECOND, lease / 5)
+    return Timeouts(
+        connect=min(BRIEF.connect, third),
+        statement=min(BRIEF.statement, third),
+        lock=min(BRIEF.lock, third),
+        idle=BRIEF.idle,
+        silence=min(BRIEF.silence, third / 2),
+    )
+
+
+class PostgresLedger(BookLedger):
+    """The ledger on PostgreSQL; `open` makes one."""
+
+    def __init__(
+        self, *, writer: Wire, reader: Wire, leases: Leases, send: Send | None = None
+    ) -> None:
+        self.address = writer.address
+        self.place = self.address.place
+        self.leases = leases
+        self._writer = writer
+        self._reader = reader
+        self._send = send
+        self._writing = Line("ledger-writer")
+        self._reading = Line("ledger-reader")
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        schema: str = SCHEMA,
+        timeouts: Timeouts | None = None,
+        lease_timeouts: Timeouts | None = None,
+        send: Send | None = None,
+    ) -> PostgresLedger:
+        """Return the ledger of a database, whose schema is brought up to our version.
+
+        *send* is the carrier: it hands a receipt's number to a machine, through the psycopg
+        connection on which the receipt is assigned, in that transaction.
+        """
+        try:
+            from horae.store import pg_schema, pg_wire
+        except ImportError as error:
+            raise LedgerError(
+                "postgresql", f"{error.name} is not installed", remedy="pip install horae[postgres]"
+            ) from None
+        address = pg_wire.Address.of(url, schema)
+        times = timeouts or pg_wire.Timeouts()
+        writer = pg_wire.Wire(address, times)
+        reader = pg_wire.Wire(address, times, is_read_only=True)
+        leases = Leases(pg_wire.Wire(address, lease_timeouts or pg_wire.BRIEF))
+        ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
+        try:
+            await ledger._writing.do(lambda: pg_schema.migrate(writer))
+        except BaseException:
+            await ledger.close()
+            raise
+        return ledger
+
+    async def close(self) -> None:
+        """Finish what is under way, and leave the database."""
+        await self.leases.close()
+        await self._reading.do(self._reader.close)
+        await self._writing.do(self._writer.close)
+        for line in (self._reading, self._writing):
+            line.rest()
+
+    async def read(self, work: Callable[[Book], T]) -> T:
+        """Read without waiting for whoever writes."""
+        return await self._reading.join(Call(work), self._look)
+
+    async def write(
+        self,
+        term: int,
+        work: Callable[[Book], T],
+        *,
+        keep: bool = True,
+        is_alone: bool = False,
+        worker: Worker | None = None,
+    ) -> T:
+        """Do all of it or none of it; others that write at the same time share the commit.
+
+        A *worker* writes under its lease, whatever the term. *work* may be done twice, if
+        that of somebody else has failed.
+        """
+        call = _Call(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
+        return await self._writing.join(call, self._serve)
+
+    def for_member(self, name: str, generation: int) -> MemberLedger:
+        """Return this ledger as a member of it may write it."""
+        return MemberLedger(self, Worker(name, generation))
+
+    # What runs where
+
+    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
+        """Say which machine runs a waiting receipt, and send it word, in one commit.
+
+        False: it does not wait, or waits for one.
+        """
+
+        def put(book: Book) -> bool:
+            values = {"number": receipt, "machine": plain(machine)}
+            if book.execute(_MEMBER["assign"], values).rowcount != 1:
+                return False
+            book.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
+            if self._send is not None:
+                self._send(cast("Wire", book.connection).raw, machine, receipt)
+            return True
+
+        return await self.write(term, put)
+
+    async def under_way(self) -> list[Filed]:
+        """Return the receipts that run, or wait for a machine that was told to run them."""
+        return await self.read(
+            lambda book: [filed_of(row) for row in book.execute(_MEMBER["under_way"])]
+        )
+
+    async def assigned_to(self, machine: str) -> list[Filed]:
+        """Return the receipts that wait for a machine."""
+        values = {"machine": plain(machine)}
+        return await self.read(
+            lambda book: [filed_of(row) for row in book.execute(_MEMBER["assigned_to"], values)]
+        )
+
+    async def homes(self) -> dict[str, str]:
+        """Return for each agent the machine that made its latest run, if that is not long ago."""
+        values = {"most": _RECENT}
+        return await self.read(
+            lambda book: {row[0]: row[1] for row in book.execute(_MEMBER["homes"], values)}
+        )
+
+    async def lost(self) -> list[Lost]:
+        """Return the members whose lease is over and whose work is not given away yet."""
+        return await self.read(
+            lambda book: [Lost(row[0], row[1], row[2]) for row in book.execute(_MEMBER["lost"])]
+        )
+
+    async def reap(
+        self,
+        name: str,
+        generation: int,
+        *,
+        now: datetime,
+        term: int,
+        remember: Callable[[str, tuple[str, ...]], str] | None = None,
+    ) -> list[int]:
+        """Give away the work of a member whose lease is over; return the receipts it was.
+
+        What waited for it, or was about to start, waits again; what ran was interrupted. One
+        that is alive, or has joined again, keeps all: it knows how its runs have ended.
+        *remember* says what an agent whose tick it was remembers after it.
+        """
+        lost = Worker(plain(name), generation)
+        return await self.write(
+            term, lambda book: _reap(book, lost, now=now, remember=remember or _nothing)
+        )
+
+    # What members share
+
+    async def secret(self, name: str, make: Callable[[], str]) -> str:
+        """Return the secret of a name, which is made once for all members."""
+
+        def look(book: Book) -> str | None:
+            row = book.execute(_MEMBER["secret"], {"name": name}).fetchone()
+            return None if row is None else str(row[0])
+
+        def put(book: Book) -> str:
+            book.execute(_MEMBER["keep_secret"], {"name": name, "value": make()})
+            return cast("str", look(book))
+
+        known = await self.read(look)
+        return known if known is not None else await self.write(ANYBODY, put)
+
+    async def keep_log(self, run: int, body: bytes) -> None:
+        """Keep the output of a run, for when its machine is gone."""
+        values = {"run": run, "body": body}
+
+        def put(book: Book) -> None:
+            book.execute(_MEMBER["keep_log"], values)
+
+        await self.write(ANYBODY, put)
+
+    async def log(self, run: int) -> bytes | None:
+        """Return the output of a run that was kept."""
+
+        def look(book: Book) -> bytes | None:
+            row = book.execute(_MEMBER["log"], {"run": run}).fetchone()
+            return None if row is None else bytes(row[0])
+
+        return await self.read(look)
+
+    async def backup(self, target: Path) -> None:
+        """Raise an error: PostgreSQL has its own means."""
+        raise LedgerError(
+            self.place,
+            f"a ledger on PostgreSQL is not copied to {target.name}",
+            remedy=f"use `pg_dump --schema={self.address.schema}` or your server's own backups",
+        )
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yield whenever another member has written, and whenever that may have been missed."""
+        from horae.store import pg_listen
+
+        while True:
+            with suppress(LedgerError):
+                async for pid in pg_listen.heard(self.address, pulse=_PULSE):
+                    if pid != self._writer.pid:
+                        yield
+            await asyncio.sleep(_AGAIN.total_seconds())
+
+    def _look(self, calls: Sequence[Call[Any]]) -> None:
+        """Read what several asked for."""
+        for call in calls:
+            try:
+                call.result = done(self._reader, partial(_read, call))
+            except Exception as error:
+                call.error = error
+
+    def _serve(self, calls: Sequence[Call[Any]]) -> None:
+        """Do what several asked for in one transaction.
+
+        If one of them fails, all are undone, and the others are done again without it: that
+        is rare, and to be ready for it would cost each of them two statements.
+        """
+        left = [cast("_Call[Any]", call) for call in calls]
+        while left:
+            try:
+                spoiled = self._attempt(left)
+            except BaseException as error:
+                self._writer.close()
+                for call in left:
+                    call.error = error
+                return
+            if spoiled is None:
+                return
+            left.remove(spoiled)
+
+    def _attempt(self, calls: Sequence[_Call[Any]]) -> _Call[Any] | None:
+        """Do what several asked for, and keep it; return the one that spoils it, if one does."""
+        from horae.store.pg_wire import is_lost, refuse_newer, told
+
+        wire = self._writer
+        with told(self.address):
+            term, version = done(wire, lambda wire: wire.begin())
+            refuse_newer(self.address, version)
+            alive: dict[Worker, bool] = {}
+            for call in calls:
+                call.error = None
+                try:
+                    self._check(call, term, alive)
+                except StaleTermError as error:
+                    call.error = error  # it has written nothing, so it spoils nothing
+                    continue
+                try:
+                    _work(wire, call)
+                except Exception as error:
+                    if not wire.can_roll_back or is_lost(error):
+                        raise
+                    with told(self.address):
+                        wire.script("ROLLBACK")
+                    call.error = _meant(self.address, error)
+                    return call
+            wire.finish()
+        with told(self.address, is_commit=True):
+            channel = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
+            wire.script(f"{channel}COMMIT")
+        return None
+
+    def _check(self, call: _Call[Any], term: int, alive: dict[Worker, bool]) -> None:
+        """Raise an error if whoever writes may write no more."""
+        worker = call.worker
+        if worker is None:
+            if call.term not in (term, ANYBODY):
+                raise StaleTermError(self.place, term=call.term, current=term)
+            return
+        if worker not in alive:
+            row = self._writer.execute(_MEMBER["is_alive"], worker._asdict()).fetchone()
+            alive[worker] = row is not None
+        if not alive[worker]:
+            raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
+
+
+class MemberLedger(BookLedger):
+    """A ledger that one member writes, under its lease: terms are not asked for.
+
+    It starts only what was assigned to it.
+    """
+
+    def __init__(self, ledger: PostgresLedger, worker: Worker) -> None:
+        self.place = ledger.place
+        self.worker = worker
+        self._ledger = ledger
+
+    async def read(self, work: Callable[[Book], T]) -> T:
+        """Read without waiting for whoever writes."""
+        return await self._ledger.read(work)
+
+    async def write(
+        self,
+        term: int,
+        work: Callable[[Book], T],
+        *,
+        keep: bool = True,
+        is_alone: bool = False,
+    ) -> T:
+        """Do all of it or none of it, if the member's lease is not over."""
+        return await self._ledger.write(
+            term, work, keep=keep, is_alone=is_alone, worker=self.worker
+        )
+
+    async def close(self) -> None:
+        """Do nothing: the ledger is closed by whoever opened it."""
+
+    async def backup(self, target: Path) -> None:
+        """Raise an error: PostgreSQL has its own means."""
+        await self._ledger.backup(target)
+
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs of this member that have not ended, also of older generations."""
+        name = self.worker.name
+        return [(filed, run) for filed, run in await super().open_runs() if run.member == name]
+
+    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
+        """Say which machine runs a receipt; only a leader does."""
+        return await self._ledger.assign(receipt, machine, now=now, term=term)
+
+    async def under_way(self) -> list[Filed]:
+        """Return the receipts that run, or wait for a machine that was told to run them."""
+        return await self._ledger.under_way()
+
+    async def assigned_to(self, machine: str) -> list[Filed]:
+        """Return the receipts that wait for a machine."""
+        return await self._ledger.assigned_to(machine)
+
+    async def keep_log(self, run: int, body: bytes) -> None:
+        """Keep the output of a run, for when this machine is gone."""
+        await self._ledger.keep_log(run, body)
+
+
+class _Call(Call[T]):
+    """A call that may be a worker's."""
+
+    __slots__ = ("worker",)
+
+    def __init__(
+        self, work: Callable[[Book], T], *, worker: Worker | None, term: int, **how: bool
+    ) -> None:
+        super().__init__(work, term=term, **how)
+        self.worker = worker
+
+
+def _book(wire: Wire, worker: Worker | None = None) -> Book:
+    """Return the book behind a connection, which does all that a book asks of one."""
+    return Book(cast("sqlite3.Connection", wire), worker)
+
+
+def _read(call: Call[T], wire: Wire) -> T:
+    """Return what one call asks for."""
+    return call.work(_book(wire))
+
+
+def _work(wire: Wire, call: _Call[Any]) -> None:
+    """Do what one call asks for; if it only tries, nothing of it is left."""
+    work = partial(call.work, _book(wire, call.worker))
+    call.result = work() if call.keep else wire.attempt(work)
+
+
+def _meant(address: Any, error: Exception) -> Exception:
+    """Return what an error means to a person."""
+    from horae.store.pg_wire import told
+
+    try:
+        told(address).__exit__(type(error), error, None)
+    except LedgerError as meant:
+        return meant
+    return error
+
+
+def _nothing(memory: str, _: tuple[str, ...]) -> str:
+    return memory
+
+
+def _reap(
+    book: Book, lost: Worker, *, now: datetime, remember: Callable[[str, tuple[str, ...]], str]
+) -> list[int]:
+    """Give away the work of a member that is lost."""
+    values: dict[str, object] = lost._asdict()
+    if book.execute(_MEMBER["is_back"], values).fetchone() is not None:
+        return []
+    reason = f"{lost.name} was lost"
+    touched = []
+    for row in book.execute(_MEMBER["open_runs_of"], values).fetchall():
+        if row["status"] == Status.STARTING:
+            book.give_back(row["number"], reason=f"{reason} before it ran", now=now, died=True)
+        else:
+            arming.end(
+                book,
+                row["number"],
+                Status.INTERRUPTED,
+                exit_code=None,
+                reason=f"{reason} while it ran",
+                facts=None,
+                is_last=False,
+                memory=_remembered(book, int(row["receipt"]), remember),
+                is_counted=True,
+                now=now,
+            )
+        touched.append(int(row["receipt"]))
+    touched += _free(book, lost, now=now)
+    book.execute(_MEMBER["reaped"], values)
+    book.tell("member_lost", now=now, facts={"member": lost.name, "receipts": len(touched)})
+    return touched
+
+
+def _remembered(
+    book: Book, number: int, remember: Callable[[str, tuple[str, ...]], str]
+) -> str | None:
+    """Return what the agent of a tick remembers after its machine was lost; None: it was none."""
+    filed = book.receipt(number)
+    known = None if filed is None or filed.work is not Work.TICK else book.entry(filed.entry)
+    if filed is None or known is None:
+        return None
+    return remember(known.memory or "", filed.agents)
+
+
+def _free(book: Book, lost: Worker, *, now: datetime) -> list[int]:
+    """Take back what waits for a machine, unless it has joined anew."""
+    newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
+    if book.execute(newer, lost._asdict()).fetchone() is not None:
+        return []
+    freed = [row[0] for row in book.execute(_MEMBER["assigned"], lost._asdict()).fetchall()]
+    for number in freed:
+        book.execute(_MEMBER["free"], {"number": number})
+        facts = {"machine": lost.name, "reason": f"{lost.name} was lost"}
+        book.tell("unassigned", now=now, receipt=number, facts=facts)
+    return freed

@@ -1,0 +1,160 @@
+-- name: now
+-- The database's clock, which goes on within a transaction.
+SELECT clock_timestamp();
+
+-- name: leader
+-- Who decides, and whether still.
+SELECT holder, term, until, until > clock_timestamp() AS is_alive FROM lease WHERE name = 'leader';
+
+-- name: lock_leader
+-- The same, while nobody else changes it.
+SELECT holder, until > clock_timestamp() AS is_alive FROM lease WHERE name = 'leader' FOR UPDATE;
+
+-- name: next_term
+-- Begin a new term: whoever wrote in the last one is refused from now on.
+UPDATE term SET number = number + 1 RETURNING number;
+
+-- name: take_lead
+-- Let somebody decide in a term.
+UPDATE lease SET holder = :holder, term = :term, until = clock_timestamp() + :lease
+WHERE name = 'leader';
+
+-- name: renew_lead
+-- Let whoever decides do so for longer, unless somebody else does.
+UPDATE lease SET until = clock_timestamp() + :lease WHERE name = 'leader' AND term = :term;
+
+-- name: resign
+-- Let somebody else decide.
+UPDATE lease SET until = clock_timestamp() WHERE name = 'leader' AND term = :term;
+
+-- name: join
+-- Take in a member, or take it in again: it is of a new generation.
+INSERT INTO member AS known (
+  name, generation, address, labels, version, slots, joined_at, seen_at, until)
+VALUES (:name, nextval('generation'), :address, CAST(:labels AS jsonb), :version, :slots,
+  clock_timestamp(), clock_timestamp(), clock_timestamp() + :lease)
+ON CONFLICT (name) DO UPDATE SET
+  generation = excluded.generation, address = excluded.address, labels = excluded.labels,
+  version = excluded.version, slots = excluded.slots, joined_at = excluded.joined_at,
+  seen_at = excluded.seen_at, until = excluded.until, left_at = NULL, is_reaped = false
+RETURNING generation;
+
+-- name: renew
+-- Let a member live longer, unless its lease is over or it joined anew.
+UPDATE member SET seen_at = clock_timestamp(), until = clock_timestamp() + :lease
+WHERE name = :name AND generation = :generation
+  AND until > clock_timestamp() AND left_at IS NULL;
+
+-- name: leave
+-- End a member's lease.
+UPDATE member SET left_at = clock_timestamp(), until = least(until, clock_timestamp())
+WHERE name = :name AND generation = :generation AND left_at IS NULL;
+
+-- name: drain
+-- Say whether a member is to get anything more to run.
+UPDATE member SET is_draining = :is_draining WHERE name = :name;
+
+-- name: forget
+-- Forget a member that is gone.
+DELETE FROM member WHERE name = :name AND until <= clock_timestamp();
+
+-- name: all
+-- Every member that ever was.
+SELECT *, until > clock_timestamp() AND left_at IS NULL AS is_alive FROM member ORDER BY name;
+
+-- name: is_alive
+-- Whether a member of a generation may write.
+SELECT 1 FROM member
+WHERE name = :name AND generation = :generation
+  AND until > clock_timestamp() AND left_at IS NULL;
+
+-- name: is_back
+-- Whether a member of a generation, or of a newer one, may write.
+SELECT 1 FROM member
+WHERE name = :name AND generation >= :generation
+  AND until > clock_timestamp() AND left_at IS NULL;
+
+-- name: lost
+-- Whose lease is over, of whom it was not noted yet, and of whom something is open. One that has
+-- joined again knows best what became of the runs that it made before.
+SELECT gone.name, gone.generation, count(run.number) AS runs
+FROM (
+  SELECT name, generation FROM member
+  WHERE NOT is_reaped AND (until <= clock_timestamp() OR left_at IS NOT NULL)
+  UNION
+  SELECT DISTINCT run.member, run.generation FROM run
+  WHERE run.ended_at IS NULL AND run.member IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM member
+    WHERE member.name = run.member AND member.generation >= run.generation
+      AND member.until > clock_timestamp() AND member.left_at IS NULL)
+) AS gone
+LEFT JOIN run ON run.ended_at IS NULL AND run.member = gone.name
+  AND run.generation = gone.generation
+GROUP BY gone.name, gone.generation ORDER BY gone.name, gone.generation;
+
+-- name: open_runs_of
+-- The runs of a member and generation that have not ended, and where their receipts stand.
+SELECT run.number, run.receipt, receipt.status FROM run JOIN receipt ON receipt.number = run.receipt
+WHERE run.ended_at IS NULL AND run.member = :name AND run.generation = :generation
+ORDER BY run.number;
+
+-- name: assigned
+-- The receipts that wait for a machine.
+SELECT number FROM receipt
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
+  AND status = 'waiting' AND machine = :name
+ORDER BY number;
+
+-- name: reaped
+-- Note that nothing of a member is left to be put right.
+UPDATE member SET is_reaped = true WHERE name = :name AND generation = :generation;
+
+-- name: assign
+-- Say which machine runs a waiting receipt that has none.
+UPDATE receipt SET machine = :machine
+WHERE number = :number AND status = 'waiting' AND machine IS NULL;
+
+-- name: free
+-- Take a receipt that waits for a machine back from it.
+UPDATE receipt SET machine = NULL
+WHERE number = :number AND status = 'waiting' AND machine IS NOT NULL;
+
+-- name: under_way
+-- What runs, or waits for a machine.
+SELECT * FROM filed
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
+  AND (status = 'starting' OR status = 'running' OR (status = 'waiting' AND machine IS NOT NULL))
+ORDER BY number;
+
+-- name: assigned_to
+-- What waits for one machine.
+SELECT * FROM filed
+WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
+  AND status = 'waiting' AND machine = :machine
+ORDER BY number;
+
+-- name: homes
+-- For each agent the machine that made its latest run, if that is not long ago.
+SELECT DISTINCT ON (agent) agent, latest.member
+FROM (SELECT number, receipt, member FROM run ORDER BY number DESC LIMIT :most) AS latest
+JOIN receipt ON receipt.number = latest.receipt
+CROSS JOIN LATERAL jsonb_array_elements_text(CAST(receipt.agents AS jsonb)) AS agent
+WHERE latest.member IS NOT NULL
+ORDER BY agent, latest.number DESC;
+
+-- name: keep_secret
+-- Keep a secret unless there is one of that name.
+INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
+
+-- name: secret
+-- The secret of a name.
+SELECT value FROM secret WHERE name = :name;
+
+-- name: keep_log
+-- Keep the output of a run.
+INSERT INTO run_log (run, body) VALUES (:run, :body)
+ON CONFLICT (run) DO UPDATE SET body = excluded.body;
+
+-- name: log
+-- The output of a run.
+SELECT body FROM run_log WHERE run = :run;

@@ -1,0 +1,42 @@
+"""Trust in one's own lease ends before the lease does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given, strategies as st
+
+from horae.rules.lease import is_trusted, renewal_after, trusted_until
+
+SECOND = timedelta(seconds=1)
+lengths = st.timedeltas(timedelta(0), timedelta(days=1))
+
+
+@given(began=lengths, asked=lengths, lease=lengths, margin=lengths)
+def test_trust_ends_before_the_lease_whenever_the_database_has_counted(
+    began: timedelta, asked: timedelta, lease: timedelta, margin: timedelta
+) -> None:
+    # The database granted it somewhere between the call's begin and its answer.
+    granted = began + asked
+    trusted = trusted_until(began, lease, margin=margin)
+    assert trusted + min(margin, lease) <= granted + lease
+
+
+@given(began=lengths, lease=lengths, margin=lengths)
+def test_a_margin_longer_than_the_lease_leaves_no_trust_at_all(
+    began: timedelta, lease: timedelta, margin: timedelta
+) -> None:
+    trusted = trusted_until(began, lease, margin=lease + margin)
+    assert not is_trusted(began, trusted)
+
+
+def test_a_lease_is_trusted_up_to_a_moment_and_not_at_it() -> None:
+    until = trusted_until(100 * SECOND, 15 * SECOND, margin=5 * SECOND)
+    assert is_trusted(109 * SECOND, until)
+    assert not is_trusted(110 * SECOND, until)
+    assert not is_trusted(timedelta(0), None)
+
+
+def test_two_renewals_may_fail_before_trust_ends() -> None:
+    lease, margin = 15 * SECOND, 3 * SECOND
+    assert 3 * renewal_after(lease) < trusted_until(timedelta(0), lease, margin=margin)

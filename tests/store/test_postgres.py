@@ -1,0 +1,962 @@
+"""Many machines share one ledger on PostgreSQL, and none can write what is not its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from horae.engine.ports import (
+    LedgerBusyError,
+    LedgerDamagedError,
+    LedgerError,
+    LedgerNewerError,
+    LedgerWriteError,
+    Process,
+    StaleTermError,
+    Step,
+)
+from horae.engine.source import Scan
+from horae.rules.lease import Lost, Member
+from horae.rules.misfire import Status, decide
+from horae.store import moving
+from horae.store.leases import LeaseOverError
+from horae.store.ledger import ANYBODY
+from horae.store.postgres import PostgresLedger
+from horae.store.sql import migrations, theme
+from horae.store.sqlite import SqliteLedger
+from horae.store.triggers import SqliteTriggers, add
+from scale import scaled
+from store.ledger_suite import (
+    DAY,
+    NINE,
+    NOW,
+    SECOND,
+    asked,
+    plan,
+    status,
+    story,
+    taken,
+    waiting,
+    workflow,
+)
+from store.server import SCHEMA, TABLES, fresh, server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from horae.engine.ports import Filed
+    from horae.store.book import Book
+    from horae.store.pg_wire import Timeouts
+    from horae.store.postgres import MemberLedger
+
+LONG = timedelta(minutes=5)
+EAST = Member("east", "http://east:8787", ("gpu", "linux"), "1.0", 4)
+WEST = Member("west")
+
+
+@pytest.fixture
+def url() -> str:
+    return fresh()
+
+
+@asynccontextmanager
+async def opened(url: str, **how: Any) -> AsyncIterator[PostgresLedger]:
+    ledger = await PostgresLedger.open(url, **how)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+def short(**lengths: timedelta) -> Timeouts:
+    """Return timeouts that a test can wait for."""
+    from horae.store.pg_wire import Timeouts
+
+    times = Timeouts(connect=2 * SECOND, statement=SECOND, lock=SECOND / 2, silence=SECOND)
+    return replace(times, **lengths)
+
+
+async def until(asked: Callable[[], Any], *, seconds: float = 30) -> None:
+    """Wait until something is so."""
+    for _ in range(int(seconds / 0.02)):
+        if await asked():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it never came to be")
+
+
+async def joined(ledger: PostgresLedger, member: Member = EAST) -> tuple[MemberLedger, int]:
+    """Return a ledger as a new member writes it, and the member's generation."""
+    generation = await ledger.leases.join(member, LONG)
+    return ledger.for_member(member.name, generation), generation
+
+
+async def handed(ledger: PostgresLedger, key: str, machine: str = "east") -> Filed:
+    """Return a receipt that waits for a machine."""
+    entries = await ledger.entries() or await taken_listed(ledger, workflow())
+    [filed] = await ledger.add(entries[0].number, [asked(key, NOW)], now=NOW, term=ANYBODY)
+    assert await ledger.assign(filed.number, machine, now=NOW, term=ANYBODY)
+    found = await ledger.receipt(filed.number)
+    assert found is not None
+    return found
+
+
+async def taken_listed(ledger: PostgresLedger, *workflows: str) -> list[Any]:
+    await taken(ledger, *workflows)
+    return await ledger.entries()
+
+
+class TestLeading:
+    """One leads, in a term that nobody had before."""
+
+    @story
+    async def test_of_two_the_first_leads_and_the_other_is_told_who(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            assert await one.leases.leader() is None
+            term = await one.leases.lead("one", LONG)
+            assert term is not None
+            assert await other.leases.lead("other", LONG) is None
+            leader = await other.leases.leader()
+            assert leader is not None
+            assert (leader.holder, leader.term) == ("one", term)
+            assert timedelta(0) < leader.until - await other.leases.now() <= LONG
+
+    @story
+    async def test_a_new_leader_fences_the_former_at_once(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            first = await one.leases.lead("one", timedelta(milliseconds=1))
+            assert first is not None
+            await until(lambda: other.leases.lead("other", LONG))
+            leader = await one.leases.leader()
+            assert leader is not None
+            assert leader.term > first
+            with pytest.raises(StaleTermError):
+                await one.scan("org", Scan(()), now=NOW, term=first)
+            assert not await one.leases.renew_lead(first, LONG)
+            await one.leases.resign(first)  # which is no longer its to give up
+            assert await one.leases.leader() == leader
+            await other.note("noted", now=NOW, term=leader.term)
+
+    @story
+    async def test_a_leader_that_begins_again_under_its_name_fences_itself(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as again:
+            terms = [await each.leases.lead("one", LONG) for each in (one, again)]
+            assert terms[0] is not None
+            assert terms[1] == terms[0] + 1
+            with pytest.raises(StaleTermError):
+                await one.note("noted", now=NOW, term=terms[0])
+
+    @story
+    async def test_a_renewal_that_is_late_counts_if_nobody_was_faster(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            term = await one.leases.lead("one", timedelta(milliseconds=1))
+            assert term is not None
+            await asyncio.sleep(0.01)
+            assert await one.leases.leader() is None
+            assert await one.leases.renew_lead(term, LONG)
+            assert await other.leases.lead("other", LONG) is None
+
+    @story
+    async def test_who_resigns_can_be_followed_at_once(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            term = await one.leases.lead("one", LONG)
+            assert term is not None
+            await one.leases.resign(term)
+            assert await other.leases.lead("other", LONG) == term + 1
+
+    @story
+    async def test_of_many_who_want_to_lead_exactly_one_does(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as two, opened(url) as three:
+            last = 0
+            for _ in range(scaled(100)):
+                terms = await asyncio.gather(
+                    *(each.leases.lead(f"{n}", LONG) for n, each in enumerate((one, two, three)))
+                )
+                [term] = [each for each in terms if each is not None]
+                assert term > last
+                last = term
+                await one.leases.resign(term)
+
+    @story
+    async def test_a_person_may_ask_whoever_leads(self, url: str) -> None:
+        async with opened(url) as ledger:
+            [entry] = await taken(ledger, workflow())
+            await ledger.leases.lead("one", LONG)
+            assert await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=ANYBODY)
+
+
+class TestMembers:
+    """A machine writes of its own runs, as long as its lease is not over."""
+
+    @story
+    async def test_a_member_is_known_as_it_describes_itself(self, url: str) -> None:
+        async with opened(url) as ledger:
+            generation = await ledger.leases.join(EAST, LONG)
+            await ledger.leases.join(WEST, timedelta(milliseconds=1))
+            await asyncio.sleep(0.01)
+            east, west = await ledger.leases.members()
+            assert (east.member, east.generation, east.is_alive) == (EAST, generation, True)
+            assert (west.member, west.is_alive, west.is_draining) == (WEST, False, False)
+            assert east.until - east.joined_at >= LONG - SECOND
+            assert await ledger.leases.drain("west")
+            assert not await ledger.leases.drain("north")
+            assert [each.is_draining for each in await ledger.leases.members()] == [False, True]
+            assert await ledger.leases.forget("west")
+            assert not await ledger.leases.forget("east")
+
+    @story
+    async def test_each_time_a_member_joins_it_is_of_a_new_generation(self, url: str) -> None:
+        async with opened(url) as ledger:
+            old, first = await joined(ledger)
+            await ledger.leases.leave("east", first)
+            assert await ledger.leases.forget("east")
+            new, second = await joined(ledger)
+            assert second > first
+            assert not await ledger.leases.renew("east", first, LONG)
+            assert await ledger.leases.renew("east", second, LONG)
+            filed = await handed(ledger, "manual:1")
+            with pytest.raises(LeaseOverError, match=r"the lease of east \(\d+\) is over"):
+                await old.start(filed.number, now=NOW, term=1)
+            assert await status(ledger, filed) is Status.WAITING
+            assert await new.start(filed.number, now=NOW, term=1)
+
+    @story
+    async def test_a_lease_that_is_over_stays_over(self, url: str) -> None:
+        async with opened(url) as ledger:
+            generation = await ledger.leases.join(EAST, timedelta(milliseconds=1))
+            await asyncio.sleep(0.01)
+            assert not await ledger.leases.renew("east", generation, LONG)
+            with pytest.raises(LeaseOverError):
+                await ledger.for_member("east", generation).note("noted", now=NOW, term=1)
+
+    @story
+    async def test_who_left_writes_nothing_more(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, generation = await joined(ledger)
+            await ledger.leases.leave("east", generation)
+            with pytest.raises(LeaseOverError):
+                await east.note("noted", now=NOW, term=1)
+            assert not await ledger.leases.renew("east", generation, LONG)
+
+    @story
+    async def test_a_machine_starts_what_waits_for_it_and_nothing_else(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            west, _ = await joined(ledger, WEST)
+            filed = await handed(ledger, "manual:1")
+            assert filed.machine == "east"
+            assert not await ledger.assign(filed.number, "west", now=NOW, term=ANYBODY)
+            assert [each.number for each in await west.assigned_to("east")] == [filed.number]
+            assert await west.start(filed.number, now=NOW, term=1) is None
+            run = await east.start(filed.number, now=NOW, term=1)
+            assert run is not None
+            assert run.member == "east"
+            assert await east.assigned_to("east") == []
+            assert [each.number for each in await ledger.under_way()] == [filed.number]
+            assert [made.number for _, made in await east.open_runs()] == [run.number]
+            assert await west.open_runs() == []
+            assert await east.running(run.number, Process(1, 1), now=NOW, term=1)
+            ended = await east.end(run.number, Status.DONE, reason="", now=NOW, term=1)
+            assert ended is not None
+            assert ended.status is Status.DONE
+            assert await ledger.under_way() == []
+            [again] = await ledger.runs_of(filed.number)
+            assert again.member == "east"
+
+    @story
+    async def test_what_waits_again_waits_for_no_machine(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            filed = await handed(ledger, "manual:1")
+            run = await east.start(filed.number, now=NOW, term=1)
+            assert run is not None
+            assert await east.give_back(run.number, reason="", now=NOW, term=1)
+            again = await ledger.receipt(filed.number)
+            assert again is not None
+            assert (again.status, again.machine) == (Status.WAITING, "")
+
+    @story
+    async def test_a_message_is_sent_in_the_commit_that_assigns(self, url: str) -> None:
+        sent = []
+
+        def send(connection: Any, machine: str, receipt: int) -> None:
+            sent.append((machine, receipt, connection.info.transaction_status.name))
+
+        async with opened(url, send=send) as ledger:
+            filed = await handed(ledger, "manual:1")
+            assert sent == [("east", filed.number, "INTRANS")]
+
+    @story
+    async def test_an_agent_is_at_home_where_it_ran_last(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, _ = await joined(ledger)
+            west, _ = await joined(ledger, WEST)
+            [entry] = await taken(ledger, workflow())
+            for n, (where, name) in enumerate(((east, "east"), (west, "west"))):
+                [filed] = await ledger.add(
+                    entry.number, [asked(f"manual:{n}", NOW)], now=NOW, term=1, agents=("ada",)
+                )
+                assert await ledger.assign(filed.number, name, now=NOW, term=1)
+                assert await where.start(filed.number, now=NOW, term=1)
+            assert await ledger.homes() == {"ada": "west"}
+
+    @story
+    async def test_the_work_of_a_lost_machine_is_given_away(self, url: str) -> None:
+        async with opened(url) as ledger:
+            east, generation = await joined(ledger)
+            waits, starts, runs = [await handed(ledger, f"manual:{n}") for n in range(3)]
+            assert await east.start(starts.number, now=NOW, term=1)
+            run = await east.start(runs.number, now=NOW, term=1)
+            assert run is not None
+            assert await east.running(run.number, Process(1, 1), now=NOW, term=1)
+            assert await ledger.lost() == []
+            assert await ledger.reap("east", generation, now=NOW, term=1) == []
+            await ledger.leases.leave("east", generation)
+            assert await ledger.lost() == [Lost("east", generation, 2)]
+            touched = await ledger.reap("east", generation, now=NOW, term=1)
+            assert sorted(touched) == [waits.number, starts.number, runs.number]
+            assert await ledger.lost() == []
+            found = [await ledger.receipt(each.number) for each in (waits, starts, runs)]
+            assert [(each.status, each.machine) for each in found if each] == [
+                (Status.WAITING, ""),
+                (Status.WAITING, ""),
+                (Status.INTERRUPTED, "east"),
+            ]
+            assert found[2] is not None
+            assert found[2].receipt.reason == "east was lost while it ran"
+
+    @story
+    async def test_what_a_machine_that_is_back_had_left_is_its_own_matter(self, url: str) -> None:
+        async with opened(url) as ledger:
+            old, first = await joined(ledger)
+            starts, runs = [await handed(ledger, f"manual:{n}") for n in (1, 2)]
+            assert await old.start(starts.number, now=NOW, term=1)
+            run = await old.start(runs.number, now=NOW, term=1)
+            assert run is not None
+            assert await old.running(run.number, Process(1, 1), now=NOW, term=1)
+            new, second = await joined(ledger)
+            waits = await handed(ledger, "manual:3")
+            assert await ledger.lost() == []
+            for generation in (first, second):
+                assert await ledger.reap("east", generation, now=NOW, term=1) == []
+            assert [each.number for each in await ledger.assigned_to("east")] == [waits.number]
+            found = await new.open_runs()
+            assert [each.number for each, _ in found] == [starts.number, runs.number]
+            await new.give_back(found[0][1].number, reason="never ran", now=NOW, term=1)
+            assert await new.end(run.number, Status.DONE, reason="it did", now=NOW, term=1)
+            assert await status(ledger, starts) is Status.WAITING
+            assert await status(ledger, runs) is Status.DONE
+
+    @story
+    async def test_what_a_machine_left_is_given_away_when_it_is_gone_again(self, url: str) -> None:
+        async with opened(url) as ledger:
+            old, first = await joined(ledger)
+            left = await handed(ledger, "manual:1")
+            assert await old.start(left.number, now=NOW, term=1)
+            _, second = await joined(ledger)
+            await ledger.leases.leave("east", second)
+            assert await ledger.lost() == [Lost("east", first, 1), Lost("east", second, 0)]
+            assert await ledger.reap("east", first, now=NOW, term=1) == [left.number]
+            assert await ledger.reap("east", second, now=NOW, term=1) == []
+            assert await ledger.lost() == []
+
+
+class TestSharing:
+    """What one member writes the others see, once and in order."""
+
+    @story
+    async def test_members_that_decide_the_same_moments_decide_each_once(self, url: str) -> None:
+        entries = scaled(400)
+        async with opened(url) as one, opened(url) as two, opened(url) as three:
+            await taken(one, *(workflow(f"Water {n}", "*/10 * * * *") for n in range(entries)))
+
+            async def decided(ledger: PostgresLedger) -> list[Filed]:
+                due = await ledger.due(now=NINE, limit=10_000)
+                steps = [Step(each.entry, decide(each.entry, now=NINE)) for each in due]
+                return await ledger.decide(steps, now=NINE, term=1)
+
+            found = [
+                each
+                for some in await asyncio.gather(*map(decided, (one, two, three)))
+                for each in some
+            ]
+            keys = [(each.entry, each.receipt.key) for each in found]
+            assert len(keys) == len(set(keys))
+            assert len({each.number for each in found}) == len(found)
+            page = await two.receipts(limit=100_000)
+            assert len(page.receipts) == len(found)
+            assert await three.due(now=NINE) == []
+
+    @story
+    async def test_who_follows_the_events_misses_none(self, url: str) -> None:
+        writers, each = 3, scaled(600)
+        async with opened(url) as reader, opened(url) as one, opened(url) as two:
+            seen: list[int] = []
+
+            async def write(ledger: PostgresLedger, name: int) -> None:
+                for n in range(each):
+                    await ledger.note("noted", now=NOW, term=1, facts={"by": name, "n": n})
+
+            async def follow() -> None:
+                while len(seen) < writers * each:
+                    last = seen[-1] if seen else 0
+                    seen.extend(event.number for event in await reader.events_after(last))
+                    await asyncio.sleep(0)
+
+            work = [write(one, 0), write(two, 1), write(two, 2), follow()]
+            async with asyncio.timeout(60):
+                await asyncio.gather(*work)
+            assert len(set(seen)) == writers * each
+
+    @story
+    async def test_who_listens_hears_of_what_others_write(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            await one.note("noted", now=NOW, term=1)  # or it would not know who itself is
+            heard = 0
+
+            async def listen() -> None:
+                nonlocal heard
+                async for _ in one.changes():
+                    heard += 1
+
+            async def has(count: int) -> bool:
+                return heard == count
+
+            task = asyncio.create_task(listen())
+            try:
+                await until(lambda: has(1))
+                await one.note("noted", now=NOW, term=1)
+                await other.note("noted", now=NOW, term=1)
+                await until(lambda: has(2))
+                # One that is cut off hears again, and looks at once: it has missed something.
+                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'horae listens'"
+                server().do(query)
+                await until(lambda: has(3))
+                await other.note("noted", now=NOW, term=1)
+                await until(lambda: has(4))
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    @story
+    async def test_a_secret_is_made_once_for_all(self, url: str) -> None:
+        async with opened(url) as one, opened(url) as other:
+            made = await asyncio.gather(
+                one.secret("token", lambda: "first"), other.secret("token", lambda: "second")
+            )
+            assert len(set(made)) == 1
+            assert await one.secret("token", lambda: "third") == made[0]
+
+    @story
+    async def test_small_logs_are_kept(self, url: str) -> None:
+        async with opened(url) as ledger:
+            _, filed = await waiting(ledger)
+            run = await ledger.start(filed.number, now=NOW, term=1)
+            assert run is not None
+            assert await ledger.log(run.number) is None
+            await ledger.keep_log(run.number, b"\0out")
+            assert await ledger.log(run.number) == b"\0out"
+
+
+class TestOneCommit:
+    """Calls that wait together share a commit, and none spoils the others."""
+
+    @story
+    async def test_a_call_that_fails_takes_nobody_with_it(self, url: str) -> None:
+        def spoil(book: Book) -> None:
+            book.tell("spoiled", now=NOW)
+            book.execute("SELECT 1 / 0")
+
+        def stumble(book: Book) -> None:
+            book.tell("stumbled", now=NOW)
+            raise LookupError("not of the database")
+
+        async with opened(url) as ledger:
+            notes = [ledger.note("noted", now=NOW, term=1) for _ in range(5)]
+            bad = [ledger.write(1, spoil), ledger.write(1, stumble), ledger.write(7, spoil)]
+            done = await asyncio.gather(*notes, *bad, return_exceptions=True)
+            assert done[:5] == [None] * 5
+            assert "division by zero" in str(done[5])
+            assert isinstance(done[6], LookupError)
+            assert isinstance(done[7], StaleTermError)
+            assert [each.kind for each in await ledger.events_after(0)] == ["noted"] * 5
+
+    @story
+    async def test_what_only_tries_leaves_nothing(self, url: str) -> None:
+        async with opened(url) as ledger:
+            _, filed = await waiting(ledger)
+            before = await ledger.events_after(0)
+            await asyncio.gather(
+                ledger.prune(before=NINE + DAY, now=NINE, term=1, dry_run=True),
+                ledger.write(1, lambda book: book.tell("tried", now=NOW), keep=False),
+            )
+            assert await ledger.events_after(0) == before
+            assert await status(ledger, filed) is Status.WAITING
+
+
+class Proxy:
+    """Stands between a client and the server; it can fall silent, or lose an answer."""
+
+    def __init__(self) -> None:
+        self.is_silent = False
+        self.lose: bytes | None = None  # what the client says whose answer is lost
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        port = self._listener.getsockname()[1]
+        return f"postgresql://postgres:s3cret@127.0.0.1:{port}/postgres?sslmode=disable"
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._sockets.append(client)
+                there = socket.socket(socket.AF_UNIX)
+                there.connect(server().socket)
+                self._sockets.append(there)
+                for one, other in ((client, there), (there, client)):
+                    pump = threading.Thread(target=self._pump, args=(one, other), daemon=True)
+                    pump.start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                is_asked = source.family == socket.AF_INET
+                if self.is_silent and not (is_asked and self.lose):
+                    continue
+                if is_asked and self.lose is not None and self.lose in data:
+                    self.is_silent = True
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@contextmanager
+def proxied() -> Iterator[Proxy]:
+    proxy = Proxy()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+class TestTrouble:
+    """A server that is slow, silent, restarted or gone delays work and never wedges it."""
+
+    @pytest.mark.usefixtures("url")
+    @story
+    async def test_a_server_that_says_nothing_is_given_up(self) -> None:
+        with proxied() as proxy:
+            proxy.is_silent = True
+            with pytest.raises(LedgerWriteError, match="it cannot be reached") as caught:
+                await PostgresLedger.open(proxy.url, timeouts=short())
+            assert "s3cret" not in str(caught.value)
+
+    @pytest.mark.usefixtures("url")
+    @story
+    async def test_a_server_that_falls_silent_is_given_up_and_asked_again(self) -> None:
+        with proxied() as proxy:
+            async with opened(proxy.url, timeouts=short(), lease_timeouts=short()) as ledger:
+                await ledger.note("first", now=NOW, term=1)
+                await ledger.events_after(0)
+                await ledger.leases.now()
+                proxy.is_silent = True
+                calls = (ledger.note("lost", now=NOW, term=1), ledger.events_after(0))
+                said = await asyncio.gather(*calls, ledger.leases.now(), return_exceptions=True)
+                assert [type(each) for each in said] == [LedgerWriteError] * 3
+                assert all("it does not answer" in str(each) for each in said)
+                proxy.is_silent = False
+                await ledger.note("second", now=NOW, term=1)
+                assert [each.kind for each in await ledger.events_after(0)] == ["first", "second"]
+                await ledger.leases.now()
+
+    @pytest.mark.usefixtures("url")
+    @story
+    async def test_a_server_that_falls_silent_within_a_write_is_given_up_too(self) -> None:
+        with proxied() as proxy:
+
+            def hush(book: Book) -> None:
+                book.execute("SELECT 1")
+                proxy.is_silent = True
+                book.execute("SELECT 1")
+
+            async with opened(proxy.url, timeouts=short()) as ledger:
+                with pytest.raises(LedgerWriteError, match="it does not answer"):
+                    await ledger.write(1, hush)
+                proxy.is_silent = False
+                await ledger.note("noted", now=NOW, term=1)
+
+    @pytest.mark.usefixtures("url")
+    @story
+    async def test_a_commit_whose_answer_is_lost_is_no_success(self) -> None:
+        with proxied() as proxy:
+            async with opened(proxy.url, timeouts=short()) as ledger:
+                await ledger.note("first", now=NOW, term=1)
+                proxy.lose = b"COMMIT"
+                with pytest.raises(LedgerWriteError, match="whether it was kept is not known"):
+                    await ledger.note("second", now=NOW, term=1)
+                proxy.lose, proxy.is_silent = None, False
+                found = [each.kind for each in await ledger.events_after(0)]
+                assert found == ["first", "second"]
+
+    @story
+    async def test_a_connection_that_was_cut_while_idle_is_opened_again(self, url: str) -> None:
+        async with opened(url) as ledger:
+            await ledger.note("first", now=NOW, term=1)
+            await ledger.events_after(0)
+            await ledger.leases.now()
+            cut_all()
+            await ledger.note("second", now=NOW, term=1)
+            assert len(await ledger.events_after(0)) == 2
+            await ledger.leases.now()
+
+    @story
+    async def test_a_connection_that_is_cut_while_it_writes_has_written_nothing(
+        self, url: str
+    ) -> None:
+        def cut(book: Book) -> None:
+            book.tell("lost", now=NOW)
+            book.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        async with opened(url) as ledger:
+            with pytest.raises(LedgerWriteError, match="nothing was recorded"):
+                await ledger.write(1, cut)
+            await ledger.note("kept", now=NOW, term=1)
+            assert [each.kind for each in await ledger.events_after(0)] == ["kept"]
+
+    @story
+    async def test_a_server_that_is_restarted_delays_and_loses_nothing(self, url: str) -> None:
+        async with opened(url, timeouts=short()) as ledger:
+            await ledger.note("first", now=NOW, term=1)
+            server().stop()
+            try:
+                with pytest.raises(LedgerWriteError, match="it cannot be reached"):
+                    await ledger.note("lost", now=NOW, term=1)
+                with pytest.raises(LedgerWriteError, match="it cannot be reached"):
+                    await ledger.events_after(0)
+            finally:
+                server().start()
+            await ledger.note("second", now=NOW, term=1)
+            assert [each.kind for each in await ledger.events_after(0)] == ["first", "second"]
+
+    @story
+    async def test_who_waits_for_another_writer_gives_up_in_time(self, url: str) -> None:
+        import psycopg
+
+        async with opened(url, timeouts=short()) as ledger:
+            with psycopg.connect(url) as holder:
+                holder.execute(f"SELECT 1 FROM {SCHEMA}.term FOR UPDATE".encode())
+                with pytest.raises(LedgerBusyError, match="another member is writing to it"):
+                    await ledger.note("noted", now=NOW, term=1)
+                await ledger.events_after(0)  # which waits for nobody
+            await ledger.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_a_statement_that_takes_too_long_is_given_up(self, url: str) -> None:
+        async with opened(url, timeouts=short()) as ledger:
+            for call in (
+                ledger.write(1, lambda book: book.execute("SELECT pg_sleep(60)")),
+                ledger.read(lambda book: book.execute("SELECT pg_sleep(60)")),
+            ):
+                with pytest.raises(LedgerBusyError, match="it took too long"):
+                    await call
+            await ledger.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_who_is_frozen_while_it_writes_keeps_others_waiting_only_so_long(
+        self, url: str
+    ) -> None:
+        frozen, thaw = threading.Event(), threading.Event()
+
+        def freeze(book: Book) -> None:
+            book.tell("lost", now=NOW)
+            frozen.set()
+            thaw.wait(60)
+            book.tell("lost", now=NOW)
+
+        async with opened(url, timeouts=short(idle=SECOND)) as one, opened(url) as other:
+            stuck = asyncio.create_task(one.write(1, freeze))
+            await asyncio.to_thread(frozen.wait, 60)
+            await other.note("kept", now=NOW, term=1)
+            thaw.set()
+            with pytest.raises(LedgerWriteError, match="nothing was recorded"):
+                await stuck
+            assert [each.kind for each in await one.events_after(0)] == ["kept"]
+
+    @pytest.mark.parametrize(
+        ("address", "said"),
+        [
+            ("postgresql://ada:s3cret@127.0.0.1:1/x", "it cannot be reached"),
+            ("postgresql://ada:s3cret@[::1", "its address cannot be read"),
+            ("host=/nowhere password=s3cret dbname=x", "it cannot be reached"),
+        ],
+    )
+    @pytest.mark.usefixtures("url")
+    @story
+    async def test_no_message_tells_a_secret(self, address: str, said: str) -> None:
+        with pytest.raises(LedgerError, match=said) as caught:
+            await PostgresLedger.open(address, timeouts=short())
+        chain = [caught.value, caught.value.__cause__, caught.value.__context__]
+        assert "s3cret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert all("s3cret" not in str(each) for each in chain[:2])
+
+    @story
+    async def test_a_database_that_is_not_there_is_named(self, url: str) -> None:
+        with pytest.raises(LedgerError, match=r"it does not let us in \(.*nowhere"):
+            await PostgresLedger.open(url.replace("/postgres?", "/nowhere?"))
+
+    @story
+    async def test_a_schema_has_a_plain_name(self, url: str) -> None:
+        with pytest.raises(LedgerError, match="is no name for a schema"):
+            await PostgresLedger.open(url, schema='a"; DROP TABLE term; --')
+
+    @story
+    async def test_a_backup_is_the_matter_of_the_database(self, url: str, tmp_path: Path) -> None:
+        async with opened(url) as ledger:
+            with pytest.raises(LedgerError, match="pg_dump --schema=horae"):
+                await ledger.backup(tmp_path / "ledger.db")
+
+
+def cut_all() -> None:
+    """End every connection but our own, and wait until they are gone."""
+    others = "FROM pg_stat_activity WHERE application_name = 'horae'"
+    server().do(f"SELECT pg_terminate_backend(pid, 10000) {others}")
+
+
+class TestSchema:
+    """The schema is made once, moves forward, and is refused if it is not ours."""
+
+    @story
+    async def test_members_that_start_at_once_make_it_once(self, url: str) -> None:
+        server().drop("race")
+        ledgers = await asyncio.gather(*(PostgresLedger.open(url, schema="race") for _ in range(4)))
+        try:
+            await asyncio.gather(*(each.note("noted", now=NOW, term=1) for each in ledgers))
+            assert len(await ledgers[0].events_after(0)) == 4
+        finally:
+            for each in ledgers:
+                await each.close()
+            server().drop("race")
+
+    @story
+    async def test_a_newer_schema_is_refused_also_while_it_is_used(self, url: str) -> None:
+        async with opened(url) as ledger:
+            server().do("UPDATE term SET version = 99")
+            try:
+                message = (
+                    f"its schema is version 99, and this horae knows {len(migrations('postgres'))}"
+                )
+                with pytest.raises(LedgerNewerError, match=message):
+                    await ledger.note("noted", now=NOW, term=1)
+                with pytest.raises(LedgerNewerError, match=message):
+                    await PostgresLedger.open(url)
+                cut_all()
+                with pytest.raises(LedgerNewerError, match=message):
+                    await ledger.entries()
+            finally:
+                server().do(f"UPDATE term SET version = {len(migrations('postgres'))}")
+            await ledger.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_what_a_member_has_prepared_survives_a_change_of_the_schema(
+        self, url: str
+    ) -> None:
+        async with opened(url) as ledger:
+            [entry] = await taken(ledger, workflow())
+            for _ in range(10):  # until the server has it ready
+                await ledger.entries()
+            server().do("ALTER TABLE entry ADD COLUMN extra TEXT")
+            try:
+                assert [each.item for each in await ledger.entries()] == [entry]
+            finally:
+                server().do("ALTER TABLE entry DROP COLUMN extra")
+
+    @story
+    async def test_a_schema_that_is_dropped_under_us_is_said_so(self, url: str) -> None:
+        server().drop("dropped")
+        async with opened(url, schema="dropped") as ledger:
+            server().drop("dropped")
+            with pytest.raises(LedgerDamagedError, match="its tables are not as we know them"):
+                await ledger.note("noted", now=NOW, term=1)
+
+    @story
+    async def test_a_role_that_may_only_write_is_enough(self, url: str) -> None:
+        await (await PostgresLedger.open(url)).close()
+        server().do(
+            "DROP OWNED BY worker" if server().do(ROLE) else "CREATE ROLE worker LOGIN",
+            f"GRANT USAGE ON SCHEMA {SCHEMA} TO worker",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {SCHEMA} TO worker",
+            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO worker",
+        )
+        as_worker = url.replace("//postgres:", "//worker:")
+        assert as_worker != url
+        async with opened(as_worker) as ledger:
+            east, _ = await joined(ledger)
+            filed = await handed(ledger, "manual:1")
+            assert await east.start(filed.number, now=NOW, term=1)
+            assert await ledger.leases.lead("east", LONG)
+        with pytest.raises(LedgerError, match="our role may not change it"):
+            await PostgresLedger.open(as_worker, schema="elsewhere")
+
+    def test_every_query_can_be_asked(self, url: str) -> None:
+        import psycopg
+
+        from horae.store.pg_wire import _said
+
+        asyncio.run(close_again(url))
+        names = ("entry", "event", "prune", "receipt", "run", "term", "text", "trigger")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"SET search_path TO {SCHEMA}".encode())
+            for name in (*names, "postgres/member"):
+                for query in theme(name).values():
+                    said = _said(query)
+                    for text in (said.one, said.many):
+                        if text is not None:
+                            connection.execute(b"PREPARE asked AS " + numbered(text))
+                            connection.execute(b"DEALLOCATE asked")
+
+
+ROLE = "SELECT 1 FROM pg_roles WHERE rolname = 'worker'"
+
+
+async def close_again(url: str) -> None:
+    await (await PostgresLedger.open(url)).close()
+
+
+def numbered(text: str) -> bytes:
+    """Return a query with the places for values as PostgreSQL numbers them."""
+    names: dict[str, int] = {}
+    put = re.sub(
+        r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", text
+    )
+    return put.replace("%%", "%").encode()
+
+
+async def lived(directory: Path) -> None:
+    """Leave a ledger on SQLite that has seen a bit of everything."""
+    ledger = await SqliteLedger.open(directory, now=NOW)
+    found = plan(
+        workflow("Digest – ü", "0 9 * * *", "Body \0 \ud800\n"), workflow("Poll", "* * * * *")
+    )
+    await ledger.scan("org", Scan(tuple(found), index={"plan.org": "1"}), now=NOW, term=1)
+    [entry, _] = await ledger.entries()
+    due = await ledger.due(now=NINE)
+    steps = [Step(each.entry, decide(each.entry, now=NINE)) for each in due]
+    decided = await ledger.decide(steps, now=NINE, term=1)
+    filed = next(each for each in decided if each.status is Status.WAITING)
+    run = await ledger.start(filed.number, now=NINE, term=1)
+    assert run is not None
+    assert await ledger.running(run.number, Process(1, 2), now=NINE, term=1)
+    await ledger.end(run.number, Status.FAILED, reason="é", now=NINE, term=1, exit_code=1)
+    await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
+    spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
+    for name in ("one", "two", "three"):
+        assert await add(ledger, name, name=name, spec=spec, now=NINE, term=1)
+    assert await SqliteTriggers(ledger).remove("two", now=NINE)
+    await ledger.close()
+
+
+class TestMoving:
+    """A ledger moves from SQLite to PostgreSQL with its history, or not at all."""
+
+    @story
+    async def test_it_is_the_same_after_it_was_moved(self, url: str, tmp_path: Path) -> None:
+        data = tmp_path / ".horae"
+        await lived(data)
+        async with opened(url) as target:
+            moved = await moving.move(data, target, now=NINE)
+            assert {each.table for each in moved} == set(TABLES) - {"run_log"}
+            assert all(each.rows > 0 for each in moved)
+            source = await SqliteLedger.open(data, now=NINE)
+            try:
+                for ask in (
+                    lambda ledger: ledger.entries(),
+                    lambda ledger: ledger.receipts(limit=1000),
+                    lambda ledger: ledger.runs_of(1),
+                    lambda ledger: ledger.events_after(0),
+                    lambda ledger: ledger.index("org"),
+                    lambda ledger: SqliteTriggers(ledger).page(limit=10, offset=0),
+                ):
+                    there, here = [await ask(each) for each in (source, target)]
+                    assert there == here
+                for each in await source.entries():
+                    digest = getattr(each.item, "digest", "")
+                    assert await source.text(digest) == await target.text(digest)
+                # And it goes on with the numbers that come next.
+                for ledger in (source, target):
+                    await ledger.scan("new", Scan(tuple(plan(workflow("New")))), now=NINE, term=1)
+                new = [(await each.entries())[-1].number for each in (source, target)]
+                assert new[0] == new[1]
+                newest = [await each.newest_event() for each in (source, target)]
+                assert newest[0] == newest[1]
+                for ledger in (source, target):
+                    [filed] = await ledger.add(new[0], [asked("manual:1", NINE)], now=NINE, term=1)
+                    assert await ledger.start(filed.number, now=NINE, term=1)
+                runs = [[run for _, run in await each.open_runs()] for each in (source, target)]
+                assert runs[0] == runs[1]
+            finally:
+                await source.close()
+
+    @story
+    async def test_it_moves_only_where_nothing_is(self, url: str, tmp_path: Path) -> None:
+        data = tmp_path / ".horae"
+        await lived(data)
+        async with opened(url) as target:
+            await target.note("noted", now=NOW, term=1)
+            with pytest.raises(LedgerError, match=r"it is not empty \(there are rows in event\)"):
+                await moving.move(data, target, now=NINE)
+            assert await target.entries() == []
+
+    @story
+    async def test_what_is_not_the_same_is_not_kept(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = tmp_path / ".horae"
+        await lived(data)
+        put = moving._put
+
+        def careless(wire: Any, table: Any, names: str, rows: Any) -> None:
+            put(wire, table, names, rows[:-1] if table.name == "event" else rows)
+
+        monkeypatch.setattr(moving, "_put", careless)
+        async with opened(url) as target:
+            with pytest.raises(LedgerError, match="event is not the same"):
+                await moving.move(data, target, now=NINE)
+            assert await target.entries() == []
+
+
+def test_without_postgres_nothing_of_it_is_loaded() -> None:
+    code = "import sys, horae.store.postgres; assert 'psycopg' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import horae.store
+
+    for name in ("pg_wire", "pg_schema"):
+        monkeypatch.delitem(sys.modules, f"horae.store.{name}", raising=False)
+        monkeypatch.delattr(horae.store, name, raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(LedgerError, match=r"psycopg is not installed; pip install horae\[postgres"):
+        asyncio.run(PostgresLedger.open("postgresql://localhost/x"))
