@@ -63,6 +63,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "server.public": False,
         "tenant": "local",
         "gitops": False,
+        "git.local": None,
         "plan.max_bytes": 16 * 1024 * 1024,
         "plan.max_files": 20_000,
         "check.floor": timedelta(minutes=1),
@@ -87,6 +88,12 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "keeper.breather": timedelta(seconds=45),
         "keeper.timeout": timedelta(minutes=15),
         "keeper.mode": "plan",
+        "cluster.name": None,
+        "cluster.labels": None,
+        "cluster.runs": 4,
+        "cluster.lease": timedelta(seconds=15),
+        "cluster.branch": None,
+        "cluster.address": None,
         "lifecycle.def": None,
     }
     assert {row.origin for row in config.origins()} == {"default"}
@@ -259,6 +266,22 @@ def test_a_path_begins_at_the_file_that_names_it(tmp_path: Path) -> None:
     assert config.keeper_def == Path("/k.org")
     assert config.lifecycle_def == Path("life.org")
     assert config.data == tmp_path / ".horae"
+
+
+def test_each_of_several_paths_begins_where_one_alone_would(tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("git.local = ['/srv/plans.git', 'own.git', '~/x.git']\n")
+    config = load(tmp_path, environ={"HOME": "/home/ada"})
+    assert config.git_local == (
+        Path("/srv/plans.git"),
+        tmp_path / "own.git",
+        Path("/home/ada/x.git"),
+    )
+    config = load(tmp_path, environ={"HORAE_GIT_LOCAL": "/srv/a.git:b.git"})
+    assert config.git_local == (Path("/srv/a.git"), Path("b.git"))
+    for bad in ("4", "[4]", "['']"):
+        (tmp_path / "horae.toml").write_text(f"git.local = {bad}\n")
+        with pytest.raises(SettingError, match="is not paths such as"):
+            _ = load(tmp_path, environ={}).git_local
 
 
 @pytest.mark.usefixtures("root")
@@ -446,6 +469,12 @@ GOOD = {
     "crew.stagger": "'10s'",
     "crew.def": "'''crew.org'''",
     "keeper.mode": '"edit"',
+    "cluster.name": '"box1"',
+    "cluster.labels": '["gpu", "berlin"]',
+    "cluster.runs": "8",
+    "cluster.lease": '"30s"',
+    "cluster.branch": '"main"',
+    "cluster.address": '"box1.example.org:7117"',
     "agent.command": '[\n  "a", # [\n  "b"\n]',
     "tenant": "'x'",
     "gitops": "true",

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.app import SystemClock
-from horae.dispatching import Dispatcher, DispatchRunner, Roster, busy_at
+from horae.dispatching import Dispatcher, DispatchRunner, busy_at
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk
 from horae.engine.ports import HeldBackError, Job, Process, Run, RunError
 from horae.engine.why import parse_ask
+from horae.roster import Roster
 from horae.rules.dispatch import rest_after
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
@@ -463,6 +464,27 @@ async def test_a_run_that_cannot_be_made_gives_its_task_back_with_the_reason(hom
 
 
 @story
+async def test_a_run_that_ends_before_its_task_is_claimed_is_not_tried_at_once_for_ever(
+    home: Home,
+) -> None:
+    home.make("wren")
+    (home.crew / "wren.org").unlink()
+    home.task(1)
+    async with open_hall(home, rest=rest_after) as hall:
+        [(key, status, reason)] = await hall.until_ended(1)
+        assert (key, status) == ("dispatch:1", "failed")
+        assert "wren.org" in reason
+        await hall.until(lambda: hall.dispatcher.next_at is not None)
+        hall.dispatcher.note_change()
+        hall.almanac.poke()
+        await asyncio.sleep(0.5)
+        assert len(await hall.history(1)) == 1
+        home.save(1, title="Bed one")  # whoever changes it need not wait
+        hall.almanac.request("board")
+        assert len(await hall.until_ended(1, times=2)) == 2
+
+
+@story
 async def test_an_end_that_did_not_reach_the_file_is_finished_once(home: Home) -> None:
     home.make("wren")
     path, seen = home.tasks / "001-bed.md", home.path / "seen"
@@ -680,6 +702,11 @@ async def test_when_nobody_can_run_the_receipt_says_why(home: Home) -> None:
         with pytest.raises(HeldBackError, match="has no command"):
             await runner.hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
         assert (home.tasks / "001-bed.md").read_bytes() == before
+        assert "has no command" in (await runner.obstacle(filed) or "")
+        (home.crew / "wren.org").write_text(
+            f"* wren :agent:\n:PROPERTIES:\n:COMMAND: sh {home.path}/agent.sh\n:END:\nYou garden.\n"
+        )
+        assert await runner.obstacle(filed) is None
 
 
 @story

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from horae.app import SystemClock
 from horae.cli.far import Far
 from horae.config import load
 from horae.house import keep, open_house
-from horae.keeper import Keeping
 from horae.rules.keeper import read_memory
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
@@ -252,6 +251,40 @@ async def test_an_agent_is_told_who_it_is_once_and_its_commits_come_home(ground:
 
 
 @story
+async def test_an_agent_is_told_of_the_board_and_a_rest_counts_its_tasks(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORAE_BOARD_AUTO_DISPATCH", "0")
+    ground.crew(":INTERVAL: 1h", ":LIFECYCLE: day.org", ":WAKE: due")
+    ground.day("* work\n:PROPERTIES:\n:NEXT: rem\n:END:\n* rem\n:PROPERTIES:\n:KIND: rem\n:END:\n")
+    ground.agent("cat > SIDE/told")
+    tasks = {
+        "1": "title: Sow\nstatus: todo\nscheduled_for: '2026-01-01T00:00:00Z'\n",
+        "2": "title: Water\nstatus: todo\ndepends_on: [3]\n",
+        "3": "title: Dig\nstatus: done\n",
+        "4": "title: Later\nstatus: todo\nscheduled_for: '2999-01-01T00:00:00Z'\n",
+        "5": "title: Held\nstatus: todo\ndepends_on: [1]\n",
+        "6": "title: Not for wren\nstatus: todo\nassignee: moss\n",
+        "7": "title: Taken\nstatus: in-progress\nclaimed_by: wren\n",
+    }
+    folder = ground.root / "board" / "tasks"
+    folder.mkdir(parents=True)
+    for number, text in tasks.items():
+        (folder / f"00{number}-x.md").write_text(f"---\nid: {number}\n{text}---\n")
+    async with kept(ground) as here:
+        assert (await here.tick()).status is Status.DONE
+        told = ground.seen("told")
+        for title in ("Sow", "Water", "Taken"):
+            assert f"{title} (task #" in told
+        for title in ("Dig", "Later", "Held", "Not for wren"):
+            assert title not in told
+        rest = await here.tick()
+        assert rest.receipt.reason.startswith("wrote rem/")
+        [page] = (ground.root / "rem").iterdir()
+        assert "5 todo" in page.read_text()
+
+
+@story
 async def test_state_is_kept_in_files_as_people_know_them(ground: Ground) -> None:
     async with kept(ground) as here:
         before = int(time.time())
@@ -273,7 +306,7 @@ async def test_state_is_kept_in_files_as_people_know_them(ground: Ground) -> Non
 async def test_work_goes_to_the_origin_if_there_is_one(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(horae.house, "Keeping", partial(Keeping, allow_local=True))
+    monkeypatch.setenv("HORAE_GIT_LOCAL", str(ground.side / "origin.git"))
     ground.agent("echo $HORAE_KEY > new.txt; git add .; git commit -qm $HORAE_KEY")
     ground.repository(origin=True)
     async with kept(ground) as here:
@@ -316,10 +349,35 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
 
 
 @story
+async def test_an_origin_that_is_a_path_is_asked_only_if_the_settings_name_it(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORAE_GITOPS", "1")
+    ground.agent("echo x > new.txt; git add .; git commit -qm x")
+    ground.repository(origin=True)
+    async with kept(ground) as here:
+        filed = await here.tick()
+        assert filed.status is Status.DONE
+        agent = await here.agent()
+        assert set(agent.troubles) == {"pull", "delivery"}
+        for words in agent.troubles.values():
+            assert "the setting git.local does not name it" in words
+        facts = (await here.run_of(filed)).facts
+        assert facts["delivered"] is False
+        assert git("show", "horae/wren:new.txt", at=ground.root) == "x\n"
+    with (ground.root / "horae.toml").open("a") as file:
+        file.write('[git]\nlocal = ["../side/origin.git"]\n')
+    async with kept(ground) as here:
+        await here.tick()
+        assert git("show", "main:new.txt", at=ground.side / "origin.git") == "x\n"
+        assert await here.problems() == ""
+
+
+@story
 async def test_a_conflict_with_the_origin_is_left_for_a_person_and_the_tick_goes_on(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(horae.house, "Keeping", partial(Keeping, allow_local=True))
+    monkeypatch.setenv("HORAE_GIT_LOCAL", str(ground.side / "origin.git"))
     monkeypatch.setenv("HORAE_GITOPS", "1")
     (ground.root / "shared.txt").write_text("first\n")
     ground.repository(origin=True)
@@ -574,6 +632,30 @@ async def test_an_agent_that_wakes_for_what_is_due_is_not_started_for_nothing(
 
 
 @story
+async def test_a_gated_tick_still_notes_its_moment_and_pulls_and_wakes_nobody(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORAE_GITOPS", "1")
+    monkeypatch.setenv("HORAE_GIT_LOCAL", str(ground.side / "origin.git"))
+    ground.day("* work\n:PROPERTIES:\n:MIN-INTERVAL: 10m\n:END:\n")
+    ground.agent("echo x >> SIDE/woken")
+    ground.repository(origin=True)
+    peer = ground.side / "peer"
+    git("clone", "-q", str(ground.side / "origin.git"), str(peer), at=ground.side)
+    async with kept(ground) as here:
+        await here.tick()
+        (ground.data / "keeper-last-run-wren").write_text("1\n")
+        ground.commit("new.txt", "from afar\n", at=peer)
+        git("push", "-q", at=peer)
+        gated = await here.tick()
+        assert "work may begin again in " in gated.receipt.reason
+        assert int(ground.state("keeper-last-run-wren")) > 1
+        assert (ground.root / "new.txt").exists()
+        assert ground.seen("woken") == "x\n"
+        assert ((await here.agent()).streak, ground.state("lifecycle-pos-wren")) == (0, "work 0")
+
+
+@story
 async def test_a_redeploy_in_the_middle_of_an_interval_leaves_the_next_tick_where_it_was(
     ground: Ground,
 ) -> None:
@@ -733,8 +815,158 @@ def test_a_crew_wins_over_a_single_keeper(
     assert not (tmp_path / "data" / "keeper-last-run").exists()
 
 
+def test_an_older_variable_says_how_often_a_keeper_ticks(
+    ground: Ground, tenant: dict[str, str]
+) -> None:
+    keeper = {"WB_KEEPER_DEF": str(ground.root / "wren.org"), "WB_KEEPER_INTERVAL_MS": "100"}
+    with engine(**tenant, **keeper) as up:
+        done = receipts(up, "done")
+        assert len({next(done)["receipt"] for _ in range(3)}) == 3
+
+
+def test_an_older_variable_says_how_long_a_tick_may_run(
+    ground: Ground, tenant: dict[str, str]
+) -> None:
+    ground.agent("sleep 1000")
+    keeper = {"WB_KEEPER_DEF": str(ground.root / "wren.org"), "WB_KEEPER_RUN_TIMEOUT_MS": "300"}
+    with engine(**tenant, **keeper) as up:
+        assert "longer than 300ms" in next(receipts(up, "killed"))["reason"]
+
+
+def test_an_older_variable_lets_the_origin_be_pulled_before_each_tick(
+    ground: Ground, tenant: dict[str, str], tmp_path: Path
+) -> None:
+    ground.repository(origin=True)
+    origin, home = ground.side / "origin.git", tmp_path / "data" / "acme"
+    git("clone", "-q", str(origin), str(home), at=ground.side)
+    ground.commit("new.txt", "from afar\n")
+    git("push", "-q", at=ground.root)
+    ground.agent("cat new.txt > SIDE/seen; echo done")
+    keeper = {
+        "WB_KEEPER_DEF": str(ground.root / "wren.org"),
+        "WB_GITOPS": "1",
+        "HORAE_GIT_LOCAL": str(origin),
+    }
+    with engine(**tenant, **keeper) as up:
+        next(receipts(up, "done"))
+    assert ground.seen("seen") == "from afar\n"
+    assert (home / "new.txt").exists()
+
+
+def test_an_older_variable_says_how_far_apart_the_first_ticks_are(
+    ground: Ground, tenant: dict[str, str]
+) -> None:
+    ground.agent("echo moss", name="moss")
+    crew = "".join(
+        f"* {each}\n:PROPERTIES:\n:DEF: {each}.org\n:END:\n" for each in ("wren", "moss")
+    )
+    (ground.root / "crew.org").write_text(crew)
+    environ = {"WB_CREW_DEF": str(ground.root / "crew.org"), "WB_CREW_STAGGER_MS": "7200000"}
+    with engine(**tenant, **environ) as up:
+        next(receipts(up, "done"))
+        agents = Far(Path(tenant["WB_DATA"])).get("status")["agents"]
+    following = {each["agent"]: datetime.fromisoformat(each["next_run"]) for each in agents}
+    # Wren has ticked and does so hourly; moss has its first tick two hours after the start.
+    apart = following["moss"] - following["wren"]
+    assert timedelta(minutes=50) < apart < timedelta(minutes=70)
+
+
+@pytest.mark.parametrize(("most", "looks"), [("1", 10), ("2", 800)])
+def test_an_older_variable_says_how_many_tick_at_a_time(
+    ground: Ground, tenant: dict[str, str], most: str, looks: int
+) -> None:
+    both = "[ $(grep -c begin SIDE/log) -ge 2 ] && break; sleep 0.02"
+    script = (
+        f"echo begin >> SIDE/log; for i in $(seq {looks}); do {both}; done; echo end >> SIDE/log"
+    )
+    names = ("wren", "moss")
+    for name in names:
+        ground.agent(script, name=name)
+    crew = "".join(f"* {each}\n:PROPERTIES:\n:DEF: {each}.org\n:END:\n" for each in names)
+    (ground.root / "crew.org").write_text(crew)
+    environ = {
+        "WB_CREW_DEF": str(ground.root / "crew.org"),
+        "WB_CREW_STAGGER_MS": "0",
+        "WB_CREW_MAX_CONCURRENT": most,
+    }
+    with engine(**tenant, **environ) as up:
+        done = receipts(up, "done")
+        assert next(done)["entry"] != next(done)["entry"]
+    expected = "begin end begin end" if most == "1" else "begin begin end end"
+    assert ground.seen("log").split() == expected.split()
+
+
 def test_with_neither_nothing_ticks(tenant: dict[str, str], tmp_path: Path) -> None:
     with engine("--seconds", "1", **tenant) as up:
         out, _ = up.communicate(timeout=30)
     assert "tick" not in out
     assert not [*(tmp_path / "data").glob("keeper-*")]
+
+
+# A tick that is held back
+
+
+def nameless(ground: Ground, name: str = "wren") -> None:
+    """Let an agent name no command."""
+    text = f"* {name} :agent:\n** System prompt\nYou are {name}.\n"
+    (ground.root / f"{name}.org").write_text(text)
+
+
+async def held(here: Kept) -> Filed:
+    """Let wren tick, and return the receipt that is held back."""
+    number = (await here.house.desk.tick("wren")).filed.number
+    async with asyncio.timeout(20):
+        while True:
+            filed = await here.house.ledger.receipt(number)
+            assert filed is not None
+            if filed.status is Status.HELD:
+                assert "has no command" in filed.receipt.reason
+                return filed
+            await asyncio.sleep(0.01)
+
+
+def name_a_command(ground: Ground) -> None:
+    ground.agent("echo done\n")
+
+
+def set_a_command(ground: Ground) -> None:
+    with (ground.root / "horae.toml").open("a") as file:
+        file.write('[agent]\ncommand = ["echo", "done"]\n')
+
+
+def take_another_definition(ground: Ground) -> None:
+    ground.agent("echo done\n", name="moss")
+    ground.crew(":INTERVAL: 1h", ":DEF: moss.org")
+    text = (ground.root / "crew.org").read_text()
+    (ground.root / "crew.org").write_text(text.replace(":DEF: wren.org\n", ""))
+
+
+@pytest.mark.parametrize("help_it", [name_a_command, set_a_command, take_another_definition])
+@story
+async def test_a_tick_that_is_held_back_goes_on_once_its_reason_is_gone(
+    ground: Ground, help_it: Callable[[Ground], None]
+) -> None:
+    nameless(ground)
+    async with kept(ground) as here:
+        filed = await held(here)
+        help_it(ground)
+        over = await here.over(filed.number)
+        assert over.status is Status.DONE
+        assert over.receipt.key == "tick:1"
+
+
+@story
+async def test_a_tick_whose_reason_is_not_gone_is_not_tried_in_vain(ground: Ground) -> None:
+    nameless(ground)
+    async with kept(ground) as here:
+        filed = await held(here)
+        tries = len(await here.house.ledger.runs_of(filed.number))
+        with (ground.root / "horae.toml").open("a") as file:
+            file.write("[agent]\ncommand = 4\n")
+        (ground.root / "wren.org").write_text("* wren\nno agent at all\n")
+        for source in here.house.almanac.sources:
+            await here.house.almanac.rescan(source)
+        again = await here.house.ledger.receipt(filed.number)
+        assert again is not None
+        assert again.status is Status.HELD
+        assert len(await here.house.ledger.runs_of(filed.number)) == tries

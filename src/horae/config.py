@@ -218,6 +218,13 @@ def _path(raw: object) -> Path:
     return Path(_text(raw))
 
 
+def _paths(raw: object) -> tuple[Path, ...]:
+    given = raw.split(os.pathsep) if isinstance(raw, str) else raw
+    if not isinstance(given, list | tuple):
+        raise UnfitError
+    return tuple(map(_path, given))
+
+
 def _store(raw: object) -> str:
     text = _text(raw)
     if not re.match(r"postgres(?:ql)?://.", text):
@@ -275,6 +282,13 @@ def _names(raw: object) -> tuple[str, ...]:
     return tuple(given)
 
 
+def _labels(raw: object) -> tuple[str, ...]:
+    given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(given, list | tuple):
+        raise UnfitError
+    return tuple(map(_id, given))
+
+
 def choice(*words: str) -> Kind[str]:
     """Return the kind of a few fixed words."""
 
@@ -300,9 +314,11 @@ MILLISECONDS: Final = Kind("a number of milliseconds such as 30000", _millisecon
 ZONE: Final = Kind("a time zone such as Europe/Berlin", _zone)
 ID: Final = Kind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
 PATH: Final = Kind("a path", _path)
+PATHS: Final = Kind('paths such as ["/srv/git/plans.git"]', _paths)
 STORE: Final = Kind("a PostgreSQL address such as postgresql://host/horae", _store)
 WEB: Final = Kind("an address such as https://example.org/ping", _web)
 COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
+LABELS: Final = Kind('labels such as ["gpu", "berlin"]', _labels)
 NAMES: Final = Kind('names of hosts such as ["plans.example.org"]', _names)
 ADDRESS: Final = Kind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
@@ -348,6 +364,9 @@ class Config:
     )
     tenant = Setting("tenant", ID, "local", "whose repository the commits land in", "WB_TENANT")
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")
+    git_local = Setting(
+        "git.local", optional(PATHS), None, "repositories on this machine that may be an origin"
+    )
     plan_max_bytes = Setting("plan.max_bytes", SIZE, "16MiB", "the largest plan that is read")
     plan_max_files = Setting(
         "plan.max_files", whole(1, 1_000_000), 20_000, "how many plans a root may hold"
@@ -414,6 +433,36 @@ class Config:
     )
     keeper_mode = Setting(
         "keeper.mode", choice("plan", "edit"), "plan", "what a tick is told to do", "WB_KEEPER_MODE"
+    )
+    cluster_name = Setting(
+        "cluster.name",
+        optional(ID),
+        None,
+        "what this machine is called among others; unset, its host name",
+    )
+    cluster_labels = Setting(
+        "cluster.labels",
+        optional(LABELS),
+        None,
+        "what this machine is good for, for entries that ask",
+    )
+    cluster_runs = Setting(
+        "cluster.runs", whole(1, 1024), 4, "how many runs go on at a time on this machine"
+    )
+    cluster_lease = Setting(
+        "cluster.lease", LENGTH, "15s", "after how long a machine that is not heard of is lost"
+    )
+    cluster_branch = Setting(
+        "cluster.branch",
+        optional(ID),
+        None,
+        "the branch whose commits are the plan; unset, the current",
+    )
+    cluster_address = Setting(
+        "cluster.address",
+        optional(ADDRESS),
+        None,
+        "where other machines reach this one; unset, `listen`",
     )
     lifecycle_def = Setting(
         "lifecycle.def", optional(PATH), None, "the single keeper's lifecycle", "WB_LIFECYCLE_DEF"
@@ -487,11 +536,14 @@ def _value(setting: Setting[T], given: _Given) -> T:
     if given.raw is None:
         return cast("T", None)  # only an optional kind has no default
     kind: Kind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
-    is_path = kind.read is _path
     try:
         raw = _milliseconds(given.raw) if given.is_milliseconds else given.raw
-        value = setting.kind.read(raw)
-        return cast("T", _placed(cast("Path", value), given)) if is_path else value
+        value: Any = setting.kind.read(raw)
+        if kind.read is _path:
+            value = _placed(value, given)
+        elif kind.read is _paths:
+            value = tuple(_placed(each, given) for each in value)
+        return cast("T", value)
     except ValueError as error:
         hint = f"; {error}" if str(error) else ""
         raise SettingError(

@@ -26,9 +26,7 @@ from horae.engine.ports import (
     Unreleased,
 )
 from horae.errors import HoraeError
-from horae.rules.agent import AgentError, parse_agent
 from horae.rules.board import Ground
-from horae.rules.crew import parse_crew
 from horae.rules.dispatch import (
     GRACE,
     after_run,
@@ -42,61 +40,40 @@ from horae.rules.dispatch import (
     wakes_at,
     why_not,
 )
-from horae.rules.entry import Origin, Work, key_time
+from horae.rules.entry import Work, key_time
 from horae.rules.misfire import Receipt, Status
 from horae.rules.receipt import BAD, FINAL, OPEN
-from horae.runner.agents import Agent, hold_agent, look_back_agent
+from horae.runner.agents import hold_agent, look_back_agent
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.trees import Trees
 from horae.workspace.board import task_at, work_address
-from horae.workspace.files import PlanFileError, read_plan
-from horae.workspace.git import Git, GitError, is_repository
+from horae.workspace.files import PlanFileError
 from horae.workspace.tasks import BoardMissingError, TaskMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from horae.engine.gate import Gate
     from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.kernel.task import Task
+    from horae.roster import Roster
     from horae.rules.board import Changes
     from horae.rules.crew import Member
     from horae.rules.dispatch import Assignment
-    from horae.runner.agents import Registry
+    from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.workspace.tasks import Card, Cards, CommittedBoard
 
 KEY: Final = "dispatch:"
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+UNCLAIMED: Final = timedelta(minutes=1)  # after a run that ended before its task was claimed
 UNREAD: Final = timedelta(seconds=7)  # after a board or a manifest that could not be read
 _LONGEST_REST: Final = timedelta(hours=1)  # nothing is to come, as far as the board says
 _PAGE: Final = 100
 _NOBODY: Final = Process(0, 0)  # a run that starts no process
-
-
-@dataclass(frozen=True, slots=True)
-class Roster:
-    """Who can be handed a task: the members of a manifest, or of a text that stands for one."""
-
-    manifest: Path
-    text: str | None = None
-
-    def members(self) -> tuple[Member, ...]:
-        """Return the members in their order; raises PlanFileError if that cannot be read."""
-        text = read_plan(self.manifest).text if self.text is None else self.text
-        return parse_crew(text, str(self.manifest)).members
-
-    def agent(self, member: Member) -> Agent:
-        """Return who a member is, as its definition says now; raises RunError."""
-        path = self.manifest.parent / member.definition
-        try:
-            definition = parse_agent(read_plan(path).text, str(path))
-        except (PlanFileError, AgentError) as error:
-            raise RunError(str(error)) from None
-        return Agent(member.name, definition, Origin(str(path), 1), variables=definition.variables)
 
 
 def busy_at(gate: Gate) -> frozenset[str]:
@@ -140,6 +117,7 @@ class Dispatcher:
         self._were_busy: frozenset[str] = frozenset()
         self._out: dict[int, _Out] | None = None  # receipts that are not over, once that is known
         self._failed: dict[int, datetime] = {}  # tasks whose last run ended badly, and when
+        self._handed: dict[int, Task] = {}  # tasks as they stood when they were handed out
         self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
         self.next_at: datetime | None = None  # when something on the board is over by itself
         self.problem: HoraeError | OSError | None = None  # what kept the last look from it all
@@ -251,6 +229,7 @@ class Dispatcher:
             return None
         assert self._out is not None, "a look begins with it"
         self._out[made[0].number] = _Out(task.id, member)
+        self._handed[task.id] = task
         self._failed.pop(task.id, None)
         return made[0]
 
@@ -348,7 +327,12 @@ class Dispatcher:
         How often it was tried stands in its file: whoever takes that out need not wait.
         """
         # An end that is still to come was written by a clock that ran ahead.
-        return min(ended_at, now) + self._rest(task.number("attempt") or 0)
+        rest = self._rest(task.number("attempt") or 0)
+        if self._handed.get(task.id) == task:
+            # A run that ended before its task could be claimed has left no trace in the file,
+            # and would end so again.
+            rest = max(rest, UNCLAIMED)
+        return min(ended_at, now) + rest
 
     def _able(self, members: Sequence[Member]) -> list[str]:
         """Return those who can run, in their order; if nobody can, all: the receipt says why."""
@@ -380,7 +364,7 @@ class DispatchRunner:
         ledger: Ledger,
         clock: Clock,
         timeout: timedelta | None = None,
-        allow_local: bool = False,
+        trees: Trees | None = None,
         heard: Callable[[], None] | None = None,
     ) -> None:
         self._processes = processes
@@ -391,7 +375,7 @@ class DispatchRunner:
         self._ledger = ledger
         self._clock = clock
         self._timeout = timeout
-        self._allow_local = allow_local
+        self._trees = trees or Trees(place.root, place.data)
         self._heard = heard
 
     async def hold(self, job: Job) -> Held:
@@ -412,10 +396,10 @@ class DispatchRunner:
         if isinstance(card, str):
             return _NotBegun(f"task #{errand.task} was not begun: {card}")
         try:
-            tree = await tree_of(self._place, errand.member)
+            tree = await self._trees.make(errand.member)
             run = await hold_agent(
                 self._registry,
-                replace(agent, directory=tree),
+                replace(agent, directory=tree.path),
                 prompt(card.task, file=self._name(card)),
                 run=job.run,
                 processes=self._processes,
@@ -442,14 +426,20 @@ class DispatchRunner:
         errand = None if found is None else await self._errand(filed)
         return found if found is None or errand is None else await self.over(errand, found)
 
+    async def obstacle(self, filed: Filed) -> str | None:
+        """Return why a task that is held back would be so again; None if it would not."""
+        errand = await self._errand(filed)
+        if errand is None:
+            return None
+        agent, _ = await asyncio.to_thread(self._who, filed, errand)
+        return self._registry.obstacle(agent, environ=self._place.environ)
+
     async def over(self, errand: Errand, how: Ended) -> Ended:
         """Return an end with where its work went and what became of its task."""
-        facts = {**how.facts, "task": errand.task, **await self._deliver(errand.member)}
+        brought = await self._trees.deliver(errand.member)
+        facts = {**how.facts, "task": errand.task, **brought.facts()}
         # What did not go in cleanly has to be looked at by somebody, however well it was done.
-        branch = facts.get("branch") if facts.get("delivered") is False else None
-        facts |= await self._move(
-            errand, how.outcome, how.reason, branch=None if branch is None else str(branch)
-        )
+        facts |= await self._move(errand, how.outcome, how.reason, branch=brought.branch)
         return replace(how, facts=facts)
 
     async def settle(self, filed: Filed) -> None:
@@ -538,40 +528,9 @@ class DispatchRunner:
             return {}
         return {"status": made.card.task.status, **made.facts}
 
-    async def _deliver(self, name: str) -> dict[str, object]:
-        """Bring a member's commits home; what does not go in cleanly stays on its branch."""
-        root, tree = self._place.root, self._place.data / "trees" / name
-        if not is_repository(root) or not is_repository(tree):
-            return {}
-        try:
-            made = await Git(root).deliver(tree, agent=name, allow_local=self._allow_local)
-        except (GitError, OSError) as error:  # the next delivery brings it
-            return {"delivered": False, "delivery": str(error)}
-        facts: dict[str, object] = {"delivered": made.is_delivered}
-        facts |= {"delivery": made.words} if made.words else {}
-        return facts | ({"branch": made.branch} if made.branch else {})
-
     def _name(self, card: Card) -> str:
         """Return the file of a task as whoever works beneath the root calls it."""
         return card.path.removeprefix(f"{self._place.root}/")
-
-
-async def tree_of(place: Place, name: str) -> Path:
-    """Return where a member works: a clone of its own, or the root if that is no repository.
-
-    One that cannot be brought up to date stays as it is; what was done there is delivered.
-    """
-    if not is_repository(place.root):
-        return place.root
-    tree = place.data / "trees" / name
-    try:
-        if not is_repository(tree):
-            tree.parent.mkdir(mode=0o700, exist_ok=True)
-            await Git(place.root).clone(tree)
-        await Git(tree).pull(source=place.root, allow_local=True)
-    except (GitError, OSError) as error:
-        raise RunError(f"its tree {tree} cannot be made: {error}") from None
-    return tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from errno import EINVAL
@@ -29,10 +30,12 @@ from horae.engine.ports import (
 )
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
-from horae.rules.agent import AgentError, Wake, parse_agent
+from horae.roster import Roster
+from horae.rules.agent import Wake
+from horae.rules.board import blocked_text, moment
 from horae.rules.crew import Mode, last_run_file, parse_crew, ran_file, seconds_text
-from horae.rules.entry import Origin, Work
-from horae.rules.handed import Appointment, hand, is_idle, prompt, survey
+from horae.rules.entry import Work
+from horae.rules.handed import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.rules.keeper import (
     Beat,
     Memory,
@@ -40,6 +43,7 @@ from horae.rules.keeper import (
     TakenOver,
     begun,
     ended,
+    machine_left,
     may_mirror,
     mirrored,
     read_memory,
@@ -64,13 +68,14 @@ from horae.rules.rest import (
     rest_file,
     rest_text,
 )
-from horae.runner.agents import Agent, Registry, hold_agent, look_back_agent
+from horae.runner.agents import hold_agent, look_back_agent
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.trees import Trees, why_left
 from horae.workspace.crew import KEEPER
 from horae.workspace.edit import EditConflictError, Splice, create, edit
 from horae.workspace.files import PlanFileError, digest_of, find_plans, read_plan
-from horae.workspace.git import HORAE, Git, GitError, Pull, Why, is_repository
+from horae.workspace.git import HORAE, Git, GitError, Why, is_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +83,14 @@ if TYPE_CHECKING:
 
     from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.kernel.plan import Plan
+    from horae.kernel.task import Task
     from horae.rules.crew import Member
-    from horae.rules.handed import BoardTask, Handed
+    from horae.rules.handed import Handed
     from horae.rules.lifecycle import Lifecycle, State
+    from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.workspace.tasks import CommittedBoard
 
 MOST: Final = 20  # appointments that an agent is told of
 NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
@@ -105,7 +113,9 @@ class Keeping:
     zone_name: str = "UTC"
     manifest: Path = Path()  # relative paths of members begin beside it
     is_single: bool = False
-    allow_local: bool = False  # whether the origin may be a path on this machine
+    # Whether files of state stand beside the ledger. One that several machines share has none:
+    # what another machine wrote there long ago would look like a person's edit.
+    has_files: bool = True
 
 
 class KeeperRunner:
@@ -120,16 +130,21 @@ class KeeperRunner:
         registry: Registry,
         ledger: Ledger,
         clock: Clock,
-        tasks: Callable[[], list[BoardTask]] = list,
+        trees: Trees | None = None,
+        board: CommittedBoard | None = None,
         term: int = 1,
+        is_gone: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._is_gone = is_gone  # whether a machine is not there, of a cluster
         self._processes = processes
         self._place = place
         self._keeping = keeping
+        self._roster = Roster(keeping.manifest)
+        self._trees = trees or Trees(place.root, place.data)
         self._registry = registry
         self._ledger = ledger
         self._clock = clock
-        self._tasks = tasks
+        self._board = board
         self._term = term
 
     async def hold(self, job: Job) -> Held:
@@ -143,33 +158,31 @@ class KeeperRunner:
 
     async def _hold(self, job: Job) -> Held:
         now = self._clock.now()
-        member = _member(job.text)
-        last_run = self._state(last_run_file(self._suffix(member)))
-        await asyncio.to_thread(mirror, last_run, seconds_text(now))
+        last_run = self._state(last_run_file(self._suffix(_member(job.text))))
+        await self._mirror(last_run, seconds_text(now))
         pulled = await self._pull()
+        member, agent, obstacle = await self._who(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
         memory = await self._remembered(job, member, lifecycle)
         told = await self._told(member, memory, now)
-        agent = await asyncio.to_thread(self._agent, member)
         wakes_when = member.wake or agent.definition.wake
         sleeps = wakes_when is Wake.DUE and is_idle(told)
         made = tick(lifecycle, memory, now=now, sleeps=sleeps)
         # Work that was not delivered is still not, until the next delivery says otherwise.
-        kept = {name: why for name, why in memory.troubles.items() if name == _DELIVERY}
+        kept = {name: why for name, why in memory.troubles.items() if self._lasts(name)}
         memory = replace(begun(memory, made, now=now), troubles={**kept, **pulled})
         story = _Story(member, lifecycle, memory, made.beat, made.state, made.reason)
         if made.beat is not Beat.WAKE:
             await asyncio.to_thread(self._note, job, story)
             return _Still(self, story, told)
-        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
         if obstacle is not None:
             raise HeldBackError(obstacle)
-        tree, left = await self._tree(member.name)
-        if left:
-            troubles = {**memory.troubles, "tree": left}
+        tree = await self._trees.make(member.name)
+        if tree.trouble:
+            troubles = {**memory.troubles, "tree": tree.trouble}
             story = replace(story, memory=replace(memory, troubles=troubles))
         await asyncio.to_thread(self._note, job, story)
-        return await self._wake(job, story, replace(agent, directory=tree), told)
+        return await self._wake(job, story, replace(agent, directory=tree.path), told)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a tick ended that an engine before this one made; None is unknown.
@@ -198,12 +211,17 @@ class KeeperRunner:
         story = _Story(member, lifecycle, note.memory, note.beat, state, note.reason)
         return await self.over(story, how)
 
+    async def obstacle(self, filed: Filed) -> str | None:
+        """Return why a tick that is held back would be so again; None if it would not."""
+        says = await self._ledger.text(filed.digest)
+        return None if says is None else (await self._who(filed, says))[2]
+
     async def began(self, story: _Story) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
         at = None if story.state is None else story.memory.began.get(story.state.name)
         if story.state is not None and at is not None:
             name = ran_file(story.state.name, self._suffix(story.member))
-            await asyncio.to_thread(mirror, self._state(name), seconds_text(at))
+            await self._mirror(self._state(name), seconds_text(at))
 
     async def over(self, story: _Story, how: Ended) -> Ended:
         """Return an end with what the agent remembers after it, and where its work went."""
@@ -212,12 +230,11 @@ class KeeperRunner:
         if story.state is not None:
             facts["state"] = story.state.name
         if story.beat is Beat.WAKE:
-            delivered = await self._deliver(story.member.name)
-            facts.update(delivered)
+            brought = await self._trees.deliver(story.member.name)
+            facts.update(brought.facts())
             troubles = {name: why for name, why in memory.troubles.items() if name != _DELIVERY}
-            if delivered.get("delivered") is False:
-                where = f"{delivered['branch']}: " if "branch" in delivered else ""
-                troubles[_DELIVERY] = f"{where}{delivered.get('delivery', '')}"
+            if brought.undelivered is not None:
+                troubles[_DELIVERY] = str(brought.undelivered)
             memory = replace(memory, troubles=troubles)
         facts.update({"troubles": dict(memory.troubles)} if memory.troubles else {})
         day = await self._day_after(story)
@@ -245,7 +262,7 @@ class KeeperRunner:
 
     async def settle(self, filed: Filed) -> None:
         """Let the files of an agent's state say what the ledger says."""
-        if filed.work is not Work.TICK or filed.status not in ENDS:
+        if filed.work is not Work.TICK or filed.status not in ENDS or not self._keeping.has_files:
             return
         known = await self._ledger.entry(filed.entry)
         if known is None or not known.memory:
@@ -259,10 +276,29 @@ class KeeperRunner:
 
     # What a tick needs to know
 
+    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, str | None]:
+        """Return whose tick it is, who that is now, and why it cannot run, if it cannot.
+
+        It is a member as the manifest had it when that was decided; one that cannot run so is
+        taken as the manifest has it now, since that may be how somebody helped it.
+        """
+        member = _member(says)
+        agent = await asyncio.to_thread(self._roster.agent, member)
+        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        known = None if obstacle is None else await self._ledger.entry(filed.entry)
+        if known is None or known.mark.body == filed.digest:
+            return member, agent, obstacle
+        now_says = await self._ledger.text(known.mark.body)
+        if now_says is None:
+            return member, agent, obstacle
+        member = _member(now_says)
+        agent = await asyncio.to_thread(self._roster.agent, member)
+        return member, agent, self._registry.obstacle(agent, environ=self._place.environ)
+
     async def _remembered(self, job: Job, member: Member, lifecycle: Lifecycle | None) -> Memory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""
         memory = read_memory("" if job.listed is None else job.listed.memory)
-        if lifecycle is None:
+        if lifecycle is None or not self._keeping.has_files:
             return memory
         taken = await asyncio.to_thread(self._look_at_files, memory, lifecycle, member)
         for kind, names in (("state_edited", taken.edited), ("state_set_aside", taken.bad)):
@@ -288,37 +324,27 @@ class KeeperRunner:
         root = self._place.root
         if not self._keeping.gitops or not is_repository(root):
             return {}
-        pulled = await Git(root).pull(allow_local=self._keeping.allow_local)
+        pulled = await Git(root, local=self._trees.local).pull()
         is_trouble = pulled.is_left_alone and pulled.why is not Why.NO_ORIGIN
-        return {"pull": _why(pulled)} if is_trouble else {}
+        return {"pull": why_left(pulled)} if is_trouble else {}
 
     def _lifecycle(self, member: Member) -> Lifecycle | None:
         """Return an agent's day as it is written now; one without states is none."""
         if member.lifecycle is None:
             return None
-        path = self._beside(member.lifecycle)
+        path = self._roster.beside(member.lifecycle)
         try:
             day = parse_lifecycle(read_plan(path).text, str(path)).lifecycle
         except PlanFileError as error:
             raise RunError(f"its lifecycle cannot be read: {error}") from None
         return day
 
-    def _agent(self, member: Member) -> Agent:
-        """Return who a member is, as its definition says now."""
-        path = self._beside(member.definition)
-        try:
-            definition = parse_agent(read_plan(path).text, str(path))
-        except (PlanFileError, AgentError) as error:
-            raise RunError(str(error)) from None
-        origin = Origin(str(path), 1)
-        return Agent(member.name, definition, origin, variables=definition.variables)
-
     async def _told(self, member: Member, memory: Memory, now: datetime) -> Handed:
         """Return what an agent is told when it is woken."""
         plans = await asyncio.to_thread(self._plans)
         keeping = self._keeping
         return hand(
-            survey(plans, self._tasks(), zone_name=keeping.zone_name),
+            survey(plans, await self._tasks(member.name), zone_name=keeping.zone_name),
             agent=member.name,
             now=now,
             zone_name=keeping.zone_name,
@@ -326,6 +352,17 @@ class KeeperRunner:
             appointments=await self._appointments(),
             carry=memory.carry,
         )
+
+    async def _tasks(self, name: str) -> list[BoardTask]:
+        """Return the board as an agent sees it; what cannot be read its own source says."""
+        if self._board is None:
+            return []
+        try:
+            cards = await self._board.read()
+        except (HoraeError, OSError):
+            return []
+        put_away = [BoardTask(number, "", "archived") for number in sorted(cards.archived)]
+        return [*put_away, *(_as_handed(task, name) for task in cards.tasks)]
 
     def _plans(self) -> list[tuple[str, Plan]]:
         """Return every plan beneath the root that can be read."""
@@ -370,40 +407,6 @@ class KeeperRunner:
         )
         return _Awake(self, story, run)
 
-    async def _tree(self, name: str) -> tuple[Path, str]:
-        """Return where an agent works, and why that is not up to date, if it is not.
-
-        It is a clone of its own, or the root if that is no repository.
-        """
-        root = self._place.root
-        if not is_repository(root):
-            return root, ""
-        tree = self._place.data / "trees" / name
-        try:
-            if not is_repository(tree):
-                tree.parent.mkdir(mode=0o700, exist_ok=True)
-                await Git(root).clone(tree)
-            pulled = await Git(tree).pull(source=root, allow_local=True)
-        except (GitError, OSError) as error:
-            raise RunError(f"its tree {tree} cannot be made: {error}") from None
-        return tree, _why(pulled) if pulled.is_left_alone else ""
-
-    async def _deliver(self, name: str) -> dict[str, object]:
-        """Bring an agent's commits home; what does not go in cleanly stays on its branch."""
-        tree = self._place.data / "trees" / name
-        if not is_repository(self._place.root) or not is_repository(tree):
-            return {}
-        try:
-            delivered = await Git(self._place.root).deliver(
-                tree, agent=name, allow_local=self._keeping.allow_local
-            )
-        except OSError as error:  # the next delivery brings it
-            return {"delivered": False, _DELIVERY: str(error)}
-        facts: dict[str, object] = {"delivered": delivered.is_delivered}
-        facts.update({"delivery": delivered.words} if delivered.words else {})
-        facts.update({"branch": delivered.branch} if delivered.branch else {})
-        return facts
-
     async def _facts(self, since: datetime | None, told: Handed) -> Facts:
         """Return what happened since the last rest, and what comes."""
         commits: list[Commit] = []
@@ -428,9 +431,8 @@ class KeeperRunner:
             for each in await self._ledger.coming(limit=MOST)
             if each.next_at is not None
         ]
-        counts: dict[str, int] = {}
-        for task in self._tasks():
-            counts[task.status] = counts.get(task.status, 0) + 1
+        cards = None if self._board is None else await self._board.read()
+        counts = Counter(() if cards is None else (task.status for task in cards.tasks))
         return Facts(commits, runs, counts, coming, told)
 
     async def _write_page(self, name: str, text: str, message: str) -> str:
@@ -463,16 +465,22 @@ class KeeperRunner:
         note = Note(story.beat, name, story.reason, story.memory)
         mirror(directory / NOTE_NAME, write_note(note))
 
+    async def _mirror(self, path: Path, text: str) -> None:
+        """Let a file of state say something, where there are such files."""
+        if self._keeping.has_files:
+            await asyncio.to_thread(mirror, path, text)
+
+    def _lasts(self, trouble: str) -> bool:
+        """Tell whether a trouble is not over because another tick begins."""
+        machine = machine_left(trouble)
+        return trouble == _DELIVERY if machine is None else self._is_gone(machine)
+
     def _suffix(self, member: Member) -> str | None:
         """Return the name that an agent's files carry; a single keeper's carry none."""
         return None if self._keeping.is_single and member.name == KEEPER else member.name
 
     def _state(self, name: str) -> Path:
         return self._place.data / name
-
-    def _beside(self, path: str) -> Path:
-        """Return a path of the manifest; a relative one begins beside it."""
-        return self._keeping.manifest.parent / path
 
 
 @dataclass(frozen=True, slots=True)
@@ -579,9 +587,20 @@ def _member(text: str) -> Member:
     return members[0]
 
 
-def _why(pulled: Pull) -> str:
-    """Return why a tree was left as it was, in words."""
-    return f"{pulled.why}: {pulled.words}" if pulled.words else str(pulled.why)
+def _as_handed(task: Task, name: str) -> BoardTask:
+    """Return a task as an agent is told of it; one that is for another is that one's."""
+    assignee = task.text("assignee")
+    is_for_others = assignee is not None and assignee != name
+    return BoardTask(
+        task.id,
+        task.title,
+        task.status,
+        task.numbers("depends_on"),
+        moment(task.scheduled_for),
+        blocked_text(task) or "",
+        task.text("claimed_by") or (assignee or "" if is_for_others else ""),
+        moment(task.text("completed")),
+    )
 
 
 def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:

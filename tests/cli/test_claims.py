@@ -1,5 +1,6 @@
 """`claim`, `release` and `done` as a person or an agent types them."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,40 @@ def test_a_file_without_the_state_is_a_matter_of_usage(call: Call, plan: Path) -
     ending = call("claim", "plan.org", "Sow", "--agent", "wren")
     assert ending.code == 2
     assert "#+TODO: TODO DOING | DONE" in ending.err
+
+
+def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say_so(
+    call: Call, plan: Path, tmp_path: Path
+) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+        command = ["git", "-c", "init.defaultBranch=main", *who, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    origin = tmp_path / "side" / "origin.git"
+    git("init", "-q", "--bare", str(origin))
+    git("init", "-q", ".")
+    git("add", "plan.org")
+    git("commit", "-qm", "Begin")
+    git("remote", "add", "origin", str(origin))
+    git("push", "-q", "origin", "main")
+    refused = call("claim", "plan.org", "Sow", "--agent", "wren")
+    assert refused.code == 75
+    assert "the setting git.local does not name it" in refused.err
+    assert "* TODO Sow\n" in plan.read_text()
+    taken = call("claim", "plan.org", "Sow", "--agent", "wren", "--local", "--json")
+    assert (taken.code, taken.data["pushed"]) == (0, True)
+    (tmp_path / "horae.toml").write_text("git.local = ['side/origin.git']\n")
+    free = call("release", "plan.org", "Sow", "--agent", "wren", "--json")
+    assert (free.code, free.data["pushed"]) == (0, True)
+    again = call("claim", "plan.org", "Sow", "--agent", "moss", "--json")
+    assert (again.code, again.data["pushed"]) == (0, True)
+    said = git("--git-dir", str(origin), "log", "--format=%an %s", "main").splitlines()
+    assert said[:3] == [
+        "moss Claim Sow for moss",
+        "wren Release Sow by wren",
+        "wren Claim Sow for wren",
+    ]
 
 
 def test_a_headline_is_done(call: Call, plan: Path) -> None:

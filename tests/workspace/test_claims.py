@@ -241,12 +241,12 @@ def test_a_file_that_git_does_not_keep_is_only_edited(shared: Path) -> None:
 
 
 def test_with_an_origin_a_claim_is_pushed_and_the_next_one_sees_it(shared: Path) -> None:
-    made = take(shared / "wren/plan.org", allow_local=True)
+    made = take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert made.is_pushed
     assert made.commit == git("rev-parse", "main", at=shared / "origin.git").strip()
     assert "* DOING Sow\n" in (shared / "wren/plan.org").read_text()
     with pytest.raises(ClaimLostError, match="claimed by wren"):
-        take(shared / "moss/plan.org", agent="moss", allow_local=True)
+        take(shared / "moss/plan.org", agent="moss", local=[shared / "origin.git"])
     # The one who lost sees why, and has nothing to undo.
     assert ":AGENT: wren" in (shared / "moss/plan.org").read_text()
     assert git("status", "--porcelain", "--branch", at=shared / "moss") == "## main...origin/main\n"
@@ -256,7 +256,7 @@ def test_a_claim_pushes_no_other_work_of_its_agent(shared: Path) -> None:
     (shared / "wren/draft.org").write_text("not finished\n")
     git("add", ".", at=shared / "wren")
     git("commit", "-qm", "Draft", at=shared / "wren")
-    take(shared / "wren/plan.org", allow_local=True)
+    take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert "draft" not in git("ls-tree", "--name-only", "main", at=shared / "origin.git")
     assert (shared / "wren/draft.org").exists()
     assert "* DOING Sow\n" in (shared / "wren/plan.org").read_text()
@@ -264,7 +264,7 @@ def test_a_claim_pushes_no_other_work_of_its_agent(shared: Path) -> None:
 
 def test_a_claim_stands_also_where_a_persons_work_keeps_the_tree_back(shared: Path) -> None:
     (shared / "wren/plan.org").write_text("a person is writing\n")
-    made = take(shared / "wren/plan.org", allow_local=True)
+    made = take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert made.is_pushed
     assert "the tree did not follow" in made.note
     assert (shared / "wren/plan.org").read_text() == "a person is writing\n"
@@ -273,15 +273,15 @@ def test_a_claim_stands_also_where_a_persons_work_keeps_the_tree_back(shared: Pa
 def test_a_task_that_was_not_pushed_yet_is_told_apart_from_none(shared: Path) -> None:
     (shared / "wren/plan.org").write_text(f"{PLAN}* TODO New\n")
     with pytest.raises(PlanFileError, match="commit and push first"):
-        take(shared / "wren/plan.org", "New", allow_local=True)
+        take(shared / "wren/plan.org", "New", local=[shared / "origin.git"])
     with pytest.raises(HeadlineMissingError):
-        take(shared / "wren/plan.org", "Nowhere", allow_local=True)
+        take(shared / "wren/plan.org", "Nowhere", local=[shared / "origin.git"])
 
 
 def test_an_origin_that_is_away_is_a_matter_of_time(shared: Path) -> None:
     shutil.move(shared / "origin.git", shared / "away.git")
     with pytest.raises(ClaimBusyError, match="origin was not reached") as caught:
-        take(shared / "wren/plan.org", allow_local=True)
+        take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert caught.value.exit_code == 75
     assert (shared / "wren/plan.org").read_text() == PLAN
 
@@ -297,12 +297,12 @@ def _while_pushing(shared: Path, commit: str) -> None:
 
 def test_a_push_that_comes_second_loses_and_both_facts_are_kept(shared: Path) -> None:
     base = git("rev-parse", "main", at=shared / "origin.git").strip()
-    theirs = take(shared / "moss/plan.org", agent="moss", allow_local=True).commit
+    theirs = take(shared / "moss/plan.org", agent="moss", local=[shared / "origin.git"]).commit
     git("update-ref", "refs/heads/main", base, at=shared / "origin.git")
     assert theirs is not None
     _while_pushing(shared, theirs)
     with pytest.raises(ClaimLostError, match="claimed by moss"):
-        take(shared / "wren/plan.org", allow_local=True)
+        take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert git("rev-parse", "HEAD", at=shared / "wren").strip() == theirs
     assert git("status", "--porcelain", at=shared / "wren") == ""
     attempt = git("log", "-1", "--format=%s", "refs/horae/proposed/wren", at=shared / "wren")
@@ -311,11 +311,13 @@ def test_a_push_that_comes_second_loses_and_both_facts_are_kept(shared: Path) ->
 
 def test_a_push_that_comes_second_to_something_else_is_tried_again(shared: Path) -> None:
     base = git("rev-parse", "main", at=shared / "origin.git").strip()
-    other = take(shared / "moss/plan.org", "mow", agent="moss", allow_local=True).commit
+    other = take(
+        shared / "moss/plan.org", "mow", agent="moss", local=[shared / "origin.git"]
+    ).commit
     git("update-ref", "refs/heads/main", base, at=shared / "origin.git")
     assert other is not None
     _while_pushing(shared, other)
-    made = take(shared / "wren/plan.org", allow_local=True)
+    made = take(shared / "wren/plan.org", local=[shared / "origin.git"])
     assert made.is_pushed
     assert made.commit is not None
     assert git("rev-parse", f"{made.commit}^", at=shared / "origin.git").strip() == other
@@ -325,10 +327,10 @@ _RACER = """
 import asyncio, sys
 from datetime import UTC, datetime
 from horae.workspace.claims import ClaimLostError, claim
-file, agent = sys.argv[1:]
+file, agent, origin = sys.argv[1:]
 for line in sys.stdin:
     try:
-        asyncio.run(claim(file, line.strip(), agent=agent, now=datetime.now(UTC), allow_local=True))
+        asyncio.run(claim(file, line.strip(), agent=agent, now=datetime.now(UTC), local=[origin]))
         print("won", flush=True)
     except ClaimLostError as error:
         print(error.winner, flush=True)
@@ -345,9 +347,10 @@ def test_of_two_agents_that_race_exactly_one_wins_each_time(shared: Path) -> Non
             (shared / "wren/plan.org").write_text(text)
             git("commit", "-qam", "Tasks", at=shared / agent)
             git("push", "-q", "origin", "main", at=shared / agent)
+    origin = str(shared / "origin.git")
     racers = {
         agent: subprocess.Popen(
-            [sys.executable, "-c", _RACER, str(shared / agent / "plan.org"), agent],
+            [sys.executable, "-c", _RACER, str(shared / agent / "plan.org"), agent, origin],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for agent in ("wren", "moss")

@@ -153,14 +153,14 @@ def world(template: Path, tmp_path: Path) -> World:
 
 @story
 async def test_a_tree_with_nothing_new_is_up_to_date(world: World) -> None:
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (pulled.ending, pulled.before) == (Ending.UP_TO_DATE, pulled.after)
 
 
 @story
 async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
     world.write("new.org", "* New\n")
-    assert (await Git(world.plan).pull(allow_local=True)).ending is Ending.FAST_FORWARDED
+    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.FAST_FORWARDED
     assert (world.plan / "new.org").read_text() == "* New\n"
     assert await Git(world.plan).head() == git("rev-parse", "main", at=world.origin).strip()
 
@@ -169,7 +169,7 @@ async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
 async def test_what_both_sides_wrote_is_merged_if_it_fits(world: World) -> None:
     world.write("plan.org", "* TODO Sow\npeas\n\n\n\n* TODO Mow\nlawn\n")
     world.write("plan.org", "* TODO Sow\nbeans\n\n\n\n* TODO Mow\nmeadow\n", at=world.plan)
-    assert (await Git(world.plan).pull(allow_local=True)).ending is Ending.MERGED
+    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.MERGED
     assert (world.plan / "plan.org").read_text() == "* TODO Sow\npeas\n\n\n\n* TODO Mow\nmeadow\n"
     assert git("status", "--porcelain", at=world.plan) == ""
     assert git("log", "-1", "--format=%an %cn %P", at=world.plan).startswith("horae horae ")
@@ -180,7 +180,7 @@ async def test_a_conflict_is_left_alone_byte_for_byte(world: World) -> None:
     world.write("plan.org", "theirs\n")
     world.write("plan.org", "ours\n", at=world.plan)
     before = world.seen()
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.CONFLICT)
     assert pulled.paths == ("plan.org",)
     assert world.seen() == before
@@ -198,7 +198,7 @@ async def test_work_that_is_not_committed_is_left_alone_byte_for_byte(
     if is_staged:
         git("add", "plan.org", at=world.plan)
     before, status = world.seen(), git("status", "--porcelain", at=world.plan)
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.DIRTY)
     assert world.seen() == before
     assert git("status", "--porcelain", at=world.plan) == status
@@ -209,7 +209,7 @@ async def test_work_that_is_not_in_the_way_stays_while_the_tree_goes_forward(wor
     world.write("new.org", "* New\n")
     (world.plan / "plan.org").write_text("a person is writing this\n")
     (world.plan / "draft.org").write_text("and this\n")
-    assert (await Git(world.plan).pull(allow_local=True)).ending is Ending.FAST_FORWARDED
+    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.FAST_FORWARDED
     assert (world.plan / "plan.org").read_text() == "a person is writing this\n"
     assert (world.plan / "draft.org").read_text() == "and this\n"
 
@@ -222,7 +222,7 @@ async def test_a_file_that_git_does_not_keep_is_never_overwritten(
     world.write("new.org", "theirs\n")
     (world.plan / "new.org").write_text("mine\n")
     (world.plan / ".git/info/exclude").write_text(ignore)
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.DIRTY)
     assert (world.plan / "new.org").read_text() == "mine\n"
 
@@ -234,7 +234,7 @@ async def test_an_origin_that_was_rewritten_takes_nothing_away(world: World) -> 
     (world.peer / "plan.org").write_text("* TODO Sow\npeas\n\n\n\n* TODO Mow\nlawn\n")
     git("commit", "-q", "--amend", "-am", "Rewritten", at=world.peer)
     git("push", "-q", "--force", "origin", "main", at=world.peer)
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (world.plan / "ours.org").read_text() == "* Ours\n"
     assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.REFUSED)
     assert await Git(world.plan).head() == ours
@@ -249,13 +249,13 @@ async def test_without_an_origin_there_is_nothing_to_pull(world: World) -> None:
 @story
 async def test_an_origin_without_the_branch_is_no_origin_yet(world: World) -> None:
     git("switch", "-qc", "other", at=world.plan)
-    assert (await Git(world.plan).pull(allow_local=True)).why is Why.NO_ORIGIN
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.NO_ORIGIN
 
 
 @story
 async def test_a_tree_between_two_branches_is_left_alone(world: World) -> None:
     git("switch", "-q", "--detach", at=world.plan)
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert pulled.why is Why.REFUSED
     assert "no branch is checked out" in pulled.words
 
@@ -267,16 +267,34 @@ async def test_a_tree_between_two_branches_is_left_alone(world: World) -> None:
 @story
 async def test_only_https_and_ssh_are_asked(world: World, url: str) -> None:
     git("config", "remote.origin.url", url.replace("CANARY", str(world.canary)), at=world.plan)
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert pulled.why is Why.REFUSED
     assert not world.canary.exists()
 
 
 @story
-async def test_a_path_is_asked_only_where_that_is_allowed(world: World) -> None:
-    pulled = await Git(world.plan).pull()
-    assert pulled.why is Why.REFUSED
-    assert "path on this machine" in pulled.words
+async def test_a_path_is_asked_only_where_the_setting_names_it(world: World) -> None:
+    world.write("new.org", "* New\n")
+    for named in ([], [world.peer], [world.root], [world.origin / "objects"]):
+        pulled = await Git(world.plan, local=named).pull()
+        assert pulled.why is Why.REFUSED
+        assert f"origin {world.origin} is a path on this machine" in pulled.words
+        assert "the setting git.local does not name it" in pulled.words
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is None
+
+
+@story
+async def test_a_path_that_is_named_is_known_by_where_it_leads(world: World) -> None:
+    (world.root / "link.git").symlink_to(world.origin)
+    for address in (f"file://{world.origin}", str(world.root / "link.git")):
+        git("remote", "set-url", "origin", address, at=world.plan)
+        world.write("new.org", f"* {address}\n")
+        pulled = await Git(world.plan, local=[world.origin]).pull()
+        assert pulled.ending is Ending.FAST_FORWARDED
+    # What the link is let lead to later is another repository.
+    (world.root / "link.git").unlink()
+    (world.root / "link.git").symlink_to(world.peer / ".git")
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.REFUSED
 
 
 # Hostile repositories.
@@ -318,8 +336,8 @@ async def test_a_repository_with_an_odd_setting_is_refused_and_runs_nothing(
     world.write("new.org", "* New\n")
     before = world.seen()
     world.configure(HOSTILE[key])
-    tree = Git(world.plan)
-    pulled = await tree.pull(allow_local=True)
+    tree = Git(world.plan, local=[world.origin])
+    pulled = await tree.pull()
     assert pulled.why is Why.REFUSED
     shown = key.replace("CANARY", str(world.canary))
     assert f"{world.config}:" in pulled.words
@@ -366,21 +384,21 @@ async def test_no_hook_runs_whatever_is_done(world: World) -> None:
             (hooks / hook).write_text(f"#!/bin/sh\ntouch {world.canary}\n")
             (hooks / hook).chmod(0o755)
     world.configure("[core]\n\thooksPath = .git/hooks\n")
-    tree = Git(world.plan)
+    tree = Git(world.plan, local=[world.origin])
     world.write("n.org", "* New\n", at=world.plan)
     assert world.canary.exists()
     world.canary.unlink()
     (world.plan / "plan.org").write_text("* DONE Sow\n")
     assert (await tree.commit("plan.org", message="x", author=WREN, was=Standing.CLEAN)).sha
-    assert (await tree.push(allow_local=True)).ending is Pushed.PUSHED
+    assert (await tree.push()).ending is Pushed.PUSHED
     git("-c", "core.hooksPath=/dev/null", "pull", "-q", at=world.peer)
     (world.peer / "more.org").write_text("x")
-    peer = Git(world.peer)
+    peer = Git(world.peer, local=[world.origin])
     assert (await peer.commit("more.org", message="x", author=WREN, was=Standing.ABSENT)).sha
-    assert (await peer.push(allow_local=True)).ending is Pushed.PUSHED
-    assert (await tree.pull(allow_local=True)).ending is Ending.FAST_FORWARDED
+    assert (await peer.push()).ending is Pushed.PUSHED
+    assert (await tree.pull()).ending is Ending.FAST_FORWARDED
     clone = await tree.clone(world.root / "clone")
-    assert (await tree.deliver(clone.root, agent="wren", allow_local=True)).is_delivered
+    assert (await tree.deliver(clone.root, agent="wren")).is_delivered
     assert not world.canary.exists()
 
 
@@ -430,7 +448,7 @@ TREES = {
 async def test_what_a_tree_must_not_hold_does_not_come_in(world: World, reason: str) -> None:
     world.send(TREES[reason], "100644 inline fine.org")
     before = world.seen()
-    pulled = await Git(world.plan).pull(allow_local=True)
+    pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.REFUSED)
     assert reason in pulled.words
     assert world.seen() == before
@@ -445,7 +463,7 @@ async def test_no_tree_brings_a_repository_of_its_own(world: World, name: str) -
     bad = git("commit-tree", tree, "-p", "main", "-m", "bad", at=world.origin).strip()
     git("update-ref", "refs/heads/main", bad, at=world.origin)
     before = world.seen()
-    assert (await Git(world.plan).pull(allow_local=True)).why is Why.REFUSED
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.REFUSED
     assert world.seen() == before
 
 
@@ -454,8 +472,8 @@ async def test_a_name_like_an_option_or_a_pattern_is_only_a_name(world: World) -
     names = ("--output=x", ":(exclude)plan.org", "*.org")
     for name in names:
         world.write(f"./{name}", "x\n")
-    tree = Git(world.plan)
-    assert (await tree.pull(allow_local=True)).ending is Ending.FAST_FORWARDED
+    tree = Git(world.plan, local=[world.origin])
+    assert (await tree.pull()).ending is Ending.FAST_FORWARDED
     (world.plan / "plan.org").write_text("a person is writing this\n")
     for name in names:
         assert await tree.status(name) is Standing.CLEAN
@@ -469,10 +487,12 @@ async def test_a_name_like_an_option_or_a_pattern_is_only_a_name(world: World) -
 @story
 async def test_a_file_that_is_too_large_does_not_come_in(world: World) -> None:
     world.write("large.org", "x" * 5000)
-    pulled = await Git(world.plan, limits=Limits(file=4999)).pull(allow_local=True)
+    pulled = await Git(world.plan, limits=Limits(file=4999), local=[world.origin]).pull()
     assert pulled.why is Why.REFUSED
     assert "has 5,000 bytes" in pulled.words
-    assert (await Git(world.plan, limits=Limits(file=5000)).pull(allow_local=True)).why is None
+    assert (
+        await Git(world.plan, limits=Limits(file=5000), local=[world.origin]).pull()
+    ).why is None
 
 
 @story
@@ -481,7 +501,7 @@ async def test_too_much_at_once_is_not_even_fetched_and_leaves_nothing(world: Wo
     git("add", ".", at=world.peer)
     git("commit", "-qm", "Large", at=world.peer)
     git("push", "-q", "origin", "main", at=world.peer)
-    pulled = await Git(world.plan, limits=Limits(total=100_000)).pull(allow_local=True)
+    pulled = await Git(world.plan, limits=Limits(total=100_000), local=[world.origin]).pull()
     assert pulled.why is Why.REFUSED
     assert "more than 100,000 bytes" in pulled.words
     assert not list((world.plan / ".git/objects/pack").glob("tmp_*"))
@@ -682,14 +702,16 @@ async def test_a_repository_is_found_above_a_file_and_nowhere_else(world: World)
 
 @story
 async def test_a_repository_is_held_by_one_at_a_time_and_by_one_again(world: World) -> None:
-    one, other = Git(world.plan), Git(world.plan, timeout=timedelta(seconds=0.1))
+    local = [world.origin]
+    one = Git(world.plan, local=local)
+    other = Git(world.plan, local=local, timeout=timedelta(seconds=0.1))
     async with one.held():
         async with one.held():
-            assert (await one.pull(allow_local=True)).ending is Ending.UP_TO_DATE
+            assert (await one.pull()).ending is Ending.UP_TO_DATE
         with pytest.raises(GitBusyError, match="another process"):
             async with other.held():
                 pass
-        assert (await other.pull(allow_local=True)).why is Why.TIMEOUT
+        assert (await other.pull()).why is Why.TIMEOUT
     async with other.held():
         pass
 
@@ -737,21 +759,21 @@ async def test_a_clone_follows_its_plan(world: World) -> None:
 @pytest.mark.parametrize("has_origin", [False, True])
 @story
 async def test_a_clones_commits_are_delivered(world: World, has_origin: bool) -> None:
-    tree = Git(world.plan)
+    tree = Git(world.plan, local=[world.origin])
     if not has_origin:
         git("remote", "remove", "origin", at=world.plan)
     await tree.clone(world.root / "wren")
     world.write("work.org", "* Work\n", at=world.root / "wren")
     if has_origin:
         world.write("peer.org", "* Peer\n")
-    delivered = await tree.deliver(world.root / "wren", agent="wren", allow_local=has_origin)
+    delivered = await tree.deliver(world.root / "wren", agent="wren")
     assert (delivered.is_delivered, delivered.branch) == (True, None)
     assert (world.plan / "work.org").read_text() == "* Work\n"
     assert git("branch", "--list", "horae/*", at=world.plan) == ""
     if has_origin:
         assert "work.org" in git("ls-tree", "--name-only", "main", at=world.origin)
         assert (world.plan / "peer.org").exists()
-    again = await tree.deliver(world.root / "wren", agent="wren", allow_local=has_origin)
+    again = await tree.deliver(world.root / "wren", agent="wren")
     assert (again.is_delivered, again.commit) == (True, None)
 
 
@@ -760,14 +782,14 @@ async def test_a_clones_commits_are_delivered(world: World, has_origin: bool) ->
 async def test_commits_that_do_not_fit_stay_on_the_agents_branch(
     world: World, has_origin: bool
 ) -> None:
-    tree = Git(world.plan)
+    tree = Git(world.plan, local=[world.origin])
     if not has_origin:
         git("remote", "remove", "origin", at=world.plan)
     await tree.clone(world.root / "wren")
     world.write("plan.org", "wren's\n", at=world.root / "wren")
     world.write("plan.org", "ours\n", at=world.peer if has_origin else world.plan)
     before = world.seen()
-    kept = await tree.deliver(world.root / "wren", agent="wren", allow_local=has_origin)
+    kept = await tree.deliver(world.root / "wren", agent="wren")
     assert (kept.is_delivered, kept.branch) == (False, "horae/wren")
     assert "plan.org" in kept.words
     assert world.seen() == before
@@ -775,7 +797,7 @@ async def test_commits_that_do_not_fit_stay_on_the_agents_branch(
     # A clone that was made anew does not push the old commits off their branch.
     git("reset", "-q", "--hard", "HEAD~", at=world.root / "wren")
     world.write("plan.org", "wren's again\n", at=world.root / "wren")
-    again = await tree.deliver(world.root / "wren", agent="wren", allow_local=has_origin)
+    again = await tree.deliver(world.root / "wren", agent="wren")
     assert again.branch is not None
     assert again.branch.startswith("horae/wren-")
     assert git("show", "horae/wren:plan.org", at=world.plan) == "wren's\n"
@@ -807,14 +829,14 @@ async def test_a_clone_with_an_odd_setting_or_an_odd_file_delivers_nothing(world
 async def test_a_push_that_comes_second_is_told_from_one_that_fails(world: World) -> None:
     world.write("peer.org", "x\n")
     world.write("ours.org", "x\n", at=world.plan)
-    tree = Git(world.plan)
-    assert (await tree.push(allow_local=True)).ending is Pushed.BEHIND
+    tree = Git(world.plan, local=[world.origin])
+    assert (await tree.push()).ending is Pushed.BEHIND
     hook = world.origin / "hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
-    await tree.pull(allow_local=True)
-    refused = await tree.push(allow_local=True)
+    await tree.pull()
+    refused = await tree.push()
     assert refused.ending is Pushed.FAILED
     assert "pre-receive hook declined" in refused.words
 
@@ -834,3 +856,79 @@ async def test_a_proposal_moves_nothing(world: World) -> None:
     ]  # fmt: skip
     assert (await tree.advance(made)).ending is Ending.FAST_FORWARDED
     assert (world.plan / "plan.org").read_text() == "* DOING Sow\n"
+
+
+# A clone of an address, on a machine that has no plan root.
+
+
+async def cloned(world: World, name: str = "wren") -> Git:
+    return await Git.clone_of(str(world.origin), world.root / name, local=[world.origin])
+
+
+@story
+async def test_a_clone_is_made_from_an_address_and_sends_its_commits_there(world: World) -> None:
+    clone = await cloned(world)
+    assert (world.root / "wren/plan.org").read_bytes() == (world.plan / "plan.org").read_bytes()
+    assert await clone.origin() == str(world.origin)
+    assert await clone.unshared() == 0
+    world.write("work.org", "* Work\n", at=world.root / "wren")
+    world.write("peer.org", "* Peer\n")
+    assert await clone.unshared() == 1
+    sent = await clone.send(agent="wren")
+    assert (sent.is_delivered, sent.branch) == (True, None)
+    assert {"peer.org", "work.org"} <= {
+        *git("ls-tree", "--name-only", "main", at=world.origin).split()
+    }
+    assert await clone.unshared() == 0
+    assert (await clone.send(agent="wren")).words == "there is nothing new"
+
+
+@story
+async def test_a_password_in_an_address_is_used_and_not_kept(world: World) -> None:
+    address = f"file://me:s3cret@{world.origin}"
+    clone = await cloned(world)
+    asked = Git(clone.root, origin="https://me:s3cret@git.example.org/x.git")
+    await asked._name_origin("https://me:s3cret@git.example.org/x.git")
+    assert "s3cret" not in (world.root / "wren/.git/config").read_text()
+    assert await Git(clone.root).origin() == "https://me@git.example.org/x.git"
+    assert await asked.origin() == "https://me:s3cret@git.example.org/x.git"
+    assert "s3cret" not in str(await Git(clone.root, origin=address).pull())
+
+
+@story
+async def test_what_does_not_fit_at_the_address_is_there_on_a_branch_beside(world: World) -> None:
+    clone = await cloned(world)
+    world.write("plan.org", "wren's\n", at=world.root / "wren")
+    world.write("plan.org", "peer's\n")
+    sent = await clone.send(agent="wren")
+    assert (sent.is_delivered, sent.branch) == (False, "horae/wren")
+    assert "plan.org" in sent.words
+    assert git("show", "main:plan.org", at=world.origin) == "peer's\n"
+    assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
+    # Another machine made another clone: nothing is pushed off its branch.
+    again = await cloned(world, "wren-2")
+    git("reset", "-q", "--hard", "HEAD~", at=world.root / "wren-2")
+    world.write("plan.org", "wren's again\n", at=world.root / "wren-2")
+    kept = await again.send(agent="wren")
+    assert kept.branch is not None
+    assert kept.branch.startswith("horae/wren-")
+    assert git("show", "horae/wren:plan.org", at=world.origin) == "wren's\n"
+
+
+@story
+async def test_what_an_address_must_not_hold_is_refused_before_it_is_written(world: World) -> None:
+    world.send("120000 inline evil")
+    with pytest.raises(GitRefusedError, match="evil"):
+        await cloned(world)
+    assert [each.name for each in (world.root / "wren").iterdir()] == [".git"]
+
+
+@story
+async def test_a_clone_of_a_path_needs_its_name_in_the_setting(world: World) -> None:
+    with pytest.raises(GitRefusedError, match=r"git\.local"):
+        await Git.clone_of(str(world.origin), world.root / "wren")
+    assert not (world.root / "wren").exists()
+    with pytest.raises(GitError):
+        await Git.clone_of(
+            str(world.root / "gone"), world.root / "wren", local=[world.root / "gone"]
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +16,12 @@ from horae.config import load
 from horae.errors import Exit
 from horae.timing.duration import parse_duration
 from horae.workspace import claims
+from horae.workspace.git import Git, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from horae.config import Config
     from horae.workspace.claims import Claim
     from horae.workspace.done import Completed
 
@@ -26,7 +29,9 @@ _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
 _agent = click.option("--agent", required=True, metavar="NAME", help="The agent that it is for.")
 _local = click.option(
-    "--local", is_flag=True, help="Also ask an origin that is a path on this machine."
+    "--local",
+    is_flag=True,
+    help="Also ask an origin that is a path on this machine, for this once.",
 )
 
 
@@ -46,7 +51,7 @@ def claim(
     pushed if there is an origin. Exit code 6 when somebody else has the task.
     """
     length = None if ttl is None else parse_duration(ttl)
-    limit = load(plan_root((file,))).plan_max_bytes
+    config = load(plan_root((file,)))
     made = asyncio.run(
         claims.claim(
             file,
@@ -54,8 +59,8 @@ def claim(
             agent=agent,
             now=SystemClock().now(),
             ttl=length,
-            allow_local=local,
-            limit=limit,
+            local=_origins(config, file, local=local),
+            limit=config.plan_max_bytes,
         )
     )
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
@@ -73,10 +78,15 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
 
     ID is the :ID: of a headline or its exact title. Exit code 6 when it is somebody else's.
     """
-    limit = load(plan_root((file,))).plan_max_bytes
+    config = load(plan_root((file,)))
     made = asyncio.run(
         claims.release(
-            file, name, agent=agent, now=SystemClock().now(), allow_local=local, limit=limit
+            file,
+            name,
+            agent=agent,
+            now=SystemClock().now(),
+            local=_origins(config, file, local=local),
+            limit=config.plan_max_bytes,
         )
     )
     verb = "is free again" if made.is_changed else "was not claimed"
@@ -102,6 +112,14 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
     now, zone = moment_and_zone(at, tz=tz, root=root)
     ended = complete(file, name, now=now, zone=zone.key, limit=load(root).plan_max_bytes)
     return _print(Output.of(form), lambda: _done_lines(ended), _done_data(ended))
+
+
+def _origins(config: Config, file: str, *, local: bool) -> tuple[Path, ...]:
+    """Return the origins on this machine that may be asked: named, or asked for just now."""
+    named = config.git_local or ()
+    top = repository_of(file) if local else None
+    origin = None if top is None else asyncio.run(Git(top).origin())
+    return named if origin is None else (*named, Path(origin.removeprefix("file://")))
 
 
 def _print(output: Output, lines: Callable[[], list[str]], data: dict[str, object]) -> int:

@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horae.cli.desk import Place, engine_at, place_options, tell_errors
+from horae.cli.far import EngineUnreachableError
 from horae.cli.output import Output, echo, form_options
-from horae.cli.runs import _print, _print_end, _raw, _Screen, _show, _wait
+from horae.cli.runs import (
+    Screen,
+    print_answer,
+    print_end,
+    raw_option,
+    show_while,
+    wait_for,
+)
 from horae.config import load
 from horae.errors import Exit
 
 if TYPE_CHECKING:
     from horae.config import Config
-    from horae.engine.ports import Filed
-    from horae.house import House
 
 
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.option("--watch", is_flag=True, help="Show what it puts out until it ends.")
 @click.option("--note", default="", metavar="TEXT", help="Why; it stands in the receipt.")
-@_raw
+@raw_option
 @place_options
 @form_options
 @tell_errors
@@ -48,49 +54,35 @@ def tick(
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     far = engine_at(place)
+    if far is None and place.store is not None:
+        raise EngineUnreachableError(str(place.directory), "no machine leads just now")
     if far is None:
         config = load(root, flags={"data": data})
-        return _print_end(output, asyncio.run(_tick_here(config, name, note, output, raw=raw)))
+        return print_end(output, asyncio.run(_tick_here(config, name, note, output, raw=raw)))
     asked: dict[str, Any] = far.post("agents", name, "tick", body={"note": note})
     number = asked["receipt"]
     if not watch:
-        _print(output, asked, f"{asked['title']}: receipt {number}, {asked['status']}")
+        print_answer(output, asked, f"{asked['title']}: receipt {number}, {asked['status']}")
         return Exit.OK
     try:
-        told = _wait(far, number, output, raw=raw)
+        told = wait_for(far, number, output, raw=raw)
     except KeyboardInterrupt:
         echo(f"horae: receipt {number} goes on; `horae cancel {asked['entry']}` ends it", err=True)
         raise
-    return _print_end(output, told)
+    return print_end(output, told)
 
 
 async def _tick_here(
     config: Config, name: str, note: str, output: Output, *, raw: bool
 ) -> dict[str, Any]:
     """Let an agent tick in this very process, show what it puts out, and return its receipt."""
-    from horae.house import open_house
+    from horae.house import open_house, tick_once
 
     async with open_house(config) as house:
-        running = asyncio.create_task(_ticked(house, name, note))
-        showing = asyncio.create_task(_show(house, running, _Screen(raw=raw), output))
+        running = asyncio.create_task(tick_once(house, name, note=note))
+        showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))
         try:
             filed = await running
         finally:
             await showing
         return (await house.desk.receipt(filed.number)).data()
-
-
-async def _ticked(house: House, name: str, note: str) -> Filed:
-    """Tick once and nothing else; return how the receipt ended."""
-    almanac = house.almanac
-    await almanac.launch.look_back()
-    for source in almanac.sources:
-        await almanac.rescan(source)
-    asked = await house.desk.tick(name, note=note)
-    almanac.launch.start(asked.filed)
-    await almanac.launch.rest()
-    if almanac.launch.failure is not None:
-        raise almanac.launch.failure
-    filed = await house.ledger.receipt(asked.filed.number)
-    assert filed is not None, "it was just filed"
-    return filed

@@ -33,15 +33,6 @@ class Scan:
     problems: tuple[HoraeError, ...] = ()
     index: Mapping[str, str] = field(default_factory=dict)
 
-    def leaves_open(self, file: str) -> bool:
-        """Tell whether the scan cannot say what is in a file.
-
-        >>> scan = Scan((), standing=("broken.org", "locked/"))
-        >>> [scan.leaves_open(file) for file in ("broken.org", "locked/a.org", "fine.org")]
-        [True, True, False]
-        """
-        return any(is_within(file, name) for name in self.standing)
-
 
 def is_within(file: str, name: str) -> bool:
     """Tell whether a file is the one named, or beneath the directory named.

@@ -59,6 +59,7 @@ class Beat(StrEnum):
     ASLEEP = "asleep"  # nothing is due, and the agent only wakes for that
 
 
+_LEFT: Final = "left on "  # how such a trouble begins: a machine's name follows
 _STILL: Final = frozenset({Beat.GATED, Beat.ASLEEP})
 
 
@@ -207,6 +208,20 @@ def _flat(text: str) -> str:
 
 
 # What is written down
+
+
+def left_on(machine: str) -> str:
+    """Return what it is called that nobody knows what an agent left on a machine."""
+    return f"{_LEFT}{machine}"
+
+
+def machine_left(trouble: str) -> str | None:
+    """Return the machine of such a trouble; None: it is another one.
+
+    >>> machine_left(left_on("east")), machine_left("delivery")
+    ('east', None)
+    """
+    return trouble.removeprefix(_LEFT) if trouble.startswith(_LEFT) else None
 
 
 def read_memory(text: str) -> Memory:

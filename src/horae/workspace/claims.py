@@ -32,7 +32,7 @@ from horae.workspace.files import LIMIT, PlanFileError, StrPath, decoded, read_p
 from horae.workspace.git import Author, Git, GitError, Pushed, Standing, repository_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from datetime import datetime, timedelta
 
     from horae.kernel.plan import Headline, Plan
@@ -107,13 +107,13 @@ async def claim(
     now: datetime,
     ttl: timedelta | None = None,
     root: StrPath | None = None,
-    allow_local: bool = False,
+    local: Collection[StrPath] = (),
     limit: int = LIMIT,
 ) -> Claim:
     """Take a task for an agent, or raise an error that says who has it."""
     until = None if ttl is None else (now + ttl).replace(microsecond=0)
     _check_agent(str(file), name, agent)
-    task = _Task(file, name, agent, now, root, allow_local=allow_local, limit=limit)
+    task = _Task(file, name, agent, now, root, local=local, limit=limit)
     return await task.change(
         lambda plan, index, path: _taken(plan, index, path, task, until=until),
         f"Claim {name} for {agent}",
@@ -127,12 +127,12 @@ async def release(
     agent: str,
     now: datetime,
     root: StrPath | None = None,
-    allow_local: bool = False,
+    local: Collection[StrPath] = (),
     limit: int = LIMIT,
 ) -> Claim:
     """Give a task back, so that others can take it; a state that is not DOING stays."""
     _check_agent(str(file), name, agent)
-    task = _Task(file, name, agent, now, root, allow_local=allow_local, limit=limit)
+    task = _Task(file, name, agent, now, root, local=local, limit=limit)
     return await task.change(
         lambda plan, index, path: _given_back(plan, index, path, task),
         f"Release {name} by {agent}",
@@ -212,7 +212,7 @@ class _Task:
     agent: str
     now: datetime
     root: StrPath | None
-    allow_local: bool
+    local: Collection[StrPath]
     limit: int
 
     async def change(self, change: _Change, message: str) -> Claim:
@@ -221,7 +221,7 @@ class _Task:
         top = repository_of(content.path)
         if top is None:
             return self._edit(change)
-        git = Git(top)
+        git = Git(top, local=self.local)
         async with git.held():
             standing = await git.status(_absolute(content.path))
             if standing in {Standing.UNTRACKED, Standing.IGNORED}:
@@ -255,7 +255,7 @@ class _Task:
         """Change the file at the origin, and let the tree follow."""
         for _ in range(_ATTEMPTS):
             try:
-                tip = (await git.fetch(allow_local=self.allow_local)).tip or await git.head()
+                tip = (await git.fetch()).tip or await git.head()
             except GitError as error:
                 reason = f"the origin was not reached: {error.reason}"
                 raise ClaimBusyError(str(self.file), self.name, reason) from error
@@ -268,7 +268,7 @@ class _Task:
                 raise
             if made.commit is None:
                 return await self._followed(git, made, tip)
-            pushed = await git.push(commit=made.commit, allow_local=self.allow_local)
+            pushed = await git.push(commit=made.commit)
             match pushed.ending:
                 case Pushed.PUSHED:
                     return await self._followed(git, made, made.commit)

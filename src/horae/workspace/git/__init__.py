@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
 
 from horae.kernel.plan import is_id
 from horae.workspace.files import StrPath, printable
@@ -38,7 +39,7 @@ from horae.workspace.git.calls import (
 from horae.workspace.git.trust import Change, Guard, Limits, layout, objection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
 __all__ = [
     "HORAE",
@@ -61,11 +62,13 @@ __all__ = [
     "Why",
     "is_repository",
     "repository_of",
+    "without_password",
 ]
 
 LOCK: Final = "horae.lock"
 _PAUSE: Final = 0.02  # between two looks at a lock that another process holds
 _ATTEMPTS: Final = 3  # to push a merge before somebody else pushes again
+_DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
 
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
 _ADDRESS: Final = re.compile(r"(https|ssh)://[^\s/-][^\s]*")
@@ -87,6 +90,15 @@ def repository_of(path: StrPath) -> Path | None:
     """Return the top of the tree that a file or directory stands in; None if not under git."""
     here = Path(path).absolute()
     return next((each for each in (here, *here.parents) if is_repository(each)), None)
+
+
+def without_password(url: str) -> str:
+    """Return an address without the password in it.
+
+    >>> without_password("https://me:s3cret@git.example/x.git")
+    'https://me@git.example/x.git'
+    """
+    return _PASSWORD.sub(r"\1@", url)
 
 
 class Ending(StrEnum):
@@ -184,7 +196,12 @@ class Delivery:
 
 
 class Git:
-    """One repository, by the top of its tree; one call at a time, over all processes."""
+    """One repository, by the top of its tree; one call at a time, over all processes.
+
+    *local* are the origins on this machine that may be asked: to push to one runs what it says.
+    *origin* is asked instead of the one that stands in the repository, which whoever works
+    there can change.
+    """
 
     def __init__(
         self,
@@ -193,8 +210,12 @@ class Git:
         timeout: timedelta = TIMEOUT,
         limits: Limits | None = None,
         helper: str | None = None,
+        local: Collection[StrPath] = (),
+        origin: str | None = None,
     ) -> None:
         self.root = os.path.realpath(root)
+        self._local = frozenset(map(os.path.realpath, local))
+        self._address = origin
         self._timeout = timeout
         self._limits = limits or Limits()
         self._helper = helper
@@ -254,7 +275,16 @@ class Git:
 
     async def has_origin(self) -> bool:
         """Tell whether the repository has an origin."""
-        return "remote.origin.url" in await self._guard.settings()
+        return await self.origin() is not None
+
+    async def origin(self) -> str | None:
+        """Return the address that the repository is brought up to date from, if there is one."""
+        return await self._origin("url")
+
+    async def unshared(self) -> int:
+        """Return how many commits are nowhere but in this clone, as far as it knows."""
+        said = await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")
+        return int(said.text)
 
     # Changing.
 
@@ -272,21 +302,21 @@ class Git:
             finally:
                 self._owner = None
 
-    async def fetch(self, *, allow_local: bool = False) -> Origin:
+    async def fetch(self) -> Origin:
         """Ask the origin what it has; nothing of it comes into the tree."""
         url = await self._origin("url")
         if url is None:
             return Origin(exists=False)
         branch = await self.branch()
         async with self.held():
-            tip = await self._fetched(url, branch, "origin", allow_local=allow_local)
+            tip = await self._fetched(url, branch, "origin")
         return Origin(exists=True, tip=tip)
 
-    async def pull(self, *, source: StrPath | None = None, allow_local: bool = False) -> Pull:
+    async def pull(self, *, source: StrPath | None = None) -> Pull:
         """Bring the tree up to date with its origin, or with the tree at *source*."""
         try:
             async with self.held():
-                return await self._pull(source, allow_local=allow_local)
+                return await self._pull(source)
         except (GitTimeoutError, GitBusyError) as error:
             return _left(Why.TIMEOUT, error.reason)
         except GitError as error:
@@ -349,14 +379,12 @@ class Git:
         assert made is not None, "fast-import has just made it"
         return made
 
-    async def push(
-        self, branch: str | None = None, *, commit: str | None = None, allow_local: bool = False
-    ) -> Push:
+    async def push(self, branch: str | None = None, *, commit: str | None = None) -> Push:
         """Give the origin's branch our commit, if it goes forward from there."""
         try:
             async with self.held():
                 name = branch or await self.branch()
-                return await self._push(commit or f"refs/heads/{name}", name, allow_local)
+                return await self._push(commit or f"refs/heads/{name}", name)
         except GitError as error:
             return Push(Pushed.FAILED, str(error))
 
@@ -376,13 +404,66 @@ class Git:
                 "--end-of-options", self.root, place, local=True,
             )  # fmt: skip
             url = await self._origin("url")
-        made = Git(place, timeout=self._timeout, limits=self._limits, helper=self._helper)
+        made = self._like(place)
         if url is not None:
-            bare = _PASSWORD.sub(r"\1@", url)
-            await made._git("remote", "set-url", "--end-of-options", "origin", bare)
+            await made._name_origin(url)  # noqa: SLF001
         return made
 
-    async def deliver(self, clone: StrPath, *, agent: str, allow_local: bool = False) -> Delivery:
+    @classmethod
+    async def clone_of(
+        cls,
+        url: str,
+        target: StrPath,
+        *,
+        branch: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        limits: Limits | None = None,
+        helper: str | None = None,
+        local: Collection[StrPath] = (),
+    ) -> Git:
+        """Return a repository of its own at *target*, a new directory, made from an address.
+
+        It has one branch, the one that is named or the address's own. What it holds is judged
+        before a file of it is written. The password of the address is not kept in it.
+        """
+        named = [] if branch is None else [f"--branch={branch}"]
+        place = os.path.abspath(target)  # noqa: PTH100
+        made = cls(place, timeout=timeout, limits=limits, helper=helper, local=local, origin=url)
+        said = await call(
+            os.path.dirname(place),  # noqa: PTH120
+            "clone", "--quiet", "--no-checkout", "--no-hardlinks", "--no-tags", "--single-branch",
+            "--no-recurse-submodules", "--template=", *named, "--end-of-options", url, place,
+            local=made._is_local(url), helper=helper, timeout=timeout, most=made._limits.total,
+        )  # fmt: skip
+        if said.code:
+            raise GitError(place, said.why)
+        await made._name_origin(url)
+        nothing = (await made._git("mktree", stdin=b"")).text
+        if reason := await made._objection(nothing, "HEAD"):
+            raise GitRefusedError(place, reason)
+        await made._git("reset", "--quiet", "--hard", "HEAD")
+        return made
+
+    async def send(self, *, agent: str) -> Delivery:
+        """Bring this clone's own commits to its origin.
+
+        What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
+        """
+        if not is_id(agent):
+            raise GitRefusedError(self.root, f"{printable(agent)} is no agent's name")
+        try:
+            async with self.held():
+                tip, base = await self.head(), (await self.fetch()).tip
+                if tip is None or (base is not None and await self._is_ancestor(tip, base)):
+                    return Delivery(is_delivered=True, words="there is nothing new")
+                ended = await self._send(tip, f"the work of {agent}")
+                if not ended.is_left_alone:
+                    return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
+                return await self._set_aside(tip, f"horae/{agent}", ended.words)
+        except GitError as error:
+            return Delivery(is_delivered=False, words=str(error))
+
+    async def deliver(self, clone: StrPath, *, agent: str) -> Delivery:
         """Bring a clone's commits to the origin, or into this tree if it has no origin.
 
         What does not go in cleanly stays on the branch `horae/` and the agent's name.
@@ -390,18 +471,31 @@ class Git:
         if not is_id(agent):
             raise GitRefusedError(self.root, f"{printable(agent)} is no agent's name")
         try:
-            theirs = Git(clone, timeout=self._timeout, limits=self._limits)
+            theirs = self._like(clone)
             tip = await theirs.head()  # judges the clone's settings, too
             async with self.held():
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
                     return Delivery(is_delivered=True, words="there is nothing new")
                 branch = await self._take(theirs.root, tip, agent)
-                return await self._deliver(branch, tip, agent, allow_local=allow_local)
+                made = await self._deliver(branch, tip, agent)
+            if made.is_delivered:
+                await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
+            return made
         except GitError as error:
             return Delivery(is_delivered=False, words=str(error))
 
     # How it is done.
+
+    def _like(self, root: StrPath) -> Git:
+        """Return another repository that is treated as this one is."""
+        return Git(
+            root,
+            timeout=self._timeout,
+            limits=self._limits,
+            helper=self._helper,
+            local=self._local,
+        )
 
     async def _git(
         self,
@@ -452,8 +546,30 @@ class Git:
 
     async def _origin(self, kind: str) -> str | None:
         """Return the origin's address, for one kind of use."""
+        if self._address is not None:
+            return self._address
         found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
         return found[0] if found else None
+
+    async def _name_origin(self, url: str) -> None:
+        """Let the settings of a clone name its origin, without the password."""
+        bare = without_password(url)
+        await self._git("remote", "set-url", "--end-of-options", "origin", bare)
+
+    def _is_local(self, url: str) -> bool:
+        """Tell whether an address is a path on this machine; one that is not asked is refused."""
+        if _ADDRESS.fullmatch(url):
+            return False
+        if url.startswith(("/", "file:///")):
+            path = unquote(url.removeprefix("file://")) if url.startswith("file:") else url
+            if os.path.realpath(path) in self._local:
+                return True
+            reason = "is a path on this machine, and the setting git.local does not name it"
+            raise GitRefusedError(self.root, f"origin {masked(url)} {reason}")
+        if _SCP.fullmatch(url):
+            return False
+        reason = "is no address that is asked; use https://, ssh:// or user@host:path"
+        raise GitRefusedError(self.root, f"origin {printable(masked(url))} {reason}")
 
     def _inside(self, path: StrPath) -> str:
         """Return a path as the repository knows it."""
@@ -466,11 +582,11 @@ class Git:
         return name
 
     async def _fetched(
-        self, url: str, branch: str, remote: str, *, allow_local: bool
+        self, url: str, branch: str, remote: str, *, is_ours: bool = False
     ) -> str | None:
         """Return the tip of a branch that another repository has; None if it has no such branch."""
         into = f"refs/remotes/{remote}/{branch}"
-        said = await self._fetch(url, f"+refs/heads/{branch}:{into}", allow_local=allow_local)
+        said = await self._fetch(url, f"+refs/heads/{branch}:{into}", is_ours=is_ours)
         if "couldn't find remote ref" in said.err:
             return None
         if f"signal {signal.SIGXFSZ.value}" in said.err:
@@ -480,8 +596,8 @@ class Git:
             raise GitError(self.root, said.why)
         return await self._commit_at(into)
 
-    async def _fetch(self, url: str, refspec: str, *, allow_local: bool) -> Said:
-        local = _is_local(self.root, url, allow_local=allow_local)
+    async def _fetch(self, url: str, refspec: str, *, is_ours: bool = False) -> Said:
+        local = is_ours or self._is_local(url)
         there = _half_fetched(self.root)
         try:
             return await self._git(
@@ -493,14 +609,14 @@ class Git:
             for path in _half_fetched(self.root) - there:
                 _sweep(path)
 
-    async def _pull(self, source: StrPath | None, *, allow_local: bool) -> Pull:
+    async def _pull(self, source: StrPath | None) -> Pull:
         url = await self._origin("url") if source is None else os.path.realpath(source)
         if url is None:
             return _left(Why.NO_ORIGIN, "the repository has no origin")
         branch = await self.branch()
         is_ours = source is not None
         remote = "plan" if is_ours else "origin"
-        tip = await self._fetched(url, branch, remote, allow_local=allow_local or is_ours)
+        tip = await self._fetched(url, branch, remote, is_ours=is_ours)
         if tip is None:
             return _left(Why.NO_ORIGIN, f"{masked(url)} has no branch {branch} yet")
         return await self._bring_in(tip, f"{remote}/{branch}")
@@ -574,14 +690,14 @@ class Git:
             raise GitRefusedError(self.root, "an object is missing; git fsck says which")
         return {row[0]: int(row[1]) for row in rows}
 
-    async def _push(self, commit: str, branch: str, allow_local: bool) -> Push:
+    async def _push(self, commit: str, branch: str) -> Push:
         url = await self._origin("pushurl") or await self._origin("url")
         if url is None:
             return Push(Pushed.FAILED, "the repository has no origin")
         said = await self._git(
             "push", "--porcelain", "--no-verify", "--no-signed", "--end-of-options", url,
             f"{commit}:refs/heads/{branch}",
-            local=_is_local(self.root, url, allow_local=allow_local), fails=True,
+            local=self._is_local(url), fails=True,
         )  # fmt: skip
         if said.code == 0:
             await self._git("update-ref", f"refs/remotes/origin/{branch}", commit)
@@ -596,40 +712,50 @@ class Git:
         """Return the branch of ours that a clone's commits are on now."""
         branch = f"horae/{agent}"
         before = await self._commit_at(f"refs/heads/{branch}")
-        said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", allow_local=True)
+        said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
         if said.code and before is not None:
             # What stayed there from another time is not what the clone goes on from: keep both.
             branch = f"{branch}-{tip[:12]}"
-            said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", allow_local=True)
+            said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
         if said.code:
             raise GitError(self.root, said.why)
         return branch
 
-    async def _deliver(self, branch: str, tip: str, agent: str, *, allow_local: bool) -> Delivery:
+    async def _deliver(self, branch: str, tip: str, agent: str) -> Delivery:
         """Bring the commits that are on a branch of ours to where they belong."""
         what = f"the work of {agent}"
         if await self._origin("url") is None:
             ended = await self._bring_in(tip, what)
         else:
-            ended = await self._send(tip, what, allow_local=allow_local)
+            ended = await self._send(tip, what)
         if ended.is_left_alone:
             return Delivery(is_delivered=False, branch=branch, words=ended.words)
         await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
         return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
 
-    async def _send(self, tip: str, what: str, *, allow_local: bool) -> Pull:
+    async def _set_aside(self, tip: str, branch: str, why: str) -> Delivery:
+        """Give the origin a commit that did not go in, on a branch beside."""
+        words = ""
+        # What stayed there from another time may not be what this goes on from: keep both.
+        for name in (branch, f"{branch}-{tip[:12]}"):
+            pushed = await self._push(tip, name)
+            if pushed.ending is Pushed.PUSHED:
+                return Delivery(is_delivered=False, branch=name, words=why)
+            words = pushed.words
+        return Delivery(is_delivered=False, words=f"{why}; nor is it on {branch}: {words}")
+
+    async def _send(self, tip: str, what: str) -> Pull:
         """Push a commit, or its merge with what the origin has, and follow with the tree."""
         here = await self.branch()
         for _ in range(_ATTEMPTS):
-            origin = await self.fetch(allow_local=allow_local)
-            base = origin.tip
+            base = (await self.fetch()).tip
             merged = tip if base is None else await self._merged(base, tip, f"Merge {what}")
             if isinstance(merged, Pull):
                 return merged
             seen = base or await self.head()
             if seen is not None and (reason := await self._objection(seen, merged)):
                 return _left(Why.REFUSED, reason)
-            pushed = await self._push(merged, here, allow_local)
+            pushed = await self._push(merged, here)
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")
                 words = f"this tree did not follow: {followed.words}" if followed.why else ""
@@ -649,21 +775,6 @@ def _quoted(name: str) -> str:
     if any(ord(character) < 0x20 or character == "\x7f" for character in name):
         raise GitError(printable(name), "has a control character in its name")
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _is_local(root: str, url: str, *, allow_local: bool) -> bool:
-    """Tell whether an address is a path on this machine, or refuse it."""
-    if _ADDRESS.fullmatch(url):
-        return False
-    if url.startswith(("/", "file:///")):
-        if allow_local:
-            return True
-        reason = "is a path on this machine, and such origins are not allowed"
-        raise GitRefusedError(root, f"origin {masked(url)} {reason}")
-    if _SCP.fullmatch(url):
-        return False
-    reason = "is no address that is asked; use https://, ssh:// or user@host:path"
-    raise GitRefusedError(root, f"origin {printable(masked(url))} {reason}")
 
 
 def _half_fetched(root: str) -> frozenset[str]:

@@ -1,0 +1,287 @@
+"""Where members work, and how their work comes home.
+
+Each member has a clone of its own beneath the data directory. It is made from the plan root,
+or, on a machine that has none, from an address. After a run the engine brings the commits
+where they belong: into the plan root or to its origin, or from the clone to its address. What
+does not get there is a value that says so, and how much of it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import RunError
+from horae.errors import Exit, HoraeError
+from horae.runner.steps import clear
+from horae.workspace.git import Delivery, Git, GitError, Pushed, is_repository, without_password
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from horae.config import Config
+    from horae.workspace.files import StrPath
+    from horae.workspace.git import Pull
+
+
+_PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machine that shares it
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where a member works, and why that is not up to date, if it is not."""
+
+    path: Path
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Work of a member that is not where it belongs, as far as anybody knows; never a guess."""
+
+    member: str
+    place: str  # the tree that has it, or the machine that had it
+    commits: int | None = None  # None: nobody can look
+    tip: str | None = None  # the last of them
+    branch: str | None = None  # where they were put aside, for all to see
+    reason: str = ""
+
+    @classmethod
+    def lost(cls, member: str, machine: str) -> Undelivered:
+        """Return what is known of the work of a member whose machine is gone: nothing."""
+        return cls(member, machine, reason="its machine is gone, and nobody can look")
+
+    def __str__(self) -> str:
+        if self.branch is not None:
+            return f"{self.branch}: {self.reason}"
+        if self.commits is None:
+            what = f"what {self.member} did and did not deliver from {self.place} is not known"
+        else:
+            many = "1 commit" if self.commits == 1 else f"{self.commits} commits"
+            what = f"{many} in {self.place}"
+        return f"{what}: {self.reason}"
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "member": self.member,
+            "place": self.place,
+            "commits": self.commits,
+            "tip": self.tip,
+            "branch": self.branch,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What became of a member's commits after a run."""
+
+    delivery: Delivery | None = None  # None: there is no clone, so nothing is delivered
+    undelivered: Undelivered | None = None
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that a person has to look at, if there is one."""
+        return None if self.undelivered is None else self.undelivered.branch
+
+    def facts(self) -> dict[str, object]:
+        """Return what a receipt says of it."""
+        made = self.delivery
+        if made is None:
+            return {}
+        facts: dict[str, object] = {"delivered": made.is_delivered}
+        facts |= {"delivery": made.words} if made.words else {}
+        facts |= {"branch": made.branch} if made.branch else {}
+        return facts | ({"undelivered": self.undelivered.data()} if self.undelivered else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The clones that members work in.
+
+    They are made from *root*, and if that is no repository members work there itself; or from
+    the address *origin*, if there is one, and its *branch*. *local* are the origins on this
+    machine that may be asked.
+    """
+
+    root: Path
+    data: Path
+    local: Collection[StrPath] = ()
+    origin: str | None = None
+    branch: str | None = None  # unset, the one that is checked out at the origin
+
+    def path_of(self, name: str) -> Path:
+        """Return where the clone of a member is, or would be."""
+        return self.data / "trees" / name
+
+    def names(self) -> list[str]:
+        """Return the members that have a clone here."""
+        try:
+            found = sorted((self.data / "trees").iterdir())
+        except OSError:
+            return []
+        return [each.name for each in found if is_repository(each)]
+
+    async def make(self, name: str) -> Tree:
+        """Return where a member works; raises RunError if there can be no such place.
+
+        A clone that cannot be brought up to date stays as it is; what was done there is
+        delivered all the same.
+        """
+        if not self._has_clones():
+            return Tree(self.root)
+        path = self.path_of(name)
+        try:
+            if not is_repository(path):
+                await self._clone(path)
+            pulled = await self._pull(path)
+        except (GitError, OSError) as error:
+            raise RunError(f"its tree {path} cannot be made: {error}") from None
+        return Tree(path, why_left(pulled) if pulled.is_left_alone else "")
+
+    async def deliver(self, name: str) -> Brought:
+        """Bring a member's commits home; what does not go in cleanly stays on its branch."""
+        path = self.path_of(name)
+        if not self._has_clones() or not is_repository(path):
+            return Brought()
+        try:
+            made = await self._deliver(path, name)
+        except (GitError, OSError) as error:  # the next delivery brings it
+            made = Delivery(is_delivered=False, words=str(error))
+        if made.is_delivered:
+            return Brought(made)
+        return Brought(made, await self._left(name, made.words, branch=made.branch))
+
+    async def undelivered(self, name: str) -> Undelivered | None:
+        """Return the work of a member that is nowhere but in its clone; None if there is none."""
+        if not is_repository(self.path_of(name)):
+            return None
+        left = await self._left(name, "it waits for the next delivery")
+        return None if left.commits == 0 else left
+
+    def _has_clones(self) -> bool:
+        return self.origin is not None or is_repository(self.root)
+
+    async def _clone(self, path: Path) -> None:
+        async with _whole(path) as new:
+            if self.origin is None:
+                await self._git(self.root).clone(new)
+            else:
+                await Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
+
+    async def _pull(self, path: Path) -> Pull:
+        git = self._git(path)
+        if self.origin is None:
+            return await git.pull(source=self.root)
+        if await Git(path).origin() != (origin := without_password(self.origin)):
+            reason = f"is a clone of another origin than {origin}"
+            raise GitError(git.root, f"{reason}; deliver what is in it, and move it away")
+        return await git.pull()
+
+    async def _deliver(self, path: Path, name: str) -> Delivery:
+        if self.origin is None:
+            return await self._git(self.root).deliver(path, agent=name)
+        return await self._git(path).send(agent=name)
+
+    async def _left(self, name: str, reason: str, *, branch: str | None = None) -> Undelivered:
+        """Return what of a member's work is only in its clone."""
+        path = self.path_of(name)
+        commits: int | None = None
+        tip: str | None = None
+        try:
+            tip = await self._git(path).head()
+            commits = 0 if tip is None else await self._git(path).unshared()
+        except (GitError, OSError) as error:
+            reason = reason or str(error)
+        return Undelivered(name, str(path), commits, tip, branch, reason)
+
+    def _git(self, path: Path) -> Git:
+        return Git(path, local=self.local, origin=self.origin)
+
+
+@asynccontextmanager
+async def _whole(path: Path) -> AsyncIterator[Path]:
+    """Give a place to make a directory in, which is moved to *path* once all of it is there.
+
+    So one that was not finished is never taken for one.
+    """
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    new = path.with_name(f"{path.name}~")  # no member has such a name
+    await asyncio.to_thread(clear, new)
+    try:
+        yield new
+        new.replace(path)
+    finally:
+        await asyncio.to_thread(clear, new)
+
+
+class ClusterError(HoraeError):
+    """Settings with which several machines cannot keep one plan."""
+
+    code = "cluster"
+    exit_code = Exit.USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTree:
+    """The plan on this machine: a clone of its own, as a branch of the origin has it."""
+
+    path: Path
+    url: str
+    branch: str
+    local: tuple[Path, ...] = ()
+
+    @classmethod
+    async def of(cls, config: Config, data: Path) -> PlanTree:
+        """Return the plan that a directory is a working copy of."""
+        root, local = Path(config.root).resolve(), config.git_local or ()
+        git = Git(root, local=local)
+        url = await git.origin() if is_repository(root) else None
+        if url is None:
+            raise ClusterError(
+                f"{root}: machines share a plan through git, and this directory has no origin;"
+                " push it somewhere all of them can reach: git remote add origin URL"
+            )
+        return cls(data / _PLAN, url, config.cluster_branch or await git.branch(), local)
+
+    async def update(self) -> str | None:
+        """Bring it up to date; return why that did not go, if it did not."""
+        git = Git(self.path, local=self.local, origin=self.url)
+        try:
+            if not is_repository(self.path):
+                async with _whole(self.path) as new:
+                    await Git.clone_of(self.url, new, branch=self.branch, local=self.local)
+                return None
+            if await git.unshared():
+                await git.push()  # if somebody was first, that is merged below
+            pulled = await git.pull()
+            if pulled.is_left_alone:
+                return f"{self.path}: {why_left(pulled)}"
+            if await git.unshared():
+                pushed = await git.push()
+                if pushed.ending is not Pushed.PUSHED:
+                    return f"{self.path}: what was committed here is not shared: {pushed.words}"
+        except GitError as error:
+            return str(error)
+        return None
+
+    def mark(self) -> object:
+        """Return what is another one after each commit that is made here."""
+        try:
+            found = (self.path / ".git" / "refs" / "heads" / self.branch).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    async def head(self) -> str | None:
+        """Return the commit that it holds."""
+        return await Git(self.path, local=self.local).head()
+
+
+def why_left(pulled: Pull) -> str:
+    """Return why a tree was left as it was, in words."""
+    return f"{pulled.why}: {pulled.words}" if pulled.words else str(pulled.why)

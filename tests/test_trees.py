@@ -1,0 +1,246 @@
+"""Where members work and how their work comes home, with real git."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
+
+import pytest
+
+from horae.engine.ports import RunError
+from horae.trees import Trees, Undelivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+P = ParamSpec("P")
+PERSON = {
+    "GIT_AUTHOR_NAME": "ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+def story(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
+    """Run a test that waits for things."""
+
+    @wraps(test)
+    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return told
+
+
+def git(*args: str, at: Path) -> str:
+    """Call git as a person does."""
+    command = ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *args]
+    environ = {**os.environ, **PERSON}
+    done = subprocess.run(command, cwd=at, capture_output=True, check=True, text=True, env=environ)
+    return done.stdout
+
+
+def write(name: str, text: str, *, at: Path) -> None:
+    """Write a file and commit it."""
+    (at / name).write_text(text)
+    git("add", name, at=at)
+    git("commit", "-qm", f"Write {name}", at=at)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A bare origin, a plan root that is a clone of it, and two data directories."""
+
+    side: Path
+
+    @property
+    def origin(self) -> Path:
+        return self.side / "origin.git"
+
+    @property
+    def root(self) -> Path:
+        return self.side / "plan"
+
+    def here(self) -> Trees:
+        """Return the trees of the machine that has the plan root."""
+        return Trees(self.root, self.side / "data", [self.origin])
+
+    def away(self) -> Trees:
+        """Return the trees of a machine that has none."""
+        return Trees(self.side / "none", self.side / "other", [self.origin], str(self.origin))
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    git("init", "-q", "--bare", "origin.git", at=tmp_path)
+    git("clone", "-q", "origin.git", "plan", at=tmp_path)
+    for name in ("data", "other"):
+        (tmp_path / name).mkdir()
+    made = Ground(tmp_path)
+    write("plan.org", "* Sow\n", at=made.root)
+    git("push", "-q", "origin", "main", at=made.root)
+    return made
+
+
+@story
+async def test_a_member_works_in_the_root_if_that_is_no_repository(tmp_path: Path) -> None:
+    trees = Trees(tmp_path, tmp_path / ".horae")
+    assert (await trees.make("wren")).path == tmp_path
+    brought = await trees.deliver("wren")
+    assert brought.facts() == {}
+    assert await trees.undelivered("wren") is None
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
+async def test_what_a_member_commits_comes_to_the_origin(ground: Ground, where: str) -> None:
+    trees: Trees = getattr(ground, where)()
+    tree = await trees.make("wren")
+    assert tree.path == trees.path_of("wren")
+    assert tree.trouble == ""
+    write("work.org", "* Work\n", at=tree.path)
+    left = await trees.undelivered("wren")
+    assert left is not None
+    assert (left.commits, left.tip) == (1, git("rev-parse", "HEAD", at=tree.path).strip())
+    brought = await trees.deliver("wren")
+    assert brought.facts() == {"delivered": True}
+    assert git("show", "main:work.org", at=ground.origin) == "* Work\n"
+    assert await trees.undelivered("wren") is None
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
+async def test_a_clone_follows_what_others_pushed(ground: Ground, where: str) -> None:
+    trees: Trees = getattr(ground, where)()
+    await trees.make("wren")
+    write("more.org", "* More\n", at=ground.root)
+    git("push", "-q", "origin", "main", at=ground.root)
+    tree = await trees.make("wren")
+    assert (tree.path / "more.org").read_text() == "* More\n"
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
+async def test_what_does_not_fit_is_on_a_branch_and_says_so(ground: Ground, where: str) -> None:
+    trees: Trees = getattr(ground, where)()
+    tree = await trees.make("wren")
+    write("plan.org", "* Wren's\n", at=tree.path)
+    write("plan.org", "* A person's\n", at=ground.root)
+    git("push", "-q", "origin", "main", at=ground.root)
+    brought = await trees.deliver("wren")
+    assert brought.branch == "horae/wren"
+    assert str(brought.undelivered).startswith("horae/wren: ")
+    kept_at = ground.root if where == "here" else ground.origin
+    assert git("show", "horae/wren:plan.org", at=kept_at) == "* Wren's\n"
+    # The clone stays as it is, and says why.
+    assert "plan.org" in (await trees.make("wren")).trouble
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
+async def test_an_origin_that_is_away_leaves_the_work_where_it_is_and_says_how_much(
+    ground: Ground, where: str
+) -> None:
+    trees: Trees = getattr(ground, where)()
+    tree = await trees.make("wren")
+    for name in ("one.org", "two.org"):
+        write(name, "* Work\n", at=tree.path)
+    ground.origin.rename(ground.side / "gone.git")
+    brought = await trees.deliver("wren")
+    left = brought.undelivered
+    assert left is not None
+    assert left.commits == 2
+    assert str(left).startswith(f"2 commits in {tree.path}: ")
+    assert brought.facts()["undelivered"] == left.data()
+    assert (ground.side / "gone.git").rename(ground.origin)
+    assert (await trees.deliver("wren")).undelivered is None
+
+
+@story
+async def test_a_clone_of_an_address_stays_on_the_branch_that_is_named(ground: Ground) -> None:
+    git("branch", "deploy", at=ground.origin)
+    trees = replace(ground.away(), branch="deploy")
+    tree = await trees.make("wren")
+    write("work.org", "* Work\n", at=tree.path)
+    assert (await trees.deliver("wren")).undelivered is None
+    assert git("show", "deploy:work.org", at=ground.origin) == "* Work\n"
+    assert "work.org" not in git("ls-tree", "--name-only", "main", at=ground.origin)
+
+
+@story
+async def test_an_origin_that_is_not_named_says_which_setting_would_name_it(
+    ground: Ground,
+) -> None:
+    trees = Trees(ground.root, ground.side / "data")
+    tree = await trees.make("wren")
+    write("work.org", "* Work\n", at=tree.path)
+    brought = await trees.deliver("wren")
+    assert brought.facts()["delivered"] is False
+    assert "git.local" in str(brought.undelivered)
+    away = Trees(ground.side / "none", ground.side / "other", (), str(ground.origin))
+    with pytest.raises(RunError, match=r"git\.local"):
+        await away.make("wren")
+
+
+@story
+async def test_what_a_member_writes_into_its_settings_leads_its_work_nowhere_else(
+    ground: Ground,
+) -> None:
+    trees = ground.away()
+    tree = await trees.make("wren")
+    elsewhere = ground.side / "elsewhere.git"
+    git("init", "-q", "--bare", str(elsewhere), at=ground.side)
+    git("remote", "set-url", "--push", "origin", str(elsewhere), at=tree.path)
+    write("work.org", "* Work\n", at=tree.path)
+    assert (await trees.deliver("wren")).undelivered is None
+    assert git("show", "main:work.org", at=ground.origin) == "* Work\n"
+    assert git("branch", "--list", at=elsewhere) == ""
+
+
+@story
+async def test_a_clone_that_was_not_finished_is_made_anew(ground: Ground) -> None:
+    trees = ground.here()
+    half = ground.side / "data/trees/wren~"
+    half.mkdir(parents=True)
+    git("init", "-q", ".", at=half)  # as a kill in the middle leaves it
+    tree = await trees.make("wren")
+    assert (tree.path / "plan.org").exists()
+    assert not half.exists()
+
+
+@story
+async def test_a_clone_that_is_refused_leaves_nothing_that_looks_like_one(ground: Ground) -> None:
+    (ground.root / "evil").symlink_to("/etc/passwd")
+    git("add", "evil", at=ground.root)
+    git("commit", "-qm", "evil", at=ground.root)
+    git("push", "-q", "origin", "main", at=ground.root)
+    for _ in range(2):
+        with pytest.raises(RunError, match="evil"):
+            await ground.away().make("wren")
+    assert [*(ground.side / "other/trees").iterdir()] == []
+
+
+@story
+async def test_a_clone_of_another_origin_is_not_worked_in(ground: Ground) -> None:
+    await ground.away().make("wren")
+    second = ground.side / "second.git"
+    git("clone", "-q", "--bare", str(ground.origin), str(second), at=ground.side)
+    moved = Trees(ground.side / "none", ground.side / "other", [second], str(second))
+    with pytest.raises(RunError, match="a clone of another origin"):
+        await moved.make("wren")
+
+
+def test_of_a_machine_that_is_gone_nothing_is_guessed() -> None:
+    left = Undelivered.lost("wren", "machine-2")
+    assert left.commits is None
+    assert str(left) == (
+        "what wren did and did not deliver from machine-2 is not known: "
+        "its machine is gone, and nobody can look"
+    )
