@@ -54,7 +54,7 @@ def with_lines(*lines: str) -> str:
         ),
         (
             ("--cron", "@daily", "--tz", "Asia/Tokyo", "--catchup", "none", "--until", "2026-12-31"),
-            "updated: cron_schedule=@daily",
+            "updated: cron_schedule=@daily, timezone=Asia/Tokyo, catchup=none, until=2026-12-31",
             ('cron_schedule: "@daily"', "timezone: Asia/Tokyo", "catchup: none", 'until: "2026-12-31"'),
         ),
         (("--clear",), "cleared.", ()),
@@ -103,9 +103,9 @@ def test_a_schedule_that_is_set_anew_does_not_go_on_from_the_old_one(
         (("42", "--cron", "0 9 * * FRI-MON"), 1, "invalid cron expression: "),
         (("42", "--clear", "--at", "x"), 1, "invalid RFC3339 timestamp: x"),
         (("42", "--cron", "@daily", "--tz", "Mars/Base"), 2, "Mars/Base"),
-        (("42", "--cron", "@daily", "--until", "soon"), 2, "soon"),
+        (("42", "--cron", "@daily", "--until", "soon"), 1, "invalid last day: soon (write a date"),
         (("999", "--clear"), 1, "task #999 not found in board/tasks"),
-        (("x", "--clear"), 2, "'x' is not a valid integer"),
+        (("x", "--clear"), 2, "'x' is not the number of a task"),
         (("--clear",), 2, "Missing argument"),
         (("42", "--never"), 2, "--never"),
     ],
@@ -121,10 +121,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
 
 def test_without_a_board_that_is_said(call: Call) -> None:
     ending = call("task", "schedule", "42", "--clear")
-    assert (ending.code, ending.err) == (
-        1,
-        "horae: failed to read tasks directory: board/tasks: it does not exist\n",
-    )
+    missing = "failed to read tasks directory: board/tasks: it does not exist"
+    assert (ending.code, ending.err) == (1, f"horae: {missing}; horae task add makes it\n")
     assert call("board", "list").code == 4
 
 
@@ -151,8 +149,39 @@ def test_a_task_is_added_shown_edited_and_put_away(call: Call, tasks: Path) -> N
     )
     assert (done.code, done.out) == (0, "Task #43 metadata updated.\n")
     assert 'estimate: "3h"\n' in (tasks / "043-sow-beans.md").read_text()
-    assert call("task", "archive", "43", "--table").out == "Task #43 archived.\n"
-    assert call("task", "show", "43", "--json").data["status"] == "archived"
+    for _ in range(2):  # what is there already stays there
+        put_away = call("task", "archive", "43", "--table")
+        assert put_away.out == "Task #43 archived: board/archive/043-sow-beans.md\n"
+    shown = call("task", "show", "43", "--json").data
+    assert (shown["status"], shown["standing"], shown["next"]) == ("archived", None, [])
+    assert [each["id"] for each in call("task", "list", "--json").data] == [42]
+
+
+def test_the_first_task_makes_the_board(call: Call, tmp_path: Path) -> None:
+    made = call("task", "add", "Sow", "--table")
+    assert (made.code, made.out) == (0, "Task #1 added: board/tasks/001-sow.md\n")
+    refused = call("task", "add", "Sow", "--root", "nowhere")
+    assert (refused.code, (tmp_path / "nowhere").exists()) == (4, False)
+
+
+def test_what_depends_on_a_task_that_was_put_away_can_be_done(call: Call, tasks: Path) -> None:
+    call("task", "add", "Sow", "--depends-on", "42")
+    assert call("task", "show", "43", "--json").data["reason"] == "unmet dependency #42"
+    assert call("task", "archive", "42").code == 0
+    assert not list(tasks.glob("042*"))
+    assert call("task", "show", "43", "--json").data["standing"] == "Runnable"
+    assert call("task", "add", "Reap").data["id"] == 44
+    assert call("board", "health").code == 0
+    gone = call("task", "schedule", "42", "--clear")
+    assert (gone.code, "it was put away as board/archive/042" in gone.err) == (1, True)
+
+
+def test_what_somebody_works_on_is_not_put_away(call: Call, tasks: Path) -> None:
+    call("task", "transition", "42", "in-progress")
+    refused = call("task", "archive", "42")
+    assert refused.code == 1
+    assert "illegal task state transition: InProgress -> Archived" in refused.err
+    assert list(tasks.glob("042*"))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +259,7 @@ def test_what_comes_is_shown_in_order(call: Call, tasks: Path) -> None:
 
 
 def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
-    assert call("board", "health", "--table").out == "all 1 tasks are well\n"
+    assert call("board", "health", "--table").out == "the one task is well\n"
     (tasks / "042-report.md").write_text(with_lines("depends_on: [7]", "cron_schedule: 0 25 * * *"))
     (tasks / "1.md").write_text("no task")
     ending = call("board", "health", "--table")
@@ -282,3 +311,34 @@ def test_the_board_of_the_other_tool_is_found(call: Call, tmp_path: Path) -> Non
     assert [row["id"] for row in call("board", "list", "--root", str(tmp_path), "--json").data] == [
         42
     ]
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "4294967296", "9" * 5000, "1.5", "٤٢"])
+def test_what_is_no_number_of_a_task_is_said_to_be_none(call: Call, number: str) -> None:
+    ending = call("task", "show", "--", number)
+    assert ending.code == 2
+    assert "is not the number of a task; write it like 42" in ending.err
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_number_may_be_typed_as_it_is_shown(call: Call) -> None:
+    assert call("task", "show", "#42", "--json").data["id"] == 42
+
+
+def test_check_shows_a_broken_task_with_line_and_column_beside_the_rest(
+    call: Call, tasks: Path
+) -> None:
+    assert (call("check").code, call("check").data) == (0, [])
+    (tasks / "043-broken.md").write_text("---\nid: 43\ntitle: [\n---\n")
+    (tasks / "044-late.md").write_text("---\nid: 44\ntitle: L\ncron_schedule: 0 25 * * *\n---\n")
+    (tasks.parents[1] / "plan.org").write_text("* Odd :workflow:\nSCHEDULED: <2026-02-30 Mon>\n")
+    for paths in ((), (".",), (str(tasks.parents[1]),)):
+        ending = call("check", *paths)
+        found = {each["file"].rpartition("/")[2]: each for each in ending.data}
+        assert ending.code == 1
+        assert set(found) == {"plan.org", "043-broken.md", "044-late.md"}
+        broken = found["043-broken.md"]
+        assert (broken["code"], broken["severity"]) == ("task", "error")
+        assert (broken["line"] >= 3, broken["column"] >= 1) == (True, True)
+        assert "hour 25" in found["044-late.md"]["message"]
+    assert {each["file"] for each in call("check", "plan.org").data} == {"plan.org"}

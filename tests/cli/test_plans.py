@@ -162,6 +162,35 @@ def test_check_reports_all_files_at_once_and_fails_on_errors(call: Call, tmp_pat
     ]
 
 
+def test_a_check_reads_the_crew_and_the_keeper_that_the_settings_name(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "horae.toml").write_text("crew.def = 'crew.org'\n")
+    (tmp_path / "crew.org").write_text(
+        "* wren\n:PROPERTIES:\n:DEF: gone.org\n:LIFECYCLE: day.org\n:INTERVAL: 1m\n:END:\n"
+        "* reed\n:PROPERTIES:\n:INTERVAL: 10m\n:END:\n* wren\n:PROPERTIES:\n:DEF: x.org\n:END:\n"
+    )
+    (tmp_path / "day.org").write_text(
+        "* work\n:PROPERTIES:\n:NEXT: rset\n:MIN-INTERVAL: 9h\n:END:\n"
+        "* rest\n:PROPERTIES:\n:KIND: rem\n:END:\n"
+    )
+    ending = call("check", "garden.org")
+    assert ending.code == 1
+    assert {(Path(each["file"]).name, each["line"], each["code"]) for each in ending.data} == {
+        ("crew.org", 1, "member-file"),
+        ("crew.org", 7, "member-def"),
+        ("crew.org", 11, "member-twice"),
+        ("day.org", 1, "gate-starves"),
+        ("day.org", 3, "state-next"),
+        ("day.org", 6, "rest-only"),
+        ("day.org", 6, "state-last"),
+        ("day.org", 6, "state-unreachable"),
+    }
+    (tmp_path / "horae.toml").write_text("keeper.def = 'k.org'\nlifecycle.def = 'day.org'\n")
+    files = {Path(each["file"]).name for each in call("check", "garden.org").data}
+    assert files == {"k.org", "day.org"}
+
+
 def test_warnings_alone_do_not_fail_a_check(call: Call, tmp_path: Path) -> None:
     (tmp_path / "odd.org").write_text("* Rest :workflw:\n")
     assert call("check", "odd.org").code == 0

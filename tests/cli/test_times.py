@@ -1,10 +1,22 @@
 """`horae next`, `agenda`, `due` and `explain`: when things come, and why."""
 
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from calling import Call
+from engine.world import story
+from horae.engine.almanac import Almanac
+from horae.rules.entry import Entry, key_time
+from horae.rules.project import project
+from horae.rules.recycle import is_net
+from horae.store.sqlite import SqliteLedger
+from horae.testing import ManualClock, ScriptedRunner
+from horae.workspace.board import BoardSource
+from horae.workspace.org import OrgSource
 
 PLAN = """\
 * Digest :workflow:
@@ -216,3 +228,165 @@ def test_a_settings_file_above_the_current_directory_is_not_looked_for(
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.chdir(tmp_path / "below")
     assert call("next", "plan.org", "-n", "1", "--at", "2026-06-05").data[0]["zone"] == "UTC"
+
+
+# A plan root has more than plans
+
+
+TASKS = {
+    1: "title: Report\nstatus: todo\ncron_schedule: '0 9 * * MON'\n",
+    2: "title: Water\nstatus: done\ncron_schedule: '*/10 6 * * *'\ntimezone: Europe/Berlin\n"
+    "cron_last_run: '2026-06-06T02:00:00Z'\n",
+    3: "title: Sow\nstatus: todo\nscheduled_for: '2026-06-08T09:00:00+02:00'\n",
+    4: "title: Reap\nstatus: todo\nscheduled_for: '2026-06-01T09:00:00Z'\n",
+    5: "title: Aged\nstatus: archived\ncron_schedule: '0 9 * * *'\n",
+    6: "title: Owed\nstatus: done\ncron_schedule: '0 9 * * MON'\ncron_last_run: '2026-05-31T00:00:00Z'\n",
+}
+TRIGGER = """\
+name: digest
+agent: wren
+source:
+  type: cron
+  expression: "0 8 * * *"
+prompt_template: Do it
+"""
+CREW = "* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 3600000\n:END:\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A plan root with a board, a trigger and a crew."""
+    (tmp_path / "board" / "tasks").mkdir(parents=True)
+    for number, fields in TASKS.items():
+        text = f"---\nid: {number}\n{fields}---\n"
+        (tmp_path / "board" / "tasks" / f"{number}.md").write_text(text)
+    (tmp_path / ".agentd" / "workflows").mkdir(parents=True)
+    (tmp_path / ".agentd" / "workflows" / "digest.yml").write_text(TRIGGER)
+    (tmp_path / "crew.org").write_text(CREW)
+    (tmp_path / "horae.toml").write_text('[crew]\ndef = "crew.org"\n')
+    return tmp_path
+
+
+AT = ("--at", "2026-06-06T05:10:00+02:00")
+
+
+@pytest.mark.usefixtures("root")
+def test_of_a_directory_the_next_moments_are_also_those_of_board_triggers_and_crew(
+    call: Call,
+) -> None:
+    rows = call("next", "-n", "300", *AT).data
+    found = {(row["title"], row["file"]): row for row in reversed(rows)}
+    report = found["Report", "board/tasks/1.md"]
+    assert (report["at"], report["line"], report["zone"]) == ("2026-06-08T09:00:00Z", 5, "UTC")
+    assert report["key"] == "cron:2026-06-08T09:00:00Z"
+    assert found["digest", ".agentd/workflows/digest.yml"]["at"] == "2026-06-06T08:00:00Z"
+    assert [row["at"] for row in rows if row["title"] == "Water"][:2] == [
+        "2026-06-06T06:00:00+02:00",
+        "2026-06-06T06:10:00+02:00",
+    ]
+    ticks = [row for row in rows if row["title"] == "wren"]
+    assert [(row["at"], row["estimate"]) for row in ticks] == [("2026-06-06T03:11:00Z", True)]
+    # What waits for a time fires nothing, and nothing stands there twice.
+    assert not {"Sow", "Reap", "Aged"} & {row["title"] for row in rows}
+    tasks = [(row["at"], row["file"]) for row in rows if row["file"].startswith("board/")]
+    assert len({*tasks}) == len(tasks) > 0
+
+
+@pytest.mark.usefixtures("root")
+def test_a_file_that_is_named_stands_for_itself_alone(call: Call) -> None:
+    rows = call("next", "plan.org", "-n", "50", *AT).data
+    assert {row["file"] for row in rows} == {"plan.org"}
+
+
+def test_a_root_that_is_elsewhere_is_told_as_it_was_named(
+    call: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root.parent)
+    for name in (root.name, f"./{root.name}/"):
+        rows = call("next", name, "-n", "300", *AT).data
+        assert {f"{root.name}/board/tasks/1.md", f"{root.name}/crew.org"} <= {
+            row["file"] for row in rows
+        }
+
+
+@pytest.mark.usefixtures("root")
+def test_the_agenda_of_a_directory_has_what_tasks_wait_for(call: Call) -> None:
+    rows = call("agenda", "--days", "3", "--json", *AT).data
+    found = {(row["title"], row["what"], row["count"], row["at"]) for row in rows}
+    assert ("Sow", "scheduled", 1, "2026-06-08T09:00:00+02:00") in found
+    assert ("Report", "fires", 1, "2026-06-08T11:00:00+02:00") in found
+    assert ("Water", "fires", 6, "2026-06-06T06:00:00+02:00") in found
+    assert ("wren", "estimate", 19, "2026-06-06T05:11:00+02:00") in found
+    assert not {title for title, *_ in found} & {"Reap", "Aged"}
+
+
+@pytest.mark.usefixtures("root")
+def test_what_is_due_in_a_directory_is_told_with_the_reason(call: Call) -> None:
+    rows = call("due", "--json", *AT).data
+    found = {(row["title"], row["standing"]): row["reason"] for row in rows}
+    assert found["Reap", "due"] == "its SCHEDULED has come"
+    assert found["Sow", "upcoming"] == "SCHEDULED"
+    assert found["Owed (comes back)", "due"] == "its time has come"
+    assert found["Report", "upcoming"] == "its next moment"
+    assert found["wren", "upcoming"] == "an estimate, as if the engine started now"
+    assert found["Aged", "not armed"] == "it is archived"
+
+
+def test_a_directory_with_nothing_but_a_board_is_enough(call: Call, root: Path) -> None:
+    for path in root.glob("*.org"):
+        path.unlink()
+    (root / "horae.toml").unlink()
+    ending = call("next", "-n", "2", "--table", *AT)
+    assert (ending.code, ending.err) == (0, "")
+    assert ending.out.startswith("2026-06-06 Sat 06:00 Europe/Berlin  Water  board/tasks/2.md:5\n")
+
+
+def test_one_task_or_trigger_that_cannot_be_read_stops_nothing(call: Call, root: Path) -> None:
+    (root / "board" / "tasks" / "9.md").write_text("---\nid: 9\n")
+    (root / ".agentd" / "workflows" / "odd.yml").write_text("name: [\n")
+    late = TRIGGER.replace("digest", "late").replace("0 8 * * *", "0 25 * * *")
+    (root / ".agentd" / "workflows" / "late.yml").write_text(late)
+    ending = call("next", "-n", "300", *AT)
+    assert ending.code != 0
+    assert "9.md" in ending.err
+    assert "odd.yml" in ending.err
+    assert {"Report", "Sync", "digest"} <= {row["title"] for row in ending.data}
+    rows = call("due", "--json", *AT).data
+    assert [row["title"] for row in rows if "hour 25" in row["reason"]] == ["late"]
+
+
+def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> None:
+    now = datetime.fromisoformat("2026-06-06T05:10:00+02:00")
+    (root / "horae.toml").unlink()  # when a crew ticks only its engine knows
+    (root / ".agentd" / "workflows" / "digest.yml").unlink()
+
+    kept: list[tuple[str, str, str]] = []
+
+    @story
+    async def look() -> None:
+        clock = ManualClock(now)
+        ledger = await SqliteLedger.in_memory()
+        almanac = Almanac(
+            clock=clock,
+            ledger=ledger,
+            runner=ScriptedRunner(clock=clock),
+            sources=[OrgSource(root, zone_name="Europe/Berlin"), BoardSource(root)],
+        )
+        for name in ("org", "board"):
+            await almanac.rescan(name)
+        entries = [each.item for each in await ledger.entries()]
+        await ledger.close()
+        streams = [
+            [(each.at, item.origin.file, item.origin.line, each.key) for each in moments]
+            for item in entries
+            if isinstance(item, Entry) and not is_net(item)
+            for moments in [islice(project(item, now, now + timedelta(days=900)), 100)]
+        ]
+        first = islice(merge(*streams), 100)
+        kept.extend((key_time(at), file, key) for at, file, _, key in first)
+
+    look()
+    rows = call("next", "-n", "100", *AT).data
+    shown = [(key_time(datetime.fromisoformat(row["at"])), row["file"], row["key"]) for row in rows]
+    assert len(shown) == 100
+    assert shown == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -13,13 +14,19 @@ from horae.rules.board import Changes, Standing, moment, resolve
 from horae.rules.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
 from horae.rules.misfire import Receipt, Status, begin, decide
 from horae.rules.recycle import (
+    NET,
     NOT_DONE,
     TRANSIENT,
     Recycled,
     Stays,
+    back_address,
+    back_rule,
     event_of,
     first_trigger,
+    is_net,
+    is_trigger,
     recycle,
+    trigger_of,
 )
 from horae.timing.cron import Cron
 from scale import scaled
@@ -226,6 +233,44 @@ def test_its_words_carry_the_event() -> None:
     assert event_of("it was done") is None
 
 
+# Its net
+
+
+def test_a_trigger_that_its_expression_plans_has_a_net_a_minute_later() -> None:
+    nine = at("2026-03-30T09:00Z")
+    net = back_rule(nine, is_planned=True)
+    assert (net.at, net.delay) == (nine + NET, "2026-03-30T09:00:00Z")
+    assert back_rule(nine, is_planned=False) == OnceRule(nine, "2026-03-30T09:00:00Z")
+    assert trigger_of(f"delay:{net.delay}", net.at) == nine
+    assert trigger_of("cron:2026-03-30T09:00:00Z", nine) == nine
+    assert trigger_of("delay:of-somebody-else", nine) == nine
+
+
+@pytest.mark.parametrize(
+    ("stamp", "is_one"),
+    [
+        ("2026-03-30T09:00:00Z", True),
+        ("2026-03-30T11:00:00+02:00", True),
+        ("2026-03-30T09:00:01Z", False),
+        ("2026-03-31T09:00:00Z", False),
+    ],
+)
+def test_a_moment_is_a_trigger_if_the_expression_names_it(stamp: str, *, is_one: bool) -> None:
+    assert is_trigger(task(LAST), datetime.fromisoformat(stamp)) is is_one
+    plain = parse("---\nid: 42\ntitle: Report\n---\n").task
+    assert plain is not None
+    assert not is_trigger(plain, datetime.fromisoformat(stamp))
+
+
+def test_only_what_another_entry_plans_is_a_net() -> None:
+    nine = at("2026-03-30T09:00Z")
+    rules = (back_rule(nine, is_planned=True), back_rule(nine, is_planned=False))
+    recycles = partial(Entry, back_address("task:7"), Origin("t.md", 1), "T", work=Work.RECYCLE)
+    assert [is_net(recycles(rule)) for rule in rules] == [True, False]
+    assert not is_net(recycles(CronRule((Cron(MONDAY),))))
+    assert not is_net(Entry("trigger:7", Origin("t.yml", 1), "T", OnceRule(nine, "7")))
+
+
 # A year
 
 
@@ -277,8 +322,9 @@ class World:
         trigger = first_trigger(self.task, written_at=self.now) if self.status == "done" else None
         if trigger is None:
             self.owed = None
-        elif self.owed is None or self.owed.rule != OnceRule(trigger, key_time(trigger)):
-            rule = OnceRule(trigger, key_time(trigger))
+            return
+        rule = back_rule(trigger, is_planned=is_trigger(self.task, trigger))
+        if self.owed is None or self.owed.rule != rule:
             self.owed = self._begun(Entry("task:42:back", Origin("t.md", 1), "T", rule))
 
     def _begun(self, entry: Entry) -> Entry:
@@ -293,7 +339,8 @@ class World:
     def _run(self, receipt: Receipt) -> Receipt:
         if receipt.status is not Status.WAITING:
             return receipt
-        answer = recycle(self.task, now=self.now, planned_at=receipt.planned_at)
+        trigger = trigger_of(receipt.key, receipt.planned_at)
+        answer = recycle(self.task, now=self.now, planned_at=trigger)
         if isinstance(answer, Stays):
             return Receipt(receipt.key, Status.NO_WORK, answer.reason, receipt.planned_at, self.now)
         self._write(answer.changes)
@@ -329,7 +376,7 @@ def test_in_a_year_with_stops_each_trigger_is_answered_once_and_none_is_lost(
             assert last is not None
             coming = Cron(cron).next(last)
             assert coming is not None
-            assert coming > world.now, "a done task with a passed trigger comes back at once"
+            assert coming > world.now - NET, "a done task with a passed trigger comes back at once"
     world.now = max(world.now, end + 40 * DAY)
     world.finish()
     world.look()

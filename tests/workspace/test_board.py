@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import subprocess
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.engine.almanac import Almanac
+from horae.engine.desk import AmbiguousEntryError, Desk
 from horae.engine.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.rules.entry import (
     CatchUp,
@@ -23,16 +25,27 @@ from horae.rules.entry import (
     Policy,
     Unarmed,
     Work,
+    key_time,
 )
 from horae.rules.identity import Known, match
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment
+from horae.rules.recycle import NET, is_net
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
+from horae.timing.cron import Cron
 from horae.workspace import tasks
-from horae.workspace.board import BoardSource, EventLog, RecycleRunner, TaskFileError
+from horae.workspace.board import (
+    BoardSource,
+    EventLog,
+    Hours,
+    RecycleRunner,
+    TaskFileError,
+    hours_of,
+)
 from horae.workspace.files import PlanFileError
 from horae.workspace.tasks import Board
+from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, SECOND, story
 
 if TYPE_CHECKING:
@@ -137,6 +150,12 @@ def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, s
     assert (found.text, entry.digest) == (text, sha256(text.encode()).hexdigest())
 
 
+def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
+    put(root, "7.md", task(7, "cron_schedule: 0 9 * * *"))
+    titles = {address: each.title for address, each in armed(scanned(BoardSource(root))).items()}
+    assert titles == {"task:7": "Report", "task:7:work": "Report (handed out)"}
+
+
 @pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
 def test_a_closed_task_is_nothing_to_be_done(root: Path, field: str) -> None:
     put(root, "1.md", task(1, field))
@@ -234,6 +253,35 @@ def test_a_board_that_is_gone_takes_no_entry_with_it(root: Path) -> None:
         assert scanned(later, scan.index).standing == ("",)
 
 
+@story
+async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_number(
+    root: Path,
+) -> None:
+    for number in (1, 2):
+        put(root, f"{number}.md", task(number, "cron_schedule: 0 9 * * *"))
+    clock, ledger = ManualClock(WEDNESDAY), await SqliteLedger.in_memory()
+    runner = RecycleRunner(root, clock=clock, inline=True)
+    source = BoardSource(root, inline=True)
+    almanac = Almanac(clock=clock, ledger=ledger, runner=runner, sources=[source])
+    await almanac.rescan("board")
+    desk = Desk(ledger=ledger, clock=clock, ids=lambda: "x")
+    with pytest.raises(AmbiguousEntryError, match="2 entries are called 'report'") as told:
+        await desk.named("report")
+    assert "board/tasks/1.md:4" in str(told.value)
+    assert "board/tasks/2.md:4" in str(told.value)
+    assert [each["address"] for each in told.value.candidates] == ["task:1", "task:2"]
+    for each in told.value.candidates:
+        for word in (str(each["entry"]), str(each["address"])):
+            assert (await desk.named(word)).number == each["entry"]
+    assert (await desk.named("task:2:work")).mark.title == "Report (handed out)"
+    (root / "board/tasks/1.md").unlink()
+    for _ in range(2):
+        await almanac.rescan("board")
+        await clock.advance(3 * SECOND)
+    assert (await desk.named("Report")).mark.address == "task:2"
+    await ledger.close()
+
+
 # What comes back
 
 
@@ -244,7 +292,7 @@ def armed(scan: Scan) -> dict[str, Entry]:
 @pytest.mark.parametrize(
     ("fields", "at"),
     [
-        (("cron_last_run: 2026-03-23T09:00:05Z",), "2026-03-30T09:00:00Z"),
+        (("cron_last_run: 2026-03-23T09:00:05Z",), "2026-03-30T09:01:00Z"),
         (("scheduled_for: 2026-03-25T09:00:00-04:00",), "2026-03-25T13:00:00Z"),
     ],
 )
@@ -255,7 +303,8 @@ def test_a_done_task_is_owed_its_first_trigger_however_long_ago(
     found = armed(scanned(BoardSource(root)))
     assert set(found) == {"task:1", "task:1:back"}
     owed = found["task:1:back"]
-    assert owed.rule == OnceRule(datetime.fromisoformat(at), at)
+    assert owed.rule == OnceRule(datetime.fromisoformat(at), at.replace(":01:", ":00:"))
+    assert is_net(owed) == (":01:" in at)  # for what the expression plans it comes a minute later
     assert (owed.work, str(owed.origin)) == (Work.RECYCLE, "board/tasks/1.md:5")
 
 
@@ -266,7 +315,7 @@ def test_one_that_never_came_back_is_looked_at_as_of_the_day_before_it_was_writt
     owed = armed(scanned(BoardSource(root)))["task:1:back"]
     assert isinstance(owed.rule, OnceRule)
     written = datetime.fromtimestamp((root / "board/tasks/1.md").stat().st_ctime, UTC)
-    assert written - DAY < owed.rule.at <= written - DAY + HOUR
+    assert written - DAY < owed.rule.at - NET <= written - DAY + HOUR
 
 
 @pytest.mark.parametrize("field", ["catchup: none", "until: 2026-12-31"])
@@ -275,6 +324,66 @@ def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> No
     policy = only(scanned(BoardSource(root))).policy
     assert (policy.catchup is CatchUp.NONE) == (field == "catchup: none")
     assert (policy.until is not None) == (field != "catchup: none")
+
+
+# What a person is shown of it
+
+
+def hours(root: Path, now: datetime = WEDNESDAY) -> list[tuple[str, str]]:
+    found = hours_of(root, now=now)
+    assert found.problems == ()
+    moments = [
+        (each.title, key_time(coming.at))
+        for each in found.items
+        if isinstance(each, Entry) and (coming := next_moment(each, now - 7 * DAY)) is not None
+    ]
+    gates = [
+        (f"until {each.title}", key_time(each.scheduled)) for each in found.gates if each.scheduled
+    ]
+    return moments + gates
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        (("scheduled_for: 2026-04-02T09:00:00Z",), [("until Report", "2026-04-02T09:00:00Z")]),
+        (("scheduled_for: soon",), []),
+        (("status: done", "scheduled_for: 2026-04-02T09:00:00Z"), []),
+        (("tags: [archived]", "scheduled_for: 2026-04-02T09:00:00Z"), []),
+        # A gate that is a trigger to come says nothing new, one that has passed is due.
+        (
+            ("cron_schedule: 0 9 * * MON", "scheduled_for: 2026-04-06T09:00:00Z"),
+            [("Report", "2026-03-30T09:00:00Z")],
+        ),
+        (
+            ("cron_schedule: 0 9 * * MON", "scheduled_for: 2026-03-30T09:00:00Z"),
+            [("Report", "2026-03-30T09:00:00Z"), ("until Report", "2026-03-30T09:00:00Z")],
+        ),
+        # A net is shown once its trigger has passed, and then as that.
+        (
+            ("cron_schedule: 0 9 * * MON", "status: done", "cron_last_run: 2026-03-31T00:00:00Z"),
+            [("Report", "2026-03-30T09:00:00Z")],
+        ),
+        (
+            ("cron_schedule: 0 9 * * MON", "status: done", "cron_last_run: 2026-03-29T00:00:00Z"),
+            [("Report", "2026-03-30T09:00:00Z"), ("Report (comes back)", "2026-03-30T09:00:00Z")],
+        ),
+    ],
+)
+def test_people_see_each_moment_of_a_task_once(
+    root: Path, fields: tuple[str, ...], shown: list[tuple[str, str]]
+) -> None:
+    put(root, "1.md", task(1, *fields))
+    assert hours(root) == shown
+
+
+def test_people_see_what_cannot_be_read_beside_the_rest(root: Path) -> None:
+    put(root, "1.md", "---\nid: 1\n")
+    put(root, "2.md", task(2, "cron_schedule: 0 25 * * *"))
+    found = hours_of(root, now=WEDNESDAY)
+    assert len(found.problems) == 1
+    assert [str(each.origin) for each in found.items] == ["board/tasks/2.md:4"]
+    assert hours_of(root / "nowhere", now=WEDNESDAY) == Hours((), (), ())
 
 
 class Engine:
@@ -292,7 +401,7 @@ class Engine:
             clock=self.clock,
             ledger=self.ledger,
             runner=RecycleRunner(self.root, clock=self.clock, inline=True),
-            sources=[BoardSource(self.root, inline=True)],
+            sources=[BoardSource(self.root, inline=True, ledger=self.ledger)],
         )
 
     async def up(self) -> None:
@@ -314,13 +423,24 @@ class Engine:
         if self.turns.done():
             self.turns.result()
 
+    async def sleep(self, length: timedelta, *, done: bool) -> None:
+        """Be down for a while; if *done*, somebody finishes the task meanwhile."""
+        await self.down()
+        if done:
+            Board(self.root / "board" / "tasks").change(42, lambda _: {"status": "done"})
+        await self.clock.advance(max(length, SECOND))
+        await self.up()
+
     async def save(self, **fields: str) -> None:
         """Change the task by hand, and let the engine notice."""
         Board(self.root / "board" / "tasks").change(42, lambda _: fields)
-        await self.almanac.rescan("board")
-        await self.advance(SECOND)
-        await self.almanac.rescan("board")
-        await self.advance(3 * SECOND)
+        await self.notice()
+
+    async def notice(self) -> None:
+        """Let the engine notice that the board has changed, as a watch does."""
+        for _ in range(2):  # what is gone is gone when it is missed twice
+            await self.almanac.rescan("board")
+            await self.advance(3 * SECOND)
 
     async def history(self) -> list[tuple[str, str, str]]:
         page = await self.ledger.receipts(limit=1000)
@@ -368,7 +488,7 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
     assert engine.task.text("claimed_by") is None
     assert await engine.history() == [
         ("Report", "03-30 09:00", "no_work"),
-        ("Report (comes back)", "03-30 09:00", "done"),
+        ("Report (comes back)", "03-30 09:01", "done"),
     ]
     assert [(each["event"], each["task"]) for each in engine.events()] == [("task_recycled", "#42")]
     await engine.down()
@@ -376,14 +496,34 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
 
 
 @story
-async def test_one_that_is_done_before_its_trigger_comes_back_at_it_once(root: Path) -> None:
+async def test_one_that_is_done_before_its_trigger_comes_back_at_it_with_one_receipt(
+    root: Path,
+) -> None:
     engine = await engine_on(root)
     await engine.save(status="done")
     assert engine.task.status == "done"
-    await engine.advance(3 * HOUR)
+    await engine.advance(2 * HOUR - 30 * SECOND)
+    await engine.advance(30 * SECOND)
     assert (engine.task.status, engine.task.cron_last_run) == ("todo", "2026-03-30T09:00:00Z")
-    ends = {status for _, planned, status in await engine.history() if planned == "03-30 09:00"}
-    assert ends == {"done", "no_work"}
+    await engine.notice()
+    await engine.advance(3 * HOUR)
+    assert await engine.history() == [("Report", "03-30 09:00", "done")]
+    assert len(engine.events()) == 1
+    await engine.down()
+    await engine.ledger.close()
+
+
+@story
+async def test_a_net_that_nobody_took_away_finds_that_it_came_back(root: Path) -> None:
+    engine = await engine_on(root)
+    await engine.save(status="done")
+    await engine.advance(3 * HOUR)  # and nobody notices that the file has changed
+    assert await engine.history() == [
+        ("Report", "03-30 09:00", "done"),
+        ("Report (comes back)", "03-30 09:01", "no_work"),
+    ]
+    [filed] = (await engine.ledger.receipts(statuses=(Status.NO_WORK,))).receipts
+    assert filed.receipt.reason == "it came back already, at 2026-03-30T09:00:00Z"
     assert len(engine.events()) == 1
     await engine.down()
     await engine.ledger.close()
@@ -428,6 +568,81 @@ async def test_an_event_is_written_once_also_if_it_is_asked_for_again(root: Path
     }
     await engine.down()
     await engine.ledger.close()
+
+
+@story
+async def test_each_return_is_an_event_of_the_ledger_once(root: Path) -> None:
+    engine = await engine_on(root)
+    for _ in range(3):
+        await engine.save(status="done")
+        await engine.sleep(7 * DAY, done=False)
+        await engine.notice()
+    done = (await engine.ledger.receipts(statuses=(Status.DONE,))).receipts
+    assert len(done) == 3
+    source = BoardSource(root, inline=True, ledger=engine.ledger)
+    for filler in range(250):  # what else happens does not hide it
+        await engine.ledger.note("filler", now=engine.clock.now(), term=1, facts={"n": filler})
+    for filed in done:
+        await source.settle(filed)  # as after a crash that came before the receipt was settled
+    events = await engine.ledger.events_after(0, limit=10_000)
+    noted = [each for each in events if each.kind == "task_recycled"]
+    assert [each.receipt for each in noted] == sorted(each.number for each in done)
+    assert [each.facts for each in noted] == [{"task": "#42", "reason": "0 9 * * MON"}] * 3
+    assert [int(each.at.timestamp()) for each in noted] == [each["ts"] for each in engine.events()]
+    await engine.down()
+    await engine.ledger.close()
+
+
+@pytest.mark.parametrize("cron", ["0 9 * * *", "0 9 * * MON", "0 */6 * * *"])
+def test_in_a_year_of_stops_no_trigger_is_lost_or_answered_twice(root: Path, cron: str) -> None:
+    roll = random.Random(cron)
+    put(root, "042-report.md", REPORT.replace("0 9 * * MON", cron))
+
+    @story
+    async def year() -> None:
+        engine = Engine(root, await SqliteLedger.in_memory(), MONDAY)
+        last = datetime.fromisoformat("2026-03-23T09:00:05Z")
+        await engine.up()
+        end = MONDAY + scaled(52) * 7 * DAY
+        while engine.clock.now() < end:
+            if roll.random() < 0.6:
+                await engine.save(status="done")
+            if roll.random() < 0.3:  # it is down for hours to weeks, and people work on
+                await engine.sleep(roll.uniform(3, 24 * 21) * HOUR, done=roll.random() < 0.5)
+            else:  # it is up when a trigger comes
+                coming = Cron(cron).next(engine.clock.now())
+                assert coming is not None
+                await engine.sleep(coming - engine.clock.now() - MINUTE, done=False)
+                await engine.advance(2 * MINUTE)
+            await engine.notice()
+        await engine.save(status="done")
+        await engine.sleep(8 * DAY, done=False)
+        await engine.notice()
+        await accounts_agree(engine, cron, since=last)
+        await engine.down()
+        await engine.ledger.close()
+
+    year()
+
+
+async def accounts_agree(engine: Engine, cron: str, *, since: datetime) -> None:
+    """Look whether what came back answers every trigger once, wherever that is written."""
+    done: list[Filed] = []
+    page = await engine.ledger.receipts(statuses=(Status.DONE,), limit=1000)
+    done.extend(page.receipts)
+    assert page.cursor is None
+    answered = 0
+    for filed in done:
+        [run] = await engine.ledger.runs_of(filed.number)
+        answered += int(str(run.facts["triggers"]))
+    last = datetime.fromisoformat(engine.task.cron_last_run or "")
+    assert answered == Cron(cron).count(since, last) > 0
+    events = await engine.ledger.events_after(0, limit=10**6)
+    noted = [each.receipt for each in events if each.kind == "task_recycled"]
+    assert sorted(noted, key=lambda each: each or 0) == sorted(each.number for each in done)
+    assert len(engine.events()) == len(done)
+    stamps = [each["ts"] for each in engine.events()]
+    assert len({*stamps}) == len(stamps)
 
 
 @story

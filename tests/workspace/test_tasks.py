@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.kernel.task import parse
+from horae.rules.board import TransitionError
+from horae.workspace import edit as edit_module, tasks as tasks_module
 from horae.workspace.edit import EditConflictError, spliced
-from horae.workspace.files import Content
+from horae.workspace.files import Content, PlanFileError
 from horae.workspace.tasks import (
     Board,
     BoardMissingError,
@@ -220,6 +224,16 @@ def files(draw: st.DrawFn) -> list[tuple[str, str]]:
 VALUES = st.one_of(TEXTS, PLAIN, st.integers(0, 10**9), st.booleans(), st.none())
 
 
+def test_a_field_goes_and_its_key_stays_if_a_note_would_join_the_text_above() -> None:
+    text = "---\nid: 7\ntitle: Sow\nnotes: |\n  in rows\nbranch: b\n  # a note\n---\n"
+    out = edited(text, {"branch": None})
+    assert out == text.replace("branch: b", "branch:")
+    assert (read(out).text("branch"), read(out).text("notes")) == (None, "in rows\n")
+    assert edited(out, {"branch": "c"}) == text.replace("branch: b", "branch: c")
+    alone = text.replace("  # a note\n", "")
+    assert edited(alone, {"branch": None}) == alone.replace("branch: b\n", "")
+
+
 @settings(max_examples=scaled(10_000), deadline=None)
 @given(
     files(),
@@ -240,8 +254,9 @@ def test_an_edit_changes_its_own_lines_and_no_other_byte_and_reads_back(
     own = out[len(head) : len(out) - len(tail)]
     task = read(out)
     if value is None:
-        assert own.strip() == ""  # a blank line that stood below a block stays
-        assert key not in task.fields
+        # A blank line that stood below a block stays; so does a key that a note needs.
+        assert re.fullmatch(rf"""\s*("?{key}"? *:\s*(#.*)?)?\s*""", own)
+        assert task.fields.get(key) is None
     else:
         assert own.count("\n") <= 1 or not own.split("\n", 1)[1].strip()
         held = {bool: task.flag, int: task.number, str: task.text}[type(value)]
@@ -373,6 +388,162 @@ def test_a_title_becomes_a_plain_name(title: str, name: str) -> None:
 def test_a_new_file_reads_as_what_it_was_made_of() -> None:
     task = read(task_text({"id": 7, "title": "yes", "branch": None}, body="\n\nB\n"))
     assert (task.title, task.body, set(task.fields)) == ("yes", "\nB\n", {"id", "title"})
+
+
+# Put away
+
+
+def put_away(task: Task) -> Changes:
+    return {} if task.status == "archived" else {"status": "archived"}
+
+
+def archive_of(board: Board) -> Path:
+    return Path(board.directory).parent / "archive"
+
+
+def test_a_task_that_is_put_away_keeps_its_name_and_its_bytes(board: Board) -> None:
+    path = put(board, "007-sow.md", TASK.replace("todo", "todo # soon"))
+    path.chmod(0o640)
+    card = board.archive(7, put_away)
+    there = archive_of(board) / "007-sow.md"
+    assert (card.path, card.task.status) == (str(there), "archived")
+    assert there.read_text() == TASK.replace("todo", "archived # soon")
+    assert (there.stat().st_mode & 0o777, path.exists()) == (0o640, False)
+    assert board.read().archived == {7}
+    with pytest.raises(TaskMissingError, match=r"not found .*; it was put away as .*007-sow.md"):
+        board.card(7)
+    assert board.archived_card(7).task.title == "Sow"
+    with pytest.raises(TaskMissingError) as missing:
+        board.archived_card(8)
+    assert missing.value.put_away is None
+
+
+def test_another_file_of_that_name_in_the_archive_is_never_replaced(board: Board) -> None:
+    path = put(board, "7.md")
+    archive_of(board).mkdir()
+    (archive_of(board) / "7.md").write_text("mine")
+    with pytest.raises(EditConflictError, match=r"archive/7.md: exists already and stays"):
+        board.archive(7, put_away)
+    assert (archive_of(board) / "7.md").read_text() == "mine"
+    assert read(path.read_text()).status == "archived"  # which is put away enough
+
+
+@pytest.mark.parametrize("exchange", ["", "none"])
+def test_an_archive_that_leads_elsewhere_is_refused(
+    board: Board, tmp_path: Path, exchange: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if exchange:
+        monkeypatch.setattr(edit_module, "_rename_call", None)
+    path = put(board, "7.md")
+    (tmp_path / "elsewhere").mkdir()
+    archive_of(board).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PlanFileError, match="is a link or no directory"):
+        board.archive(7, put_away)
+    assert path.exists()
+    archive_of(board).unlink()
+    assert Path(board.archive(7, put_away).path).parent == archive_of(board)
+    assert not path.exists()
+
+
+def test_what_may_not_be_put_away_stays_where_it_is(board: Board) -> None:
+    path = put(board, "7.md")
+
+    def refuse(_: Task) -> Changes:
+        raise TransitionError("in-progress", "archived")
+
+    with pytest.raises(TransitionError):
+        board.archive(7, refuse)
+    assert path.read_text() == TASK
+    with pytest.raises(TaskMissingError, match="task #8 not found"):
+        board.archive(8, put_away)
+
+
+def at_every_step(directory: str, way: str) -> list[tuple[str, list[str], list[str]]]:
+    """Put a task away, each time with something happening at another line of the editor.
+
+    Return what was saved meanwhile, and what there is afterwards, of the task and in the archive.
+    """
+    import os
+    import signal
+    import sys
+    from unittest import mock
+
+    mock.patch.object(os, "fsync").start()  # a killed process loses nothing that it wrote
+    board = Board(Path(directory))
+    path, archive = Path(directory) / "7.md", archive_of(board)
+    found: list[tuple[str, list[str], list[str]]] = []
+    stride = 20 // scaled(20) // 4 or 1  # at full size every line, else some of them
+    for step in range(1, 10_000, stride):
+        for each in (*path.parent.iterdir(), *(archive.iterdir() if archive.exists() else ())):
+            each.unlink()
+        path.write_text(TASK.replace("todo", "archived"))
+        left = step
+        child = os.fork()
+        if child == 0:
+
+            def trace(frame: Any, event: str, _: object) -> Any:
+                nonlocal left
+                if frame.f_code.co_filename != edit_module.__file__:
+                    return None
+                left -= event == "line"
+                if left == 0 and way == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                elif left == 0:
+                    save(path)
+                return trace
+
+            sys.settrace(trace)
+            with suppress(EditConflictError, TaskMissingError):
+                board.archive(7, put_away)
+            sys.settrace(None)
+            os._exit(3 if left > 0 else 0)
+        status = os.waitpid(child, 0)[1]
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3:
+            return found
+        here = [each.read_text() for each in path.parent.iterdir() if each.suffix == ".md"]
+        there = [each.read_text() for each in archive.iterdir()] if archive.exists() else []
+        found.append(("" if way == "kill" else SAVED, here, there))
+    raise AssertionError("it never ends")
+
+
+SAVED = TASK.replace("In rows.", "In rows of ten.")
+
+
+def save(path: Path) -> None:
+    """Save the task as most editors do."""
+    draft = path.with_name("draft")
+    draft.write_text(SAVED)
+    draft.replace(path)
+
+
+@pytest.mark.parametrize("way", ["kill", "save"])
+def test_whatever_happens_while_a_task_is_put_away_no_text_is_lost(board: Board, way: str) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.apply(at_every_step, (board.directory, way))
+    assert len(found) > 8
+    old = TASK.replace("todo", "archived")
+    if way == "kill":
+        # In one of the two places, whole; never in none.
+        assert all([*here, *there] == [old] for _, here, there in found)
+        assert found[0][1:] == ([old], [])
+        assert found[-1][1:] == ([], [old])
+        return
+    changed = SAVED.replace("todo", "archived")
+    for _, here, there in found:
+        assert {*here, *there} <= {old, SAVED, changed}
+        assert {*here, *there} & {SAVED, changed}, "what a person saved is there"
+
+
+def test_a_task_that_somebody_writes_to_is_not_put_away(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edit_module, "_LEASE_ATTEMPTS", 1)
+    monkeypatch.setattr(tasks_module, "_ATTEMPTS", 3)
+    path = put(board, "7.md", TASK.replace("todo", "archived"))
+    with path.open("a"), pytest.raises(EditConflictError, match="again and again"):
+        board.archive(7, put_away)
+    assert path.exists()
+    assert not list(archive_of(board).iterdir())
 
 
 # Two at once

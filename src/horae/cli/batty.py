@@ -18,6 +18,7 @@ import click
 
 from horae import __version__
 from horae.cli.board import (
+    TaskNumber,
     assign_task,
     board_at,
     checked_schedule,
@@ -27,7 +28,6 @@ from horae.cli.board import (
 from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
-from horae.kernel.task import LARGEST_ID
 from horae.rules.board import STATUSES, summary
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from horae.workspace.tasks import Board
 
-_id = click.argument("task_id", metavar="<TASK_ID>", type=click.IntRange(0, LARGEST_ID))
+_id = click.argument("task_id", metavar="<TASK_ID>", type=TaskNumber())
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -40,13 +40,25 @@ from horae.rules.words import moment_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 from horae.workspace.board import EventLog, events_path
-from horae.workspace.tasks import Board, Card, TaskEditError, card_data, find_tasks, kind_of
+from horae.workspace.tasks import (
+    Board,
+    Card,
+    TaskEditError,
+    TaskMissingError,
+    card_data,
+    find_tasks,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
+
+    _ParamType = click.ParamType[int]
+else:
+    _ParamType = click.ParamType  # before click 8.4 it takes no argument
 
 _FAR: Final = timedelta(days=366 * 50)
 
@@ -92,7 +104,13 @@ class Schedule(NamedTuple):
         """Return what was done, in one line."""
         if self.is_cleared:
             return f"Task #{number} schedule cleared."
-        rows = (("scheduled_for", self.at), ("cron_schedule", self.cron))
+        rows = (
+            ("scheduled_for", self.at),
+            ("cron_schedule", self.cron),
+            ("timezone", self.timezone),
+            ("catchup", self.catchup),
+            ("until", self.until),
+        )
         said = ", ".join(f"{key}={value}" for key, value in rows if value is not None)
         return f"Task #{number} schedule updated: {said}"
 
@@ -116,7 +134,7 @@ def checked_schedule(
     if cron is not None:
         _check_cron(cron, tz or "UTC")
     if until is not None:
-        policy_of({"UNTIL": until}, zone_name=tz or "UTC")
+        _check_until(until, tz or "UTC")
     return Schedule(at, cron, clear, tz, catchup, until)
 
 
@@ -128,6 +146,14 @@ def _check_moment(text: str) -> None:
     except Rfc3339Error as error:
         cause = f"{error.part} {error.reason}, column {error.column}"
         raise TaskRequestError(f"invalid RFC3339 timestamp: {text}", cause=cause) from None
+
+
+def _check_until(text: str, zone_name: str) -> None:
+    try:
+        policy_of({"UNTIL": text}, zone_name=zone_name)
+    except ScheduleError as error:
+        reason = str(error).rpartition(": ")[2]
+        raise TaskRequestError(f"invalid last day: {text}", cause=reason) from None
 
 
 def _check_cron(text: str, zone_name: str) -> None:
@@ -173,6 +199,17 @@ def move_task(board: Board, number: int, status: str) -> Card:
     return board.change(number, lambda task: transition(task, status, now=now))
 
 
+def archive_task(board: Board, number: int) -> Card:
+    """Put one task away, if it may go there; one that is there already stays."""
+    now = SystemClock().now()
+    try:
+        return board.archive(number, lambda task: transition(task, "archived", now=now))
+    except TaskMissingError as error:
+        if error.put_away is None:
+            raise
+        return board.archived_card(number)
+
+
 def tick(board: Board, *, now: datetime) -> tuple[list[Recycled], list[HoraeError]]:
     """Bring back every task that is done and whose trigger has passed; a bad one stops none."""
     cards = board.read()
@@ -208,7 +245,22 @@ def _brought_back(board: Board, number: int, now: datetime) -> Recycled | None:
 
 # The options that commands share.
 
-_number = click.argument("number", metavar="ID", type=click.IntRange(0, LARGEST_ID))
+
+class TaskNumber(_ParamType):
+    """The number of a task, as it is typed; a leading # does not harm."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or say what one looks like."""
+        text = str(value).removeprefix("#")
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ID))
+        if not is_number or int(text) > LARGEST_ID:
+            self.fail(f"{value!r} is not the number of a task; write it like 42.", param, ctx)
+        return int(text)
+
+
+_number = click.argument("number", metavar="ID", type=TaskNumber())
 _root = click.option("--root", default=".", metavar="DIR", help="The plan root of the board.")
 _at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
 
@@ -274,7 +326,7 @@ def schedule(
 @click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
 @click.option("--assignee", metavar="NAME", help="The member that it is for.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG")
-@click.option("--depends-on", multiple=True, type=click.IntRange(0, LARGEST_ID), metavar="ID")
+@click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
 @click.option("--body", default="", metavar="TEXT", help="What is to be done.")
 @click.option("--at", "at", metavar="AT", help="Hold it back until this time (RFC 3339).")
 @click.option("--cron", "cron", metavar="CRON", help="Let it recur.")
@@ -322,7 +374,7 @@ def add(
 @click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
 @click.option("--assignee", metavar="NAME", help="The member that it is for; '' is anybody.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="In place of those there are.")
-@click.option("--depends-on", multiple=True, type=click.IntRange(0, LARGEST_ID), metavar="ID")
+@click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
 @click.option("--blocked-on", metavar="TEXT", help="What is in its way.")
 @click.option("--clear-blocked", is_flag=True, help="Nothing is in its way any more.")
 @click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Any other field.")
@@ -405,9 +457,9 @@ def assign(
 @_root
 @_telling
 def archive(number: int, *, root: str, output: Output) -> int:
-    """Put a task away: its status becomes archived, and it never comes back."""
-    card = move_task(board_at(root), number, "archived")
-    return _answer(output, card, f"Task #{number} archived.")
+    """Put a task away: its file goes to archive/, and it never comes back."""
+    card = archive_task(board_at(root), number)
+    return _answer(output, card, f"Task #{number} archived: {card.path}")
 
 
 @task.command()
@@ -419,10 +471,13 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     """Show one task, how it stands, and when it comes."""
     board = board_at(root)
     now = _now(at)
-    card = board.card(number)
+    card = board.archived_card(number)
     cards = board.read()
-    found = _standing(card.task, Ground.of(cards.tasks, archived=cards.archived), now)
-    data = {**card_data(card, found), "next": _coming_text(card.task, now), "body": card.task.body}
+    is_there = cards.find(number) is not None
+    ground = Ground.of(cards.tasks, archived=cards.archived)
+    found = _standing(card.task, ground, now) if is_there else None
+    coming = _coming_text(card.task, now) if is_there and not card.task.is_archived else []
+    data = {**card_data(card, found), "next": coming, "body": card.task.body}
     if output.form is not Form.TABLE:
         return _print(output, data)
     echo(f"#{card.task.id}  {card.task.title}")
@@ -435,7 +490,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 
 
 @task.command("next")
-@click.argument("number", metavar="[ID]", type=click.IntRange(0, LARGEST_ID), required=False)
+@click.argument("number", metavar="[ID]", type=TaskNumber(), required=False)
 @click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
 @_at
 @_root
@@ -533,7 +588,8 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
         for each in found:
             echo(f"#{each.task}: {each.message}; {each.fix}")
         if not data:
-            echo(f"all {len(cards.cards)} tasks are well")
+            count = len(cards.cards)
+            echo("the one task is well" if count == 1 else f"all {count} tasks are well")
     return Exit.FINDINGS if data else Exit.OK
 
 

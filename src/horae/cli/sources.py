@@ -28,9 +28,10 @@ class Source(NamedTuple):
 class Sources:
     """The plans that paths stand for; what cannot be read is said, and the rest goes on."""
 
-    def __init__(self, paths: Sequence[str], output: Output) -> None:
+    def __init__(self, paths: Sequence[str], output: Output, *, may_be_empty: bool = False) -> None:
         self._paths = paths or (".",)
         self._output = output
+        self._may_be_empty = may_be_empty  # a directory without plans has something else
         settings = load(plan_root(self._paths))
         self._limit, self._most = settings.plan_max_bytes, settings.plan_max_files
         self.exit_code: int = Exit.OK
@@ -69,7 +70,7 @@ class Sources:
             return
         for problem in found.problems:
             self._say(problem)
-        if not found.plans and not found.problems:
+        if not found.plans and not found.problems and not self._may_be_empty:
             self._say(PlanMissingError(root, "holds no plan, that is, no file named *.org"))
         for plan in found.plans:
             yield from self._one(plan, root=root)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from heapq import merge
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from horae.cli.beside import beside
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.rules.armed import cron_rule, entries_of, tasks_of
 from horae.rules.due import due as due_lines
-from horae.rules.entry import Entry, Origin, Unarmed
+from horae.rules.entry import CadenceRule, Entry, Origin, Task
 from horae.rules.project import Moment, project
 from horae.rules.words import clock_text, moment_text, wall_text
 from horae.timing.rfc3339 import format_with_offset
@@ -26,9 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.plan import Plan
     from horae.rules.due import Due
-    from horae.rules.entry import Task
+    from horae.rules.entry import Unarmed
 
 _FEW = 4  # so many fires of one entry on one day have a line each
 _FAR = timedelta(days=366 * 50)
@@ -65,8 +66,13 @@ class Fire(NamedTuple):
             "file": self.file,
             "line": self.line,
             "key": self.moment.key,
-            "estimate": self.moment.is_estimate,
+            "estimate": self.is_estimate,
         }
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it depends on an end that has not come, or that only the engine knows of."""
+        return _is_estimate(self.entry, self.moment)
 
 
 def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +103,11 @@ def next_(
     tz: str | None,
     form: str | None,
 ) -> int:
-    """Show the next moments of all plans together, or of one cron expression."""
+    """Show the next moments of all plans together, or of one cron expression.
+
+    Of a directory also those of its board, its triggers and its crew; of a member that ticks
+    only the next one, for those after it depend on how it ends.
+    """
     output = Output.of(form)
     when = When.of(start or at, tz, paths=paths)
     if expression is not None:
@@ -107,10 +117,10 @@ def next_(
         entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
         _print_fires(islice(_fires(entry, when.now), count), output, is_bare=True)
         return 0
-    sources = Sources(paths, output)
-    entries = [item for item in _items(sources, when) if isinstance(item, Entry)]
-    _print_fires(islice(merge(*(_fires(entry, when.now) for entry in entries)), count), output)
-    return sources.exit_code
+    view = View(paths, output, when)
+    streams = [_fires(entry, when.now) for entry in view.entries()]
+    _print_fires(islice(merge(*streams), count), output)
+    return view.exit_code
 
 
 @click.command()
@@ -123,13 +133,14 @@ def agenda(
 ) -> int:
     """Show the days to come: what fires when, and what people have to do.
 
-    An entry that fires more than four times on a day has one line for that day.
+    Of a directory also its board, its triggers and its crew. An entry that fires more than
+    four times on a day has one line for that day.
     """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)
-    sources = Sources(paths, output)
+    view = View(paths, output, when)
     place, end = zone(when.zone), when.now + timedelta(days=days)
-    lines = [line for each in sources for line in _agenda(each.plan, each.name, when, end)]
+    lines = [*_agenda(view, when, end)]
     lines.sort(key=lambda line: (line.day(place), line))
     match output.form:
         case Form.TABLE:
@@ -139,7 +150,7 @@ def agenda(
         case Form.JSONL:
             for line in lines:
                 print_line(line.data(when.zone))
-    return sources.exit_code
+    return view.exit_code
 
 
 @click.command()
@@ -150,12 +161,17 @@ def agenda(
 def due(
     paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
 ) -> int:
-    """Show what is overdue, due and coming, and what is not armed and why."""
+    """Show what is overdue, due and coming, and what is not armed and why.
+
+    Of a directory also its board, its triggers and its crew.
+    """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)
-    sources = Sources(paths, output)
-    items = [*_items(sources, when, with_tasks=True)]
+    view = View(paths, output, when)
+    items = [*view.items()]
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
+    ticks = {item.origin for item in items if _ticks(item)}
+    lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
     match output.form:
         case Form.TABLE:
             _print_due(lines, when)
@@ -164,22 +180,54 @@ def due(
         case Form.JSONL:
             for line in lines:
                 print_line(_due_data(line, when.zone))
-    return sources.exit_code
+    return view.exit_code
 
 
-def _items(
-    sources: Sources, when: When, *, with_tasks: bool = False
-) -> Iterator[Entry | Task | Unarmed]:
-    """Yield the entries of all plans, and the tasks if they are wanted."""
-    for source in sources:
-        yield from entries_of(source.plan, file=source.name, zone_name=when.zone)
+class View:
+    """All that has a when in the files and the directories that were named, seen once."""
+
+    def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
+        self._beside = beside(paths, output, now=when.now)
+        self._sources = Sources(paths, output, may_be_empty=not self._beside.is_empty)
+        self._zone = when.zone
+
+    @property
+    def exit_code(self) -> int:
+        """How it ended: the first thing that could not be read decides."""
+        return self._sources.exit_code or self._beside.exit_code
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield everything that fires."""
+        return (item for item in self.items(with_tasks=False) if isinstance(item, Entry))
+
+    def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
+        """Yield everything that fires, or looks as if it did, and what somebody has to do."""
+        for each in self._sources:
+            yield from entries_of(each.plan, file=each.name, zone_name=self._zone)
+            if with_tasks:
+                yield from tasks_of(each.plan, file=each.name, zone_name=self._zone)
+        yield from self._beside.items
         if with_tasks:
-            yield from tasks_of(source.plan, file=source.name, zone_name=when.zone)
+            yield from self._beside.tasks
+
+
+def _is_estimate(entry: Entry, moment: Moment) -> bool:
+    """Tell whether a moment depends on an end that has not come, or that nobody here knows."""
+    return moment.is_estimate or _ticks(entry)
+
+
+def _ticks(item: object) -> bool:
+    """Tell whether something counts from the end of its last run, which only the engine knows."""
+    return isinstance(item, Entry) and isinstance(item.rule, CadenceRule)
+
+
+_GUESS: Final = "an estimate, as if the engine started now"
 
 
 def _fires(entry: Entry, after: datetime) -> Iterator[Fire]:
     """Yield the fires of an entry after a moment; there may be no end to them."""
-    for moment in project(entry, after, after + _FAR):
+    moments = project(entry, after, after + _FAR)
+    for moment in islice(moments, 1) if _ticks(entry) else moments:
         yield Fire(moment.at, entry.origin.file, entry.origin.line, entry, moment)
 
 
@@ -189,7 +237,7 @@ def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False
     if output.form is Form.TABLE:
         fire = None
         for fire in fires:
-            guess = " (an estimate)" if fire.moment.is_estimate else ""
+            guess = " (an estimate)" if fire.is_estimate else ""
             what = "" if is_bare else f"  {fire.entry.title}{guess}  {fire.entry.origin}"
             echo(f"{moment_text(fire.at, fire.entry.zone)}{what}")
         if fire is None:
@@ -243,15 +291,20 @@ class Line(NamedTuple):
         }
 
 
-def _agenda(plan: Plan, name: str, when: When, end: datetime) -> Iterator[Line]:
-    """Yield the lines of one plan."""
-    for item in entries_of(plan, file=name, zone_name=when.zone):
+def _agenda(view: View, when: When, end: datetime) -> Iterator[Line]:
+    """Yield the lines of all that comes until *end*."""
+    for item in view.items():
         if isinstance(item, Entry):
             yield from _fire_lines(item, when, end)
-    for task in tasks_of(plan, file=name, zone_name=when.zone):
-        for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
-            if at is not None and when.now < at <= end:
-                yield Line(at, name, task.origin.line, what, task.title, when.zone)
+        elif isinstance(item, Task):
+            yield from _task_lines(item, when, end)
+
+
+def _task_lines(task: Task, when: When, end: datetime) -> Iterator[Line]:
+    """Yield the dates of something that somebody has to do."""
+    for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
+        if at is not None and when.now < at <= end:
+            yield Line(at, task.origin.file, task.origin.line, what, task.title, when.zone)
 
 
 def _fire_lines(entry: Entry, when: When, end: datetime) -> Iterator[Line]:
@@ -272,7 +325,7 @@ def _fire_lines(entry: Entry, when: When, end: datetime) -> Iterator[Line]:
 
 def _fire_line(entry: Entry, moment: Moment) -> Line:
     """Return the line of one fire."""
-    what = "estimate" if moment.is_estimate else "fires"
+    what = "estimate" if _is_estimate(entry, moment) else "fires"
     origin = entry.origin
     return Line(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from horae.errors import ScheduleError
 from horae.rules.armed import cron_rule
 from horae.rules.board import cleared, moment, task_policy
-from horae.rules.entry import key_time
+from horae.rules.entry import OnceRule, Work, key_time
 from horae.timing.cron_count import count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
     from horae.kernel.task import Task
     from horae.rules.board import Changes
+    from horae.rules.entry import Entry
     from horae.timing.cron import Cron
+
+RECYCLED: Final = "task_recycled"  # what its event is called
 
 # How far back a trigger may lie for a task that has never come back.
 LOOK_BACK: Final = timedelta(days=1)
+# How long after a trigger somebody looks whether it brought the task back.
+NET: Final = timedelta(minutes=1)
 _TINY: Final = timedelta(microseconds=1)
+_DELAY: Final = "delay:"
 
 # What belongs to one round of a task and not to the task.
 TRANSIENT: Final = (
@@ -157,6 +163,54 @@ def first_trigger(task: Task, *, written_at: datetime) -> datetime | None:
     return _first_after(crons, written_at - LOOK_BACK if last is None else last)
 
 
+def back_address(address: str) -> str:
+    """Return where the trigger stands that a done task has not come back for.
+
+    >>> back_address("task:7")
+    'task:7:back'
+    """
+    return f"{address}:back"
+
+
+def back_rule(trigger: datetime, *, is_planned: bool) -> OnceRule:
+    """Return when a task is looked at for a trigger, due until that has a receipt.
+
+    For one that its expression plans anyway that is a little later: by then it has come back,
+    as a rule, and there is nothing left to look at.
+    """
+    return OnceRule(trigger + NET if is_planned else trigger, key_time(trigger))
+
+
+def is_net(entry: Entry) -> bool:
+    """Tell whether an entry only looks after a trigger that another one plans.
+
+    Whoever shows what comes leaves it out: the same moment would stand there twice.
+    """
+    rule = entry.rule
+    if entry.work is not Work.RECYCLE or not isinstance(rule, OnceRule):
+        return False
+    return rule.delay is not None and rule.delay != key_time(rule.at)
+
+
+def trigger_of(key: str, planned_at: datetime) -> datetime:
+    """Return the trigger that a receipt is about.
+
+    >>> at = datetime(2026, 3, 30, 9, 1, tzinfo=UTC)
+    >>> str(trigger_of("delay:2026-03-30T09:00:00Z", at))
+    '2026-03-30 09:00:00+00:00'
+    """
+    named = moment(key.removeprefix(_DELAY)) if key.startswith(_DELAY) else None
+    return planned_at if named is None else named
+
+
+def is_trigger(task: Task, at: datetime) -> bool:
+    """Tell whether a recurring task has a trigger at this very moment."""
+    if task.cron_schedule is None:
+        return False
+    crons = cron_rule(task.cron_schedule, zone_name=task.timezone or "UTC").crons
+    return _first_after(crons, at.astimezone(UTC) - _TINY) == at
+
+
 def event_of(words: str) -> RecycledEvent | None:
     """Return the event that goes with a receipt, from what the receipt says.
 
@@ -170,7 +224,7 @@ def event_of(words: str) -> RecycledEvent | None:
     if said is None:
         return None
     at = int(parse_rfc3339(said["at"]).timestamp())
-    return {"event": "task_recycled", "task": said["task"], "reason": said["cron"], "ts": at}
+    return {"event": RECYCLED, "task": said["task"], "reason": said["cron"], "ts": at}
 
 
 _WORDS: Final = re.compile(

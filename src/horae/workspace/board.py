@@ -9,7 +9,8 @@ somebody looks whether it is done, and if so it comes back. While it *is* done i
 entry, the first trigger that it has not come back for, as a delay. That one is due until it
 has a receipt, however long ago the trigger was: so a trigger that passed while the task was
 not done brings it back as soon as it is, and one that passed while nobody looked is not lost.
-Of the two the first that comes brings the task back, and the other finds nothing to do.
+For a trigger that is still to come it is a net, a minute behind: by then the task has come
+back, as a rule, and is no longer done, and so the net is gone. So a trigger has one receipt.
 """
 
 from __future__ import annotations
@@ -21,41 +22,66 @@ import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
+from horae.kernel.plan import Diagnostic, Severity
+from horae.kernel.task import parse
 from horae.rules.armed import Scanned, cron_rule
-from horae.rules.board import CLOSED, task_policy
+from horae.rules.board import CLOSED, complaints, moment, task_policy
 from horae.rules.entry import (
     Entry,
     OnceRule,
     OnDemandRule,
     Origin,
     Retry,
+    Task as Gate,
     Unarmed,
     Work,
     key_time,
 )
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
-from horae.rules.recycle import event_of, first_trigger
+from horae.rules.recycle import (
+    NET,
+    RECYCLED,
+    back_address,
+    back_rule,
+    event_of,
+    first_trigger,
+    is_net,
+    is_trigger,
+)
 from horae.workspace.files import LIMIT, MOST, PlanFileError, PlanMissingError, told
 from horae.workspace.org import Shelf
-from horae.workspace.tasks import ELSEWHERE, TASKS, RecycleRunner, TaskFileError, card_of
+from horae.workspace.tasks import ELSEWHERE, TASKS, Board, RecycleRunner, TaskFileError, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from horae.engine.ports import Filed
+    from horae.engine.ports import Filed, Ledger
     from horae.engine.source import Scan
+    from horae.errors import HoraeError
     from horae.kernel.task import Task
     from horae.rules.entry import Policy
+    from horae.rules.recycle import RecycledEvent
     from horae.workspace.files import Content, StrPath
 
-__all__ = ["BoardSource", "EventLog", "RecycleRunner", "TaskFileError", "events_path"]
+__all__ = [
+    "BoardSource",
+    "EventLog",
+    "Hours",
+    "RecycleRunner",
+    "TaskFileError",
+    "check_board",
+    "events_path",
+    "hours_of",
+]
 
 # To be raised when the same task would give another entry.
-READER: Final = 3
+READER: Final = 4
+ODD: Final = "task"  # the code of what is odd in a task
+_LOOK: Final = 100  # so many events of the ledger are looked at in one go
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is put aside
 
 # An edit that could not be made is made again: twice is the same as once.
@@ -66,7 +92,7 @@ class BoardSource:
     """The tasks of a board; *tasks* is its directory, from the root.
 
     *follow_up* follows the receipts of what was handed out; *changed* hears of each scan that
-    found something new.
+    found something new. In a *ledger*, what is written into `events.jsonl` is an event, too.
     """
 
     name = "board"
@@ -81,22 +107,17 @@ class BoardSource:
         inline: bool = False,
         follow_up: Callable[[Filed], Awaitable[None]] | None = None,
         changed: Callable[[], None] | None = None,
+        ledger: Ledger | None = None,
+        term: int = 1,
     ) -> None:
         self._inline = inline
+        self._ledger = ledger
+        self._term = term
         self._follow_up = follow_up
         self._changed = changed
         tasks = tasks.strip("/")
         self._events = EventLog(events_path(f"{os.fspath(root)}/{tasks}"))
-        self._shelf = Shelf(
-            f"{os.fspath(root)}/{tasks}",
-            reader=f"board-{READER}",
-            understand=_understand,
-            suffixes=(".md",),
-            is_flat=True,
-            prefix=f"{tasks}/",
-            limit=limit,
-            most=most,
-        )
+        self._shelf = _shelf(root, tasks, _understand, limit=limit, most=most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return the tasks of every file that the ledger does not know as it stands."""
@@ -114,6 +135,8 @@ class BoardSource:
         event = event_of(receipt.receipt.reason)
         if event is None:
             return
+        if self._ledger is not None:
+            await _note_once(self._ledger, receipt, event, term=self._term)
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
         if self._inline:
             self._events.add(line)
@@ -125,6 +148,116 @@ class BoardSource:
         scan = self._shelf.look(index)
         is_absent = any(isinstance(problem, PlanMissingError) for problem in scan.problems)
         return replace(scan, problems=()) if is_absent and not index else scan
+
+
+async def _note_once(ledger: Ledger, filed: Filed, event: RecycledEvent, *, term: int) -> None:
+    """Write down in the ledger that a task came back, unless that stands there already."""
+    at = filed.ended_at or filed.decided_at
+    if not await _is_noted(ledger, filed.number, since=at):
+        facts = {"task": event["task"], "reason": event["reason"]}
+        await ledger.note(
+            event["event"],
+            now=at,
+            term=term,
+            entry=filed.entry,
+            receipt=filed.number,
+            facts=facts,
+        )
+
+
+async def _is_noted(ledger: Ledger, receipt: int, *, since: datetime) -> bool:
+    """Tell whether a receipt has its event; nothing before its end can be that."""
+    through = await ledger.newest_event()
+    while through > 0:
+        # From the newest back: what follows a receipt is soon written after it.
+        first = max(0, through - _LOOK)
+        page = await ledger.events_after(first, limit=through - first)
+        if any(each.kind == RECYCLED and each.receipt == receipt for each in page):
+            return True
+        if any(each.at < since for each in page):
+            return False
+        through = first
+    return False
+
+
+class Hours(NamedTuple):
+    """What of a board has a when: entries, gates that fire nothing, and what cannot be read."""
+
+    items: tuple[Entry | Unarmed, ...]
+    gates: tuple[Gate, ...]
+    problems: tuple[HoraeError, ...]
+
+
+def hours_of(
+    root: StrPath, *, now: datetime, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
+) -> Hours:
+    """Return what of a board has a when, as the engine would keep it; files go from the root.
+
+    A gate that is itself a trigger to come is left out: that stands there already. So is the
+    net under such a trigger.
+    """
+    gates: list[Gate] = []
+
+    def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+        task = card_of(content).task
+        gates.extend(_gates(task, file, now))
+        return None, tuple(_recurring(task, content, file))
+
+    scan = _shelf(root, tasks, understand, limit=limit, most=most).look({})
+    items = (_shown(each.item, now) for each in scan.entries)
+    problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
+    shown = tuple(item for item in items if item is not None)
+    return Hours(shown, tuple(gates), tuple(problems))
+
+
+def check_board(
+    root: StrPath, *, now: datetime, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
+) -> list[Diagnostic]:
+    """Return what is odd in the files of a board, by file and line; of no board that is nothing."""
+    found: list[Diagnostic] = []
+    cards: dict[int, tuple[str, Task]] = {}
+
+    def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+        task, problems = parse(content.text, name=file)
+        found.extend(problems)
+        if task is not None:
+            cards.setdefault(task.id, (file, task))
+        return None, ()
+
+    scan = _shelf(root, tasks, understand, limit=limit, most=most).look({})
+    for problem in scan.problems:
+        if isinstance(problem, PlanFileError) and not isinstance(problem, PlanMissingError):
+            place = (problem.path, problem.line or 1, problem.column or 1)
+            found.append(Diagnostic(*place, ODD, Severity.ERROR, problem.reason))
+    archived = Board(f"{os.fspath(root)}/{tasks.strip('/')}", limit=limit).archived()
+    for each in complaints([task for _, task in cards.values()], now=now, archived=archived):
+        file, task = cards[each.task]
+        line = task.fields.places["id"].line
+        found.append(Diagnostic(file, line, 1, ODD, Severity.WARNING, each.message, each.fix))
+    return sorted(found)
+
+
+def _shown(item: Entry | Unarmed, now: datetime) -> Entry | Unarmed | None:
+    """Return an entry as people see it; a net only once its trigger has passed."""
+    if not isinstance(item, Entry) or not is_net(item):
+        return item
+    assert isinstance(item.rule, OnceRule), "a net is one moment"
+    trigger = item.rule.at - NET
+    return replace(item, rule=replace(item.rule, at=trigger)) if trigger <= now else None
+
+
+def _gates(task: Task, file: str, now: datetime) -> Iterator[Gate]:
+    """Yield the time that an open task waits for, if it has one."""
+    at = moment(task.scheduled_for)
+    if at is None or task.status in CLOSED or task.is_archived:
+        return
+    try:
+        is_told = at > now and is_trigger(task, at)
+    except ScheduleError:
+        is_told = False
+    if not is_told:
+        line = task.fields.places["scheduled_for"].line
+        yield Gate(Origin(file, line), task.title, at.astimezone(UTC), None)
 
 
 def events_path(tasks: str) -> str:
@@ -209,7 +342,29 @@ class EventLog:
             yield from (line.rstrip(b"\n") for line in file if _OURS in line)
 
 
-_OURS: Final = b'"task_recycled"'
+_OURS: Final = f'"{RECYCLED}"'.encode()
+
+
+def _shelf(
+    root: StrPath,
+    tasks: str,
+    understand: Callable[[Content, str, None], tuple[None, tuple[Scanned, ...]]],
+    *,
+    limit: int,
+    most: int,
+) -> Shelf[None]:
+    """Return the files of a board, which go by their path from the root."""
+    tasks = tasks.strip("/")
+    return Shelf(
+        f"{os.fspath(root)}/{tasks}",
+        reader=f"board-{READER}",
+        understand=understand,
+        suffixes=(".md",),
+        is_flat=True,
+        prefix=f"{tasks}/",
+        limit=limit,
+        most=most,
+    )
 
 
 def _understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
@@ -238,12 +393,14 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     if task.status in CLOSED or task.is_archived:
         return
     address, assignee = work_address(task.id), task.text("assignee")
+    # Of a task that recurs there are two entries: its own name means when it comes back.
+    title = task.title if task.cron_schedule is None else f"{task.title} (handed out)"
     # One task never turns into another, however alike they look: the number is in every sign.
-    mark = Mark(address, task.title, f"handed out as #{task.id}", _digest(address))
+    mark = Mark(address, title, f"handed out as #{task.id}", _digest(address))
     entry = Entry(
         address,
         Origin(file, task.fields.places["title"].line),
-        task.title,
+        title,
         OnDemandRule(),
         work=Work.DISPATCH,
         agents=() if assignee is None else (assignee,),
@@ -296,13 +453,13 @@ def _owed(task: Task, entry: Entry, policy: Policy, content: Content) -> Iterato
     at = first_trigger(task, written_at=_written_at(content.path))
     if at is None:
         return
-    address, title = f"{entry.address}:back", f"{task.title} (comes back)"
+    address, title = back_address(entry.address), f"{task.title} (comes back)"
     owed = replace(
         entry,
         address=address,
         origin=Origin(entry.origin.file, task.fields.places["status"].line),
         title=title,
-        rule=OnceRule(at, key_time(at)),
+        rule=back_rule(at, is_planned=is_trigger(task, at)),
         policy=policy,
     )
     mark = Mark(address, title, key_time(at), _digest(address))

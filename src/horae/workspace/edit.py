@@ -1,4 +1,4 @@
-"""The only functions that write a user's file: `edit` one, or `create` one.
+"""The only functions that write a user's file: `edit` one, `create` one, or `move` one.
 
 A save goes through these steps, and leaves the old bytes or the new ones at each:
 
@@ -123,6 +123,36 @@ def create(path: StrPath, data: bytes, *, root: StrPath | None = None, limit: in
     with told(name), _locked(name, root) as home:
         _make(name, home, data)
     return digest_of(data)
+
+
+def move(
+    path: StrPath,
+    target: StrPath,
+    *,
+    expected: str,
+    root: StrPath | None = None,
+    limit: int = LIMIT,
+) -> None:
+    """Give the file whose digest is *expected* the name *target*, which no other file has.
+
+    When this returns, the file survives a power cut under its new name, and only there. When
+    it raises, it is where others left it. The directory of *target* must be there.
+    """
+    name, there = checked_name(path), checked_name(target)
+    base = None if root is None else checked_name(root)
+    with (
+        told(there),
+        directory_of(there, root=base) as (descriptor, last),
+        told(name),
+        _locked(name, root) as home,
+        _opened(name, home, limit) as old,
+    ):
+        if digest_of(old.data) != expected:
+            raise EditConflictError(name, "changed since it was read; read it again")
+        new = old._replace(path=there, home=_Home(descriptor, last))
+        with _writing(name), _leased(old) as is_leased:
+            _check_unchanged(old, home.name, is_leased)
+            _carry(old, new, is_leased)
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
@@ -451,7 +481,54 @@ def _take_back(home: _Home, name: str, ours: _Mark | None) -> None:
         os.fsync(home.descriptor)
 
 
+def _carry(old: _Old, new: _Old, is_leased: Callable[[], bool]) -> None:
+    """Give the old file its new name; if it turns out to be another file, give that back."""
+    try:
+        if not _rename_to_free(old.home, new.home):
+            _link_and_remove(old.home, new.home, _mark_of(old.status))
+            return
+    except FileExistsError as error:
+        raise EditConflictError(new.path, "exists already and stays as it is") from error
+    except FileNotFoundError as error:
+        raise EditConflictError(old.path, "was removed while it was moved") from error
+    try:
+        _check_unchanged(new, new.home.name, is_leased)
+        os.fsync(new.home.descriptor)
+        os.fsync(old.home.descriptor)
+        # A writer may have found the file under its old name, and open it only now.
+        _check_unchanged(new, new.home.name, is_leased)
+    except BaseException:
+        # Whoever saved under the old name meanwhile stands there: then this copy stays, too.
+        with suppress(OSError):
+            _rename_to_free(new.home, old.home)
+        raise
+
+
+def _rename_to_free(old: _Home, new: _Home) -> bool:
+    """Rename a file, but over no other one; False where that is not possible in one step."""
+    if _rename_call is None:
+        return False
+    one, other = os.fsencode(old.name), os.fsencode(new.name)
+    if _rename_call(old.descriptor, one, new.descriptor, other, _FREE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _WITHOUT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), old.name)
+
+
+def _link_and_remove(old: _Home, new: _Home, ours: _Mark) -> None:
+    """Move a file where that takes two steps; between them it has both names."""
+    at, there = old.descriptor, new.descriptor
+    os.link(old.name, new.name, src_dir_fd=at, dst_dir_fd=there, follow_symlinks=False)
+    os.fsync(there)
+    if _mark(old, old.name) == ours:
+        os.unlink(old.name, dir_fd=at)
+        os.fsync(at)
+
+
 _EXCHANGE: Final = 2  # the same number in both calls
+_FREE: Final = 1 if sys.platform == "linux" else 4  # only if nothing has that name
 _CALL: Final = {"linux": "renameat2", "darwin": "renameatx_np"}.get(sys.platform, "")
 _rename_call: Final = getattr(ctypes.CDLL(None, use_errno=True), _CALL, None)
 _WITHOUT_EXCHANGE: Final = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}

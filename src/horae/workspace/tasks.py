@@ -25,8 +25,8 @@ from horae.rules.board import moment
 from horae.rules.entry import Origin, Unarmed, key_time
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
-from horae.rules.recycle import Recycled, recycle
-from horae.workspace.edit import EditConflictError, Splice, create, edit, spliced
+from horae.rules.recycle import Recycled, recycle, trigger_of
+from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.workspace.files import (
     LIMIT,
     MOST,
@@ -67,6 +67,9 @@ _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uf
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
+_NOWHERE: Final = "it does not exist; horae task add makes it"
+
+
 class TaskFileError(PlanFileError):
     """A task that cannot be read."""
 
@@ -90,10 +93,12 @@ class TaskMissingError(HoraeError):
     code = "task_missing"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, task: int, directory: str) -> None:
+    def __init__(self, task: int, directory: str, *, put_away: str | None = None) -> None:
         self.task = task
         self.directory = directory
-        super().__init__(f"task #{task} not found in {directory}")
+        self.put_away = put_away
+        where = "" if put_away is None else f"; it was put away as {put_away}"
+        super().__init__(f"task #{task} not found in {directory}{where}")
 
 
 class BoardMissingError(HoraeError):
@@ -102,7 +107,7 @@ class BoardMissingError(HoraeError):
     code = "board_missing"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, directory: str, reason: str = "it does not exist") -> None:
+    def __init__(self, directory: str, reason: str = _NOWHERE) -> None:
         self.directory = directory
         self.reason = reason
         super().__init__(f"failed to read tasks directory: {directory}: {reason}")
@@ -193,7 +198,7 @@ class Board:
         files = {each.item.origin.file for each in scan.entries}
         self._cards = {file: self._cards[file] for file in files}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
-        return Cards(tuple(cards), scan.problems, self._archived())
+        return Cards(tuple(cards), scan.problems, self.archived())
 
     def card(self, number: int) -> Card:
         """Return one task, or raise TaskMissingError."""
@@ -211,7 +216,7 @@ class Board:
             return card
         if broken is not None:
             return card_of(broken)  # which says what is wrong with it
-        raise TaskMissingError(number, self.directory)
+        raise TaskMissingError(number, self.directory, put_away=self._put_away(number))
 
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Change fields of one task, as *decide* says of what stands there; return it after."""
@@ -220,9 +225,12 @@ class Board:
         )
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
-        """Make a task with the next number and return it."""
+        """Make a task with the next number and return it; the first one makes the board."""
+        above = os.path.dirname(self.directory)  # noqa: PTH120 - the text alone
+        for directory in filter(None, (above, self.directory)):
+            _make_directory(directory)
         # Beside the directory of the tasks, whose own lock each save takes.
-        with _locked(os.path.dirname(self.directory)):  # noqa: PTH120 - the text alone
+        with _locked(above):
             cards = self.read()
             taken = {card.task.id for card in cards.cards} | cards.archived
             number = max(taken, default=0) + 1
@@ -233,6 +241,56 @@ class Board:
                 raise TaskEditError(path, f"would not read as a task: {problems[0].message}")
             create(path, text.encode(), root=self.directory, limit=self._limit)
         return Card(task, path)
+
+    def archive(self, number: int, decide: Callable[[Task], Changes]) -> Card:
+        """Put one task away, changed as *decide* says; return it where it is then.
+
+        Its file keeps its name. If somebody saves it meanwhile, *decide* is asked again about
+        that; whoever has a file of that name in the archive keeps it.
+        """
+        there = self._archive
+        above = os.path.dirname(there) or "."  # noqa: PTH120 - the text alone
+        path = self.card(number).path
+        _make_directory(there)
+        for _ in range(_ATTEMPTS):
+            path = self.change(number, decide).path
+            content = read_plan(path, root=self.directory, limit=self._limit)
+            card = card_of(content)
+            if decide(card.task):
+                continue  # somebody saved it since
+            target = f"{there}/{path.rpartition('/')[2]}"
+            try:
+                move(path, target, expected=content.digest, root=above, limit=self._limit)
+            except EditConflictError as error:
+                if error.path == target:
+                    raise
+                continue
+            return card._replace(path=target)
+        raise EditConflictError(path, "is saved again and again by another program; try later")
+
+    def archived_card(self, number: int) -> Card:
+        """Return one task, also if it was put away; or raise TaskMissingError."""
+        try:
+            return self.card(number)
+        except TaskMissingError as error:
+            if error.put_away is None:
+                raise
+            return card_of(read_plan(error.put_away, root=self._archive, limit=self._limit))
+
+    @property
+    def _archive(self) -> str:
+        """Where the files of tasks are that were put away."""
+        above = os.path.dirname(self.directory)  # noqa: PTH120 - the text alone
+        return f"{above}/archive" if above else "archive"
+
+    def _put_away(self, number: int) -> str | None:
+        """Return the file of a task that was put away, if there is one."""
+        try:
+            with os.scandir(self._archive) as found:
+                names = sorted(each.name for each in found if _number_in(each.name) == number)
+        except OSError:
+            return None
+        return f"{self._archive}/{names[0]}" if names else None
 
     def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         """Remember the task of a file."""
@@ -248,14 +306,14 @@ class Board:
             with os.scandir(self.directory) as found:
                 names = sorted(each.name for each in found if each.is_file(follow_symlinks=False))
         except OSError as error:
-            reason = "it does not exist" if error.errno == errno.ENOENT else str(error.strerror)
+            reason = _NOWHERE if error.errno == errno.ENOENT else str(error.strerror)
             raise BoardMissingError(self.directory, reason) from None
         return [f"{self.directory}/{name}" for name in names if _number_in(name) == number]
 
-    def _archived(self) -> frozenset[int]:
+    def archived(self) -> frozenset[int]:
         """Return the numbers of the tasks whose files were put away."""
         try:
-            with os.scandir(f"{os.path.dirname(self.directory)}/archive") as found:  # noqa: PTH120
+            with os.scandir(self._archive) as found:
                 numbers = {_number_in(each.name) for each in found}
         except OSError:
             return frozenset()
@@ -381,26 +439,38 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
 
     Raises TaskEditError if what comes out would read otherwise than meant.
     """
-    text = content.text
     wanted = {key: value for key, value in _plain(changes).items() if not _is(task, key, value)}
     if not wanted:
         return []
-    if _is_flow(text, task):
+    if _is_flow(content.text, task):
         reason = "its fields stand in braces; write each on a line of its own"
         raise TaskEditError(content.path, reason)
-    pieces = [_piece(text, task, key, value) for key, value in wanted.items() if key in task.fields]
+    # A note below a field that goes may then belong to a text above it: its key must stay.
+    for keeps_keys in (False, True):
+        splices = _splices(content, task, wanted, keeps_keys=keeps_keys)
+        if _reads_as_meant(content, task, wanted, splices):
+            return splices
+    names = ", ".join(sorted(wanted))
+    reason = f"{names} cannot be changed without touching other lines; change it by hand"
+    raise TaskEditError(content.path, reason)
+
+
+def _splices(
+    content: Content, task: Task, wanted: Mapping[str, Value | None], *, keeps_keys: bool
+) -> list[Splice]:
+    """Return the splices for the wanted fields; what goes takes its line, or leaves its key."""
+    text = content.text
+    there = [(key, value) for key, value in wanted.items() if key in task.fields]
     new = [(key, value) for key, value in wanted.items() if key not in task.fields]
-    pieces.sort()
+    pieces = sorted(_piece(text, task, key, value, keeps_keys=keeps_keys) for key, value in there)
     if lines := "".join(_line(text, task, key, value) for key, value in new if value is not None):
         end = task.frontmatter.end
         pieces.append((Span(end, end), lines))
     try:
-        splices = [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
+        return [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
     except UnicodeEncodeError:
         reason = "a value has half a character in it; write the whole one"
         raise TaskEditError(content.path, reason) from None
-    _check_outcome(content, task, wanted, splices)
-    return splices
 
 
 def scalar(value: Value) -> str:
@@ -473,11 +543,17 @@ def _before(text: str, task: Task, at: int) -> str:
     return "".join(line.partition("#")[0].strip() for line in lines)
 
 
-def _piece(text: str, task: Task, key: str, value: Value | None) -> tuple[Span, str]:
+def _piece(
+    text: str, task: Task, key: str, value: Value | None, *, keeps_keys: bool
+) -> tuple[Span, str]:
     """Return what to put where for a field that is there."""
-    if value is None:
+    if value is None and not keeps_keys:
         return lines_of(text, task, key), ""
     where = value_of(text, task, key)
+    if value is None:
+        is_last = text[where.end : where.end + 1] in {"\r", "\n"}
+        start = len(text[: where.start].rstrip(" \t")) if is_last else where.start
+        return Span(start, where.end), ""
     blank = "" if text[where.start - 1] in " \t" else " "
     return where, f"{blank}{scalar(value)}"
 
@@ -494,24 +570,26 @@ def _escape(found: re.Match[str]) -> str:
     return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
 
 
-def _check_outcome(
+def _reads_as_meant(
     content: Content, task: Task, wanted: Mapping[str, Value | None], splices: list[Splice]
-) -> None:
-    """Raise TaskEditError unless the wanted fields, and they alone, would read anew."""
+) -> bool:
+    """Tell whether the wanted fields, and they alone, would read anew."""
     text = spliced(content.data, splices).decode()
     after, _ = parse(text, name=content.path)
     kept = task.fields.keys() - wanted.keys()
-    is_meant = (
+    return (
         after is not None
         and after.body == task.body
         and after.fields.keys() - wanted.keys() == kept
         and all(after.fields[key] == task.fields[key] for key in kept)
-        and all(_is(after, key, value) for key, value in wanted.items())
+        and all(_reads_as(after, key, value) for key, value in wanted.items())
     )
-    if not is_meant:
-        names = ", ".join(sorted(wanted))
-        reason = f"{names} cannot be changed without touching other lines; change it by hand"
-        raise TaskEditError(content.path, reason)
+
+
+def _reads_as(task: Task, key: str, value: Value | None) -> bool:
+    """Tell whether a field reads as a value; without one a key alone is nothing."""
+    is_nothing = task.fields.get(key) is None or key in task.absent
+    return is_nothing if value is None else _is(task, key, value)
 
 
 def _number_in(path: str) -> int | None:
@@ -533,6 +611,21 @@ def _locked(directory: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory if it is not there, for good."""
+    with told(path):
+        try:
+            os.mkdir(path)  # noqa: PTH102 - the text alone
+        except FileExistsError:
+            return
+        above = os.path.dirname(path) or "."  # noqa: PTH120 - the text alone
+        descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def kind_of(key: str) -> Kind:
@@ -632,12 +725,13 @@ class RecycleRunner:
         now = self._clock.now()
         receipt = filed.receipt
         is_asked = receipt.key.startswith("manual:")
+        trigger_at = trigger_of(receipt.key, receipt.planned_at)
         found: Recycled | None = None
         reason = ""
 
         def decide(task: Task) -> Changes:
             nonlocal found, reason
-            answer = recycle(task, now=now, planned_at=receipt.planned_at, is_asked=is_asked)
+            answer = recycle(task, now=now, planned_at=trigger_at, is_asked=is_asked)
             if isinstance(answer, Recycled):
                 found = answer
                 return answer.changes

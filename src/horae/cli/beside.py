@@ -1,0 +1,216 @@
+"""What has its hours beside the org plans of a root: its board, its triggers and its crew.
+
+A directory that is named is a plan root, and what the engine would keep there is shown as it
+would keep it: the same readers, the same entries, the same projection. Of a crew only the
+engine knows when it last ticked, so its ticks are estimates, as if the engine started now.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.config import load
+from horae.errors import Exit, HoraeError
+from horae.rules.entry import Entry, Origin, Unarmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from horae.cli.output import Output
+    from horae.config import Config
+    from horae.kernel.plan import Diagnostic
+    from horae.kernel.trigger import WorkflowFile
+    from horae.rules.entry import Task
+
+
+_TRIGGERS: Final = ".agentd"
+
+
+class Found(NamedTuple):
+    """What there is beside plans: entries, tasks that wait for a time, and how that ended."""
+
+    items: tuple[Entry | Unarmed, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    exit_code: int = Exit.OK
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, and nothing that cannot be read."""
+        return not self.items and not self.tasks and self.exit_code == Exit.OK
+
+
+def beside(paths: Sequence[str], output: Output, *, now: datetime) -> Found:
+    """Return what stands beside the plans of the directories that are named; none is this one.
+
+    What cannot be read is said, and the rest goes on.
+    """
+    found = Found()
+    for root in _roots(paths):
+        here = _Root(root, load(root), output, now)
+        items = (*here.board(), *here.triggers(), *here.crew())
+        tasks = (*found.tasks, *here.tasks)
+        found = Found((*found.items, *items), tasks, found.exit_code or here.exit_code)
+    return found
+
+
+def find_boards(paths: Sequence[str]) -> dict[str, str]:
+    """Return the directories that are named and have a board, each with where that is from it."""
+    found = {}
+    for root in _roots(paths):
+        board = load(root).board_dir
+        # Before anything is loaded that only a board needs.
+        if any(_is_directory(f"{root}/{each}") for each in (board or "board", ".batty")):
+            from horae.workspace.tasks import find_tasks
+
+            tasks = find_tasks(root, board=board)
+            if _is_directory(f"{root}/{tasks}"):
+                found[root] = tasks
+    return found
+
+
+def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagnostic]:
+    """Yield what is odd in the tasks of boards."""
+    for root, tasks in boards.items():
+        from horae.workspace.board import check_board
+
+        config = load(root)
+        limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
+        for each in check_board(root, now=now, tasks=tasks, **limits):
+            yield each if root == "." else each._replace(file=f"{root}/{each.file}")
+
+
+def _roots(paths: Sequence[str]) -> list[str]:
+    """Return the directories that are named, each once; none is this one."""
+    named = [path for path in paths or (".",) if path != "-" and _is_directory(path)]
+    return list(dict.fromkeys(map(os.path.normpath, named)))
+
+
+def _is_directory(path: str) -> bool:
+    """Tell whether a path names a directory."""
+    return os.path.isdir(path)  # noqa: PTH112 - pathlib is slow to load
+
+
+class _Root:
+    """One plan root, looked at once."""
+
+    def __init__(self, root: str, config: Config, output: Output, now: datetime) -> None:
+        self._root = root
+        self._config = config
+        self._output = output
+        self._now = now
+        self.tasks: tuple[Task, ...] = ()
+        self.exit_code: int = Exit.OK
+
+    def board(self) -> Iterator[Entry | Unarmed]:
+        """Yield the tasks that come back; those that wait for a time are in `tasks` then."""
+        tasks = find_boards([self._root]).get(self._root)
+        if tasks is None:
+            return
+        from horae.workspace.board import hours_of
+
+        config = self._config
+        found = hours_of(
+            self._root,
+            now=self._now,
+            tasks=tasks,
+            limit=config.plan_max_bytes,
+            most=config.plan_max_files,
+        )
+        for problem in found.problems:
+            self._say(problem)
+        self.tasks = tuple(replace(each, origin=self._placed(each.origin)) for each in found.gates)
+        yield from (replace(item, origin=self._placed(item.origin)) for item in found.items)
+
+    def triggers(self) -> Iterator[Entry | Unarmed]:
+        """Yield the triggers that files define."""
+        path = f"{self._root}/{_TRIGGERS}"
+        if not _is_directory(path):
+            return
+        from horae.workspace.agentd import EmptyFolderError, read_folder
+
+        try:
+            folder = read_folder(path, environ=os.environ, base=self._root)
+        except EmptyFolderError:
+            return
+        except HoraeError as error:
+            self._say(error)
+            return
+        if folder.errors:
+            from horae.engine.triggers import FilesError
+
+            self._say(FilesError(folder.errors))
+        for file in folder.workflows:
+            item = _trigger(file, self._now)
+            yield replace(item, origin=self._placed(item.origin))
+
+    def crew(self) -> Iterator[Entry | Unarmed]:
+        """Yield who ticks, as if the engine started now."""
+        config = self._config
+        if config.crew_def is None and config.keeper_def is None:
+            return
+        import asyncio
+
+        from horae.workspace.crew import CrewSource, Rhythm, single_keeper
+
+        rhythm = Rhythm(
+            self._now.replace(second=0, microsecond=0),  # an estimate is not exact to the second
+            config.crew_stagger,
+            continuous=config.keeper_continuous,
+            breather=config.keeper_breather,
+            timeout=config.keeper_timeout,
+        )
+        manifest, text = config.crew_def, None
+        if manifest is None:
+            assert config.keeper_def is not None, "it was just asked"
+            interval = config.keeper_interval
+            text = single_keeper(
+                config.keeper_def, lifecycle=config.lifecycle_def, interval=interval
+            )
+            manifest = config.keeper_def
+        source = CrewSource(_near(manifest), rhythm, data=config.data, text=text, inline=True)
+        scan = asyncio.run(source.scan({}))
+        for problem in scan.problems:
+            self._say(problem)
+        yield from (each.item for each in scan.entries)
+
+    def _placed(self, origin: Origin) -> Origin:
+        """Return where something stands, as whoever named the root would call it."""
+        return origin if self._root == "." else replace(origin, file=f"{self._root}/{origin.file}")
+
+    def _say(self, error: HoraeError) -> None:
+        """Say what cannot be read; the first such error decides the exit code."""
+        self._output.say(error)
+        self.exit_code = self.exit_code or error.exit_code
+
+
+def _near(path: Path) -> str:
+    """Return a path from here, if it leads down from here; else as it is."""
+    near = os.path.relpath(path)
+    return os.fspath(path) if near.startswith("..") else near
+
+
+def _trigger(file: WorkflowFile, now: datetime) -> Entry | Unarmed:
+    """Return the entry of a trigger, armed or with the reason why not."""
+    from horae.rules.trigger import Definition, Trigger, checked, parse_tools, scanned
+
+    try:
+        definition = checked(
+            Definition(
+                file.name,
+                file.agent,
+                dict(file.source),
+                file.template or "",
+                file.poll_interval,
+                file.is_enabled,
+                parse_tools(None if file.tool_policy is None else dict(file.tool_policy)),
+                dict(file.options),
+                file.file,
+            )
+        )
+    except HoraeError as error:
+        return Unarmed(f"trigger:{file.name}", Origin(file.file, 1), file.name, str(error))
+    return scanned(Trigger(file.name, definition, 1, now, now)).item
