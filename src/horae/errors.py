@@ -16,6 +16,12 @@
         LedgerDamagedError  corrupt, cut short, empty or gone
         LedgerNewerError    written by a newer version
         StaleTermError      written by an engine whose term is over
+          LeaseOverError    written by a member whose lease is over     (store.leases)
+      ClusterError          settings with which machines cannot share   (trees)
+      LeaseLostError        a lease that was not renewed in time        (member)
+      NoLeaderError         no machine leads, or it cannot be reached   (server.forward)
+      NoStoreError          no database that machines could share       (cli.cluster)
+      NoNodeError           a machine that never joined
       RunError              a run that cannot be made                   (engine.ports)
         BuildError          a block that its tool does not take         (runner.workshop)
       HeldBackError         a run that somebody has to do something for
@@ -37,7 +43,7 @@
       ListenError           an address that cannot be listened at       (server.serve)
       TokenFileError        a token that cannot be read                 (server.keys)
       NotOfferedError       something that this engine does not offer   (server.front)
-      ChangedError          something changed since it was read         (server.board)
+      ChangedError          something changed since it was read         (server.edits)
       PageError             a page that is not there                    (server.page)
       TaskScheduleError     a schedule that no task can have            (hands)
       HttpRequestError      a request that HTTP itself refuses          (server.api)
@@ -50,6 +56,7 @@
       AgentUnavailableError an agent that can take nothing now
       UnsignedError         a message that was not signed
       FilesError            files that cannot be applied
+      PollError             a look elsewhere that failed
       EmptyFolderError      a folder that holds nothing to apply        (workspace.agentd)
       AgentCommandError     an `agent` command line that says not enough (cli.agent_words)
       AgentError            an agent definition that cannot be used     (rules.agent)

@@ -563,13 +563,6 @@ def test_asking_approving_and_refusing_in_these_words(call: Call) -> None:
     assert words(call, "deny", number).code == 1
 
 
-@pytest.mark.parametrize("verb", ["send-message", "stream", "attach", "logs", "usage"])
-def test_what_has_no_session_says_what_does_it_here(call: Call, verb: str) -> None:
-    ending = words(call, verb, "worker", "--follow")
-    assert ending.code == 1
-    assert ending.err.startswith("Error: an agent has no session between its runs; use `horae ")
-
-
 def test_health_tells_that_no_engine_runs(call: Call) -> None:
     ending = words(call, "health")
     assert (ending.code, ending.out.splitlines()[0]) == (1, "Status: no engine runs")

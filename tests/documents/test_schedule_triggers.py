@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +22,7 @@ import pytest
 from calling import Ending
 from horae.app import SystemClock
 from horae.cli.agent_words import agent
+from horae.cli.desk import Place, engine_of
 from horae.cli.run import run
 from horae.engine.ports import Process, Step
 from horae.engine.triggers import Triggers
@@ -26,8 +33,7 @@ from horae.store.triggers import SqliteTriggers, TriggerSource
 from horae.timing.cron import Cron
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from horae.engine.ports import Filed
 
@@ -115,8 +121,6 @@ def keep(now: datetime, *, times: int = 1) -> list[Filed]:
     """Let an engine live for a moment, or several engines one after the other."""
 
     async def living() -> list[Filed]:
-        from pathlib import Path
-
         ledger = await SqliteLedger.open(Path(".horae"), now=now)
         try:
             return await Engine(ledger, now).turn()
@@ -506,6 +510,371 @@ def test_the_walkthrough_from_its_first_step_to_its_last(
     assert say("orchestrator", "list-workflows").out == "No workflows found.\n"
     keep(nine + timedelta(days=7))
     assert len(told(tmp_path)) == 1
+
+
+# All of it once more, by hand: scripts in a shell, an engine, and programs as agents
+
+
+class Shell:
+    """A person's shell in a project, beside an engine whose clock shows what it is told to."""
+
+    def __init__(self, place: Path) -> None:
+        self.project = place / "project"
+        self.plans = place / "plans"
+        for folder in (self.project, self.plans):
+            folder.mkdir()
+        self.said = place / "said.txt"
+        self._told = place / "told.jsonl"
+        program = place / "claude"  # as one goes by, a tool policy can be handed over to it
+        program.write_text(f"#!{sys.executable}\n{CLAUDE.format(told=str(self._told))}")
+        program.chmod(0o700)
+        self.environment = {**os.environ, "HORAE_AGENT_COMMAND": str(program), "COLUMNS": "200"}
+        self._engine: subprocess.Popen[bytes] | None = None
+
+    def up(self, at: str) -> None:
+        """Start `horae up` at a moment; return when it answers."""
+        words = [sys.executable, "-c", ENGINE, at, str(self.plans), "--log", "plain"]
+        with self.said.open("ab") as said:
+            self._engine = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.environment
+            )
+        self.until(lambda: engine_of(Place.of(root=str(self.plans), data=None)).is_running)
+
+    def down(self, how: int = signal.SIGTERM) -> None:
+        """End the engine."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.send_signal(how)
+            assert engine.wait(60) == (0 if how == signal.SIGTERM else -how), self.said.read_text()
+
+    def until(self, condition: Callable[[], object], *, within: float = 60) -> None:
+        """Return when something holds."""
+        start = time.monotonic()
+        while not condition():
+            assert time.monotonic() - start < within, self.said.read_text()
+            time.sleep(0.1)
+
+    def agent(self, *args: str) -> Ending:
+        """Call the script `agent`, here in the project."""
+        return self._call("agent", "--root", str(self.plans), *args)
+
+    def horae(self, *args: str) -> Ending:
+        """Call the script `horae`, here in the project."""
+        return self._call("horae", *args, "--root", str(self.plans))
+
+    def _call(self, name: str, *args: str) -> Ending:
+        script = Path(sys.executable).with_name(name)
+        done = subprocess.run(
+            [sys.executable, str(script), *args],
+            cwd=self.project,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Ending(done.returncode, done.stdout, done.stderr)
+
+    def orchestrator(self, *args: str) -> Ending:
+        """Call `agent orchestrator …`; it must go well."""
+        ending = self.agent("orchestrator", *args)
+        assert ending.code == 0, ending.err
+        return ending
+
+    def workflow(self, name: str, *args: str) -> str:
+        """Make a workflow whose agent goes by the same name; return its id."""
+        self.orchestrator("create-agent", "--name", name)
+        words = ("create-workflow", "--name", name, "--agent-name", name, "--trigger-type", *args)
+        return made(self.orchestrator(*words))
+
+    def history(self, workflow: str) -> list[tuple[str, str]]:
+        """Return the source ids and statuses of a workflow, newest first."""
+        found = self.agent("--json", "orchestrator", "dispatch-history", workflow).data
+        return [(each["source_id"], each["status"]) for each in found]
+
+    def calls(self, workflow: str) -> list[tuple[str, list[str]]]:
+        """Return what the agent of a workflow was told, and with which options."""
+        lines = self._told.read_text().splitlines() if self._told.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [(prompt.rstrip(), options) for name, prompt, options in found if name == workflow]
+
+    def told(self, workflow: str) -> list[str]:
+        """Return what the agent of a workflow was told."""
+        return [prompt for prompt, _ in self.calls(workflow)]
+
+    def wait_for(self, workflow: str, source_id: str) -> None:
+        """Return when a workflow has completed a dispatch."""
+        query = (
+            "SELECT 1 FROM receipt JOIN entry ON entry.number = receipt.entry"
+            " WHERE address = ? AND key = ? AND status = 'done'"
+        )
+        with closing(sqlite3.connect(self.plans / ".horae" / "ledger.db")) as ledger:
+            about = (f"trigger:{workflow}", source_id)
+            self.until(lambda: ledger.execute(query, about).fetchone())
+        assert (source_id, "completed") in self.history(workflow)
+
+
+CLAUDE = """\
+import json, os, sys
+with open({told!r}, "a") as told:
+    print(json.dumps([os.environ["HORAE_TITLE"], sys.stdin.read(), sys.argv[1:]]), file=told)
+print(json.dumps(dict(type="result", subtype="success", is_error=False, result="It is done.")))
+"""
+# `horae up` as it is, but for what its clock shows.
+ENGINE = """\
+import sys
+from datetime import datetime
+from horae.app import SystemClock
+from horae.cli.run import run
+from horae.cli.up import up
+ahead = datetime.fromisoformat(sys.argv[1]) - SystemClock().now()
+SystemClock.now = lambda self, was=SystemClock.now: was(self) + ahead
+sys.exit(run(up, name="horae", args=sys.argv[2:]))
+"""
+CRON_NAMES = "{{fire_time}} | {{cron_expression}} | {{source_id}} | {{title}} | {{body}}{{url}}{{labels}}{{assignee}}"
+DELAY_NAMES = "{{run_at}} | {{workflow_id}} | {{source_id}} | {{title}}"
+TABLE = {
+    "every-minute": "* * * * *",
+    "every-5-minutes": "*/5 * * * *",
+    "every-hour": "0 * * * *",
+    "daily-at-9": "0 9 * * *",
+    "weekday-mornings": "0 9 * * MON-FRI",
+    "midnight": "0 0 * * *",
+    "first-of-the-month": "0 12 1 * *",
+    "sundays": "30 4 * * SUN",
+    "every-6-hours": "0 */6 * * *",
+    "new-year": "0 0 1 1 *",
+    "every-second": "* * * * * *",
+    "list-of-values": "0,30 * * * *",
+}
+# When to start an engine, which fire time comes then, and whose it is.
+HOURS = (
+    (
+        "2026-04-01T08:59:55+00:00",
+        "2026-04-01T09:00:00Z",
+        (
+            "every-minute",
+            "every-5-minutes",
+            "every-hour",
+            "daily-at-9",
+            "weekday-mornings",
+            "list-of-values",
+        ),
+    ),
+    ("2026-04-05T04:29:55+00:00", "2026-04-05T04:30:00Z", ("sundays", "list-of-values")),
+    ("2026-05-01T11:59:55+00:00", "2026-05-01T12:00:00Z", ("first-of-the-month", "every-6-hours")),
+    (
+        "2026-12-31T23:59:55+00:00",
+        "2027-01-01T00:00:00Z",
+        ("midnight", "new-year", "every-6-hours"),
+    ),
+)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.down(signal.SIGKILL)
+
+
+def test_the_document_holds_against_a_real_engine_with_real_agents(shell: Shell) -> None:
+    shell.up("2026-04-01T08:00:00+00:00")
+
+    # Cron trigger: every expression of the table, with every variable of the other one.
+    flows = {
+        name: shell.workflow(
+            name, "cron", "--cron-expression", each, "--prompt-template", CRON_NAMES
+        )
+        for name, each in TABLE.items()
+    }
+    shell.until(lambda: len(shell.told("every-second")) >= 3)
+    stamps = [line.partition(" | ")[0] for line in shell.told("every-second")]
+    assert stamps == sorted(set(stamps))  # precisely at each, and none twice
+    shell.orchestrator("update-workflow", flows["every-second"], "--enabled", "false")
+
+    # How poll_interval_secs is handled: it is stored, and ignored.
+    lazy = ("--cron-expression", "0 9 * * *", "--poll-interval", "3600", "--prompt-template", "Go.")
+    assert (
+        "Poll Interval: 3600s\n"
+        in shell.orchestrator("get-workflow", shell.workflow("lazy", "cron", *lazy)).out
+    )
+
+    # Delay trigger: the formats that are listed, one and the same moment.
+    formats = ["2026-04-01T09:00:00Z", "2026-04-01T09:00:00+00:00", "2026-04-01T05:00:00-04:00"]
+    delays = [
+        shell.workflow(
+            f"delay-{place}", "delay", "--run-at", each, "--prompt-template", DELAY_NAMES
+        )
+        for place, each in enumerate(formats)
+    ]
+    refused = shell.agent(
+        *("orchestrator", "create-workflow", "--name", "w", "--agent-name", "lazy"),
+        *("--trigger-type", "delay", "--run-at", "tomorrow", "--prompt-template", "Go."),
+    )
+    assert refused.code == 1
+    assert "invalid input: Invalid run_at datetime 'tomorrow'" in refused.err
+
+    # Behaviour when run_at is in the past: it fires immediately.
+    past = shell.workflow(
+        "past",
+        "delay",
+        "--run-at",
+        "2026-03-01T00:00:00Z",
+        "--prompt-template",
+        "It was {{run_at}}.",
+    )
+    shell.wait_for(past, f"delay:{past}")
+    assert shell.told("past") == ["It was 2026-03-01T00:00:00Z."]
+
+    # CLI usage: both commands as they stand there, and what they require.
+    shell.orchestrator("create-agent", "--name", "worker")
+    daily = made(
+        shell.orchestrator(
+            *("create-workflow", "--name", "daily-report", "--agent-name", "worker"),
+            *("--trigger-type", "cron", "--cron-expression", "0 9 * * MON-FRI"),
+            *("--prompt-template", "Generate the daily status report for {{fire_time}}."),
+        )
+    )
+    fools = made(
+        shell.orchestrator(
+            *("create-workflow", "--name", "april-fools-task", "--agent-name", "worker"),
+            *("--trigger-type", "delay", "--run-at", "2026-04-01T09:00:00Z"),
+            *("--prompt-template", "It is now {{run_at}}. Run the April Fools deployment."),
+        )
+    )
+    for kind, option in (("cron", "--cron-expression"), ("delay", "--run-at")):
+        lacks = shell.agent(
+            *("orchestrator", "create-workflow", "--name", "w", "--agent-name", "worker"),
+            *("--trigger-type", kind, "--prompt-template", "Go."),
+        )
+        assert (lacks.code, lacks.err) == (1, f"Error: {option} is required for {kind} trigger\n")
+    wrong = shell.agent(
+        *("orchestrator", "create-workflow", "--name", "w", "--agent-name", "worker"),
+        *("--trigger-type", "cron", "--cron-expression", "0 9 * *", "--prompt-template", "Go."),
+    )
+    assert wrong.code == 1
+    assert "invalid input: Invalid cron expression '0 9 * *'" in wrong.err
+
+    # End to end: 1. start an agent; 2. create the cron workflow; 3. confirm it was created.
+    assert shell.orchestrator("create-agent", "--name", "reporter").out.startswith(
+        "Agent created successfully!\n\nID: "
+    )
+    standup = made(
+        shell.orchestrator(
+            *("create-workflow", "--name", "weekday-standup", "--agent-name", "reporter"),
+            *(
+                "--trigger-type",
+                "cron",
+                "--cron-expression",
+                "0 9 * * MON-FRI",
+                "--prompt-template",
+            ),
+            "Daily standup at {{fire_time}}. Summarise yesterday's commits.",
+        )
+    )
+    listed = shell.orchestrator("list-workflows").out
+    assert "Name: weekday-standup\n" in listed
+    assert listed.endswith(f"Total: {len(TABLE) + 8} workflow(s)\n")
+    shown = shell.orchestrator("get-workflow", standup).out
+    assert "Status: enabled\n" in shown
+    assert "Expression: 0 9 * * MON-FRI\n" in shown
+    assert shell.history(standup) == []
+    assert "weekday-standup" in shell.horae("trigger", "list", "--table").out
+    shell.down()
+
+    # 4. Wait for the next fire time, then check history: of all that are created, in their hours.
+    for start, stamp, names in HOURS:
+        shell.up(start)
+        for name in names:
+            shell.wait_for(flows[name], f"cron:{stamp}")
+            each = TABLE[name]
+            assert f"{stamp} | {each} | cron:{stamp} | Cron trigger: {each} |" in shell.told(name)
+        if stamp == "2026-04-01T09:00:00Z":
+            at_nine(shell, standup=standup, daily=daily, fools=fools, delays=delays)
+        shell.down()
+    for name, flow in flows.items():
+        keys = [key for key, _ in shell.history(flow)]
+        assert len(keys) == len(set(keys))
+        assert len(shell.told(name)) == len(set(shell.told(name)))
+
+    # 5. When done, delete the workflow.
+    shell.up("2027-01-02T00:00:00+00:00")
+    assert shell.orchestrator("delete-workflow", standup).out == f"Workflow {standup} deleted.\n"
+    assert shell.agent("orchestrator", "get-workflow", standup).code == 1
+    assert (
+        shell.horae("trigger", "remove", "daily-report", "--table").out
+        == "daily-report is removed\n"
+    )
+    files_of_the_document(shell)
+
+
+def at_nine(shell: Shell, *, standup: str, daily: str, fools: str, delays: list[str]) -> None:
+    """See what is written of 09:00 on the first of April 2026."""
+    stamp = "2026-04-01T09:00:00Z"
+    for flow in (standup, daily):
+        shell.wait_for(flow, f"cron:{stamp}")
+    assert shell.told("weekday-standup") == [
+        f"Daily standup at {stamp}. Summarise yesterday's commits."
+    ]
+    assert shell.told("lazy") == ["Go."]
+    entry = shell.orchestrator("dispatch-history", daily).out.splitlines()[2:8]
+    shape = r"ID: +[0-9a-f-]{36}\nWorkflow: +daily-report\nSource ID: +cron:2026-04-01T09:00:00Z\nStatus: +completed\nDispatched: +2026-04-01T09:00:\d\dZ\nCompleted: +2026-04-01T09:00:\d\dZ"
+    assert re.fullmatch(shape, "\n".join(entry)), entry
+    # One-shot semantics: each has fired once, and then disabled itself.
+    for place, flow in enumerate(delays):
+        shell.wait_for(flow, f"delay:{flow}")
+        line = f"{stamp} | {flow} | delay:{flow} | Delay trigger: {stamp}"
+        assert shell.told(f"delay-{place}") == [line]
+    shell.wait_for(fools, f"delay:{fools}")
+    shell.until(lambda: "Status: disabled\n" in shell.orchestrator("get-workflow", fools).out)
+    # Deduplication and restart safety: also after a crash, and past the same moment.
+    shell.down(signal.SIGKILL)
+    shell.up("2026-04-01T09:00:20+00:00")
+    assert shell.told("april-fools-task") == [f"It is now {stamp}. Run the April Fools deployment."]
+    assert shell.history(fools) == [(f"delay:{fools}", "completed")]
+    assert shell.history(standup) == [(f"cron:{stamp}", "completed")]
+    # Auto-disable after delay fires: to run it once more, enable it again.
+    shell.orchestrator("update-workflow", fools, "--enabled", "true")
+    shell.wait_for(fools, f"delay:{fools}:2")
+    assert len(shell.told("april-fools-task")) == 2
+    past = shell.horae("trigger", "history", "april-fools-task", "--json").data
+    assert [each["status"] for each in past] == ["completed", "completed"]
+
+
+def files_of_the_document(shell: Shell) -> None:
+    """Apply the three files, one alone and then the whole project."""
+    write(
+        shell.project,
+        agents_monitor="name: monitor\n",
+        agents_deployer="name: deployer\n",
+        workflows_daily_report=DAILY,
+        workflows_health_check=HEALTH,
+        workflows_scheduled_deploy=DEPLOY,
+    )
+    one = shell.agent("apply", ".agentd/workflows/daily-report.yml")
+    assert one.out.splitlines()[-1] == "Applied 0 room(s), 0 agent(s), and 1 workflow(s)", one.err
+    ending = shell.agent("apply", ".agentd/")
+    lines = ending.out.splitlines()
+    assert lines[-1] == "Applied 0 room(s), 2 agent(s), and 3 workflow(s)", ending.err
+    assert [line.split()[:2] for line in lines[:-1]] == [
+        ["create", "agent"],
+        ["create", "agent"],
+        ["unchanged", "workflow"],
+        ["create", "workflow"],
+        ["create", "workflow"],
+    ]
+    policy = shell.agent("--json", "orchestrator", "get-workflow", "health-check").data[
+        "tool_policy"
+    ]
+    assert policy == {"mode": "allow_list", "tools": ["Bash", "WebFetch"]}
+    deploy = shell.agent("--json", "orchestrator", "get-workflow", "scheduled-deploy").data["id"]
+    shell.wait_for(deploy, f"delay:{deploy}")  # its time is long over
+    [(prompt, options)] = shell.calls("scheduled-deploy")
+    assert prompt == "Scheduled maintenance window has started (2026-04-01T02:00:00Z)."
+    assert any("Bash" in option for option in options)
+    again = shell.agent("apply", ".agentd/")
+    assert {line.split()[0] for line in again.out.splitlines()[:-1]} == {"unchanged"}
 
 
 def test_the_json_of_the_configuration_formats_is_what_a_workflow_has(

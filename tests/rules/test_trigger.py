@@ -312,6 +312,22 @@ def test_no_template_is_mistaken_for_more_than_a_template(head: str, rest: str) 
     assert (order.template, order.tools.mode) == (head + rest, Mode.ALLOW_ALL)
 
 
+def test_an_approval_is_asked_for_and_given_in_the_order_itself() -> None:
+    policy = parse_tools({"mode": "require_approval"})
+    order = order_of(kept(made(tools=policy)))
+    until = datetime(2026, 4, 1, 9, 5, tzinfo=UTC)
+    asked = order.asked(until=until)
+    agreed = asked.approved(by="fern", at=until - timedelta(minutes=1))
+    stands = [(each.needs_approval, each.is_asked) for each in (order, asked, agreed)]
+    assert stands == [(True, False), (True, True), (False, False)]
+    assert asked.asked_until == until
+    for each in (order, asked, agreed):  # and that is so after the ledger, too
+        assert read_order(each.text()) == each
+        assert each.enforced is None
+    assert agreed.approval["by"] == "fern"
+    assert not order_of(kept(made())).asked(until=until).is_asked  # nobody need be asked
+
+
 def test_a_plain_template_is_its_own_order() -> None:
     assert order_of(kept(made(template="Water the garden."))).text() == "Water the garden."
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from horae import __version__
+from horae.cli.desk import engine_of
 from horae.cli.output import clean, echo, print_json
 from horae.cli.run import run
 from horae.cli.triggers import (
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from horae.engine.triggers import Change, Triggers
+    from horae.workspace.agentd import Folder
 
+LOOK: Final = 0.1  # seconds between two looks at what is not armed yet
 _RULE: Final = 80
 _LONGEST: Final = 60  # characters of a template that are shown
 _TYPES: Final = ("github-issues", "github-pull-requests", "cron", "delay", "webhook", "manual")
@@ -444,25 +447,101 @@ def clear_context(here: _Here, name: str) -> int:
     return _print(here, said, ["Context cleared."])
 
 
-def _instead(name: str, remedy: str) -> None:
-    """Make a command that says what does its work here."""
+@orchestrator.command("send-message")
+@click.argument("name", metavar="ID")
+@click.argument("message", required=False)
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the message from standard input.")
+@click.pass_obj
+def send_message(here: _Here, name: str, message: str | None, *, from_stdin: bool) -> int:
+    """Let an agent run once, with a message as its prompt."""
+    if (message is None) is not from_stdin:
+        raise click.UsageError("give the message, or --stdin, and not both.")
+    content = sys.stdin.read() if from_stdin else message
 
-    @orchestrator.command(name, context_settings={"ignore_unknown_options": True})
-    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-    def instead(rest: tuple[str, ...]) -> int:  # noqa: ARG001 - whatever it is, it is not used
-        raise AgentCommandError(f"an agent has no session between its runs; {remedy}")
+    async def send(triggers: Triggers) -> dict[str, Any]:
+        with _failing("send message"):
+            return await triggers.send_message(name, content)
 
-    instead.help = f"Say what does this here: {remedy}."
+    sent = here.write(send)
+    dispatch = {**sent, "status": sent["dispatch_status"]}
+    return _print(here, sent, ["Message sent.", "", *_dispatch_lines(dispatch)])
 
 
-for _name, _remedy in {
-    "send-message": "use `horae agent run NAME --prompt TEXT`",
-    "stream": "use `horae logs --follow`",
-    "attach": "use `horae logs --follow`",
-    "logs": "use `horae logs`",
-    "usage": "use `horae history`, where each run has its cost",
-}.items():
-    _instead(_name, _remedy)
+@orchestrator.command("logs")
+@click.argument("agent_id", metavar="[ID]", required=False)
+@click.option("--name", help="The agent, by its name.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--tail", default=100, show_default=True, type=click.IntRange(0), metavar="N")
+@click.pass_obj
+def logs(here: _Here, agent_id: str | None, *, name: str | None, follow: bool, tail: int) -> int:
+    """Show what an agent puts out in the run that goes on, else in its last one."""
+    return _show_log(here, _one_of(agent_id, name), follow=follow, tail=tail)
+
+
+@orchestrator.command("attach")
+@click.argument("agent_id", metavar="[ID]", required=False)
+@click.option("--name", help="The agent, by its name.")
+@click.pass_obj
+def attach(here: _Here, agent_id: str | None, *, name: str | None) -> int:
+    """Follow the run of an agent that goes on; it hears nothing, as it has no terminal."""
+    return _show_log(here, _one_of(agent_id, name), follow=True, is_going=True)
+
+
+@orchestrator.command("stream")
+@click.argument("agent_id", metavar="[ID]", required=False)
+@click.option("--name", help="The agent, by its name.")
+@click.pass_obj
+def stream(here: _Here, agent_id: str | None, *, name: str | None) -> int:
+    """Follow the run of an agent that goes on."""
+    return _show_log(here, _one_of(agent_id, name), follow=True, is_going=True)
+
+
+@orchestrator.command("usage")
+@click.argument("agent_id", metavar="[ID]", required=False)
+@click.option("--name", help="The agent, by its name.")
+@click.pass_obj
+def usage(here: _Here, agent_id: str | None, *, name: str | None) -> int:
+    """Show what the last run of an agent took, and what all of them did."""
+    who = _one_of(agent_id, name)
+    found = here.read(lambda triggers: triggers.usage(who))
+    lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
+    for title, part in (("Last run", "current"), ("Cumulative", "cumulative")):
+        lines += [f"{title}:", *_usage_lines(found[part])]
+    return _print(here, found, lines)
+
+
+def _show_log(
+    here: _Here, who: str, *, follow: bool, tail: int | None = None, is_going: bool = False
+) -> int:
+    """Show the output of an agent's run, as `horae logs` does."""
+    from horae.cli.runs import logs as show
+
+    number = here.read(lambda triggers: triggers.run_of(who, is_going=is_going))
+    assert show.callback is not None, "it is a command"
+    shown: int = show.callback(
+        str(number), follow=follow, tail=tail, raw=False, root=here.root, data=here.data
+    )
+    return shown
+
+
+def _one_of(agent_id: str | None, name: str | None) -> str:
+    """Return which agent is meant, by its id or its name."""
+    if (agent_id is None) is (name is None):
+        raise click.UsageError("name one agent, by its ID or with --name.")
+    return agent_id or name or ""
+
+
+def _usage_lines(usage: Mapping[str, Any]) -> list[str]:
+    """Return what some runs took as a block of lines."""
+    facts = {
+        "Runs": usage["runs"],
+        "Turns": usage["turns"],
+        "Input Tokens": usage["input_tokens"],
+        "Output Tokens": usage["output_tokens"],
+        "Cost": f"${usage['total_cost_usd']:.4f}",
+        "Duration": f"{usage['duration_secs']:.1f}s",
+    }
+    return [f"  {label}: {value}" for label, value in facts.items()]
 
 
 # Approvals
@@ -500,8 +579,6 @@ def deny(here: _Here, receipt: int, *, reason: str) -> int:
 @click.pass_obj
 def health(here: _Here) -> int:
     """Tell whether an engine runs."""
-    from horae.cli.desk import engine_of
-
     engine = engine_of(Room(root=here.root, data=here.data).place)
     word = "ok" if engine.is_running else "no engine runs"
     said = {"status": word, "service": "horae", "version": __version__}
@@ -515,16 +592,26 @@ def health(here: _Here) -> int:
 @agent.command("apply")
 @click.argument("path")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--wait-timeout", default=60, show_default=True, type=int, metavar="SECONDS")
+@click.option(
+    "--wait-timeout",
+    default=60,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="SECONDS",
+    help="How long to wait until the engine has armed all of it.",
+)
 @click.pass_obj
-def apply(here: _Here, path: str, *, dry_run: bool, wait_timeout: int) -> int:  # noqa: ARG001
+def apply(here: _Here, path: str, *, dry_run: bool, wait_timeout: int) -> int:
     """Let agents and workflows be as files say: agents first, and all of it checked before.
 
-    An agent is ready as soon as it is kept, so there is nothing to wait for.
+    With an engine it returns when that has armed the workflows, or with 124 when it takes
+    longer than it may.
     """
     folder = read_files(path, base=here.root)
     room = Room(root=here.root, data=here.data)
     changes = applied(room, folder, dry_run=dry_run)
+    if not dry_run and not _all_armed(room, folder, wait_timeout):
+        return Exit.TIMED_OUT
     agents, workflows = len(folder.agents), len(folder.workflows)
     counts = f"0 room(s), {agents} agent(s)"
     if here.is_json:
@@ -545,6 +632,37 @@ def apply(here: _Here, path: str, *, dry_run: bool, wait_timeout: int) -> int:  
     else:
         echo(f"Applied {counts}, and {workflows} workflow(s)")
     return Exit.OK
+
+
+def _all_armed(room: Room, folder: Folder, patience: int) -> bool:
+    """Tell whether the engine arms what was applied in time; without one nobody does."""
+    from time import monotonic, sleep
+
+    if not engine_of(room.place).is_running:
+        return True
+    wanted = [each.name for each in folder.workflows if each.is_enabled]
+    gives_up_at = monotonic() + patience
+    while True:
+        name, reason = room.read(lambda triggers: _first_unarmed(triggers, wanted))
+        if not name:
+            return True
+        if monotonic() >= gives_up_at:
+            said = (
+                f"Timeout waiting for workflow '{name}' to be armed (waited {patience}s): {reason}"
+            )
+            echo(f"Error: {said}", err=True)
+            return False
+        sleep(LOOK)
+
+
+async def _first_unarmed(triggers: Triggers, names: Sequence[str]) -> tuple[str, str]:
+    """Return the first workflow that is not armed though it is enabled, and why not."""
+    for name in names:
+        reason = await triggers.unarmed(name)
+        # One that was disabled by somebody, or has fired, is as it should be.
+        if reason and (await triggers.get(name))["enabled"]:
+            return name, reason
+    return "", ""
 
 
 @agent.command("teardown")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from horae.cli.desk import Place, _Dial, _reader, engine_at, place_options, tell_errors
+from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of, tell_errors
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
 from horae.engine.triggers import (
@@ -23,6 +23,7 @@ from horae.engine.triggers import (
 from horae.errors import Exit
 from horae.rules.trigger import OPTIONS, Order, TriggerError
 from horae.store import database
+from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import SqliteTriggers
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from horae.engine.triggers import Change
     from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Definition
+    from horae.store.ledger import BookLedger
     from horae.workspace.agentd import Folder
 
     T = TypeVar("T")
@@ -75,11 +77,12 @@ class Room:
         raise AssertionError("the last try returns or raises")
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[SqliteLedger]:
+    async def _looking(self) -> AsyncIterator[BookLedger]:
         """Open the ledger to read it; where there is none yet, an empty one is looked at."""
-        was_there = (self.place.directory / database.MARK).exists() or self.place.path.exists()
-        if was_there:
-            async with _reader(self.place) as ledger:
+        place = self.place
+        was_there = (place.directory / database.MARK).exists() or place.path.exists()
+        if was_there or place.store is not None:
+            async with reader_of(self.place) as ledger:
                 yield ledger
             return
         ledger = await SqliteLedger.in_memory()
@@ -94,8 +97,11 @@ class Room:
             return await work(FarTriggers(far, **self._parts(ledger)))
 
     async def _alone(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Do it to the ledger oneself."""
-        ledger = await SqliteLedger.open(self.place.directory, now=_Dial().now())
+        """Do it to the ledger oneself; one that is shared needs no lock."""
+        if self.place.store is not None:
+            async with self._looking() as shared:
+                return await work(self._triggers(shared))
+        ledger = await SqliteLedger.open(self.place.directory, now=Dial().now())
         try:
             done = await work(self._triggers(ledger))
         finally:
@@ -104,17 +110,20 @@ class Room:
         echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
         return done
 
-    def _triggers(self, ledger: SqliteLedger) -> Triggers:
+    def _triggers(self, ledger: BookLedger) -> Triggers:
         return Triggers(**self._parts(ledger))
 
-    def _parts(self, ledger: SqliteLedger) -> dict[str, Any]:
+    def _parts(self, ledger: BookLedger) -> dict[str, Any]:
         from shutil import which
         from uuid import uuid4
 
+        # On one that is shared a person may write in any term.
+        term = 1 if self.place.store is None else ANYBODY
         return {
-            "store": SqliteTriggers(ledger),
+            "store": SqliteTriggers(ledger, term=term),
             "ledger": ledger,
-            "clock": _Dial(),
+            "term": term,
+            "clock": Dial(),
             "ids": lambda: str(uuid4()),
             "others": self._others,
             "obstacle": self._obstacle,
@@ -132,15 +141,7 @@ class Room:
         return self._names
 
     def _caution(self, card: AgentCard | None, definition: Definition) -> str:
-        """Return what an agent's program cannot be made to keep of a tool policy."""
-        from horae.runner.programs import can_keep, program_of
-
-        own = () if card is None else tuple(card.config.get("command", ()))
-        command = own or tuple(self._config.agent_command or ())
-        tools = order_tools(definition)
-        if card is None or tools is None or not command or can_keep(program_of(command), tools):
-            return ""
-        return f"{command[0]} cannot be made to keep this tool policy, so it will not be started"
+        return caution_of(card, definition, default=self._config.agent_command or ())
 
     def _obstacle(self, card: AgentCard) -> str:
         """Return why an agent cannot run, if so."""
@@ -197,6 +198,10 @@ class FarTriggers(Triggers):
         """Tell those who wait for it that an agent is to forget."""
         return self._post("clear_context", word=word)
 
+    async def send_message(self, word: str, content: object) -> dict[str, Any]:
+        """Let an agent run once with a message as its prompt."""
+        return self._post("send_message", word=word, content=content)
+
     async def approve(self, number: int, *, by: str = "") -> dict[str, Any]:
         """Let a receipt start that waits for an approval."""
         return self._post("approve", number=number, by=by)
@@ -209,6 +214,18 @@ class FarTriggers(Triggers):
         """Return what the engine answers to one request."""
         answer: dict[str, Any] = self._far.post("triggers", verb, body=said)
         return answer
+
+
+def caution_of(card: AgentCard | None, definition: Definition, *, default: Sequence[str]) -> str:
+    """Return what an agent's program, else the default one, cannot keep of a tool policy."""
+    from horae.runner.programs import can_keep, program_of
+
+    own = () if card is None else tuple(card.config.get("command", ()))
+    command = own or tuple(default)
+    tools = order_tools(definition)
+    if card is None or tools is None or not command or can_keep(program_of(command), tools):
+        return ""
+    return f"{command[0]} cannot be made to keep this tool policy, so it will not be started"
 
 
 def order_tools(definition: Definition) -> ToolPolicy | None:

@@ -34,6 +34,23 @@ _NAME_FIX: Final = "a name is one word of letters, digits, dots, dashes and unde
 OPTIONS: Final = ("catchup", "overlap", "retry", "timeout", "jitter", "pause_after", "until")
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
+# The fields that a source of any type may have, beside its type.
+SOURCE_KEYS: Final = (
+    "type",
+    "expression",
+    "timezone",
+    "run_at",
+    "owner",
+    "repo",
+    "labels",
+    "state",
+    "event",
+    "source_workflow_id",
+    "status",
+    "secret",
+    "events",
+    "actions",
+)
 WORKFLOW_KEYS: Final = (
     "name",
     "agent",
@@ -132,7 +149,9 @@ def parse_workflow(
     page = _Page.read(text, file)
     page.know(WORKFLOW_KEYS)
     name, agent = page.name("name"), page.name("agent")
-    source = page.mapping(next((key for key in _SOURCES if key in page.data), "source"))
+    where = next((key for key in _SOURCES if key in page.data), "source")
+    source = page.mapping(where)
+    page.know(SOURCE_KEYS, within=where)
     if source is None and not page.is_wrong:
         page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
     if source is not None and isinstance(source.get("secret"), str):
@@ -235,14 +254,15 @@ class _Page:
         line, column = (place.line, place.column) if place else (1, 1)
         self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
 
-    def know(self, keys: Iterable[str]) -> None:
-        """Note the fields that mean nothing here."""
+    def know(self, keys: Iterable[str], *, within: str | None = None) -> None:
+        """Note the fields that mean nothing here, or within another one."""
         known = list(keys)
-        for key in self.data:
+        data = self.data if within is None else self.data.get(within)
+        for key in data if isinstance(data, YamlMap) else ():
             if key not in known:
                 near = get_close_matches(key, known, n=1)
                 fix = f"did you mean {near[0]}?" if near else "leave it out"
-                self.wrong(key, f"{key[:60]!r} is not read", fix, kind=Severity.WARNING)
+                self.wrong(within or key, f"{key[:60]!r} is not read", fix, kind=Severity.WARNING)
 
     def lines(self) -> dict[str, int]:
         """Return where each field stands, those inside others too."""
@@ -263,7 +283,7 @@ class _Page:
     def name(self, key: str) -> str:
         """Return a field that names something."""
         value = self.text(key)
-        if self.data and not is_id(value or ""):
+        if (self.data or not self.is_wrong) and not is_id(value or ""):
             shown = f"{value[:60]!r} is no name" if value else f"{key} is missing"
             self.wrong(key, shown, _NAME_FIX)
         return value or ""
@@ -298,10 +318,12 @@ class _Page:
         return {name: _plain(each) for name, each in value.items()}
 
     def listed(self, key: str) -> list[Any] | None:
-        """Return a field that is a list."""
+        """Return a field that is a list, of anything but lists."""
         value = self.data.get(key)
-        if value is None or isinstance(value, list):
-            return None if value is None else [_plain(each) for each in value]
+        if value is None:
+            return None
+        if isinstance(value, list) and not any(isinstance(each, list) for each in value):
+            return [_plain(each) for each in value]
         self.wrong(key, f"{key} is a list", "write each part after a dash, on a line of its own")
         return None
 
@@ -319,7 +341,9 @@ class _Page:
         given = self.mapping(key)
         if given is None:
             return None
-        texts = {name: each if isinstance(each, str) else "" for name, each in given.items()}
+        for name in [name for name, each in given.items() if not isinstance(each, str)]:
+            self.wrong(key, f"{name[:60]} is one text", "write it on one line")
+        texts = {name: each for name, each in given.items() if isinstance(each, str)}
         return {name: self.expanded(key, name, text, environ) for name, text in texts.items()}
 
     def expanded(self, key: str, name: str, text: str, environ: Mapping[str, str]) -> str:

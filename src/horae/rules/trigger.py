@@ -495,22 +495,49 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a run of a trigger is to do: a template, what is known for it, and which tools."""
+    """What a run of a trigger is to do: a template, what is known for it, and which tools.
+
+    `approval` is empty until somebody is asked to give one; then it says *until* when, and
+    once it was given *at* which moment and *by* whom.
+    """
 
     template: str
     values: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     tools: ToolPolicy = OPEN
+    approval: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person has to say yes before it starts."""
+        """Whether a person has to say yes before it starts, and nobody has."""
+        return self._waits_for_a_word and "at" not in self.approval
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody was asked to say yes, and has not answered."""
+        return self.needs_approval and "until" in self.approval
+
+    @property
+    def asked_until(self) -> datetime:
+        """Until when it can be approved."""
+        return parse_rfc3339(self.approval["until"])
+
+    def asked(self, *, until: datetime) -> Order:
+        """Return it as it stands while somebody is asked to approve it."""
+        return replace(self, approval={"until": key_time(until)})
+
+    def approved(self, *, by: str, at: datetime) -> Order:
+        """Return it as it stands when somebody has said yes."""
+        return replace(self, approval={**self.approval, "by": by, "at": key_time(at)})
+
+    @property
+    def _waits_for_a_word(self) -> bool:
         return self.tools.mode is Mode.REQUIRE_APPROVAL
 
     @property
     def enforced(self) -> ToolPolicy | None:
         """What the runner must enforce; an approval is given to the whole of it, not to tools."""
-        return None if self.tools == OPEN or self.needs_approval else self.tools
+        return None if self.tools == OPEN or self._waits_for_a_word else self.tools
 
     def text(self) -> str:
         """Return the order as one text, which a digest can stand for."""
@@ -521,6 +548,7 @@ class Order:
             "values": dict(self.values),
             "metadata": dict(self.metadata),
             "tools": self.tools.data(),
+            **({"approval": dict(self.approval)} if self.approval else {}),
         }
         return f"{_MARK}{json.dumps(head, sort_keys=True)}\n{self.template}"
 
@@ -545,7 +573,8 @@ def read_order(text: str) -> Order:
         return Order(text)
     head, _, template = text.removeprefix(_MARK).partition("\n")
     data = json.loads(head)
-    return Order(template, data["values"], data["metadata"], parse_policy(data["tools"]))
+    tools = parse_policy(data["tools"])
+    return Order(template, data["values"], data["metadata"], tools, data.get("approval", {}))
 
 
 def order_of(trigger: Trigger, task: Task | None = None) -> Order:

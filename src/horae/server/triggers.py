@@ -119,6 +119,18 @@ async def delete_agent(front: Front, request: Request, _: Fields) -> dict[str, A
     return await _triggers(front).delete_agent(request.path_params["id"])
 
 
+async def message_agent(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+    """Let an agent run once, with a message as its prompt."""
+    return await _triggers(front).send_message(
+        request.path_params["id"], asked.given.get("content")
+    )
+
+
+async def agent_usage(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """Tell what the last run of an agent took, and what all of them did."""
+    return await _triggers(front).usage(request.path_params["id"])
+
+
 async def approvals(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     """List what waits for somebody's approval, the first asked for first."""
     return {"approvals": await _triggers(front).approvals()}
@@ -242,6 +254,15 @@ OPERATIONS: Final = (
     ),
     _plain("GET", "/agents/{id}", trigger_agent, named("TriggerAgent")),
     _plain("DELETE", "/agents/{id}", delete_agent, named("TriggerAgent")),
+    _plain(
+        "POST",
+        "/agents/{id}/message",
+        message_agent,
+        FACTS,
+        body=(thing("content", "what it is told"),),
+        takes=Takes.LOOSE,
+    ),
+    _plain("GET", "/agents/{id}/usage", agent_usage, FACTS),
     Operation(
         "GET",
         "/api/v1/approvals",

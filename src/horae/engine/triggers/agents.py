@@ -1,0 +1,179 @@
+"""The agents that triggers start, as requests and files make them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.triggers.asking import Asking
+from horae.engine.triggers.doorman import Doorman
+from horae.engine.triggers.errors import TriggerConflictError
+from horae.engine.triggers.fields import flag
+from horae.engine.triggers.shapes import agent_shape, page_of
+from horae.engine.triggers.store import AgentCard, agent_id
+from horae.kernel.plan import is_id
+from horae.rules.trigger import MASK, LifecycleEvent, TriggerError, parse_tools
+from horae.timing.duration import DurationError, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AGENT_FIELDS: Final[Mapping[str, type]] = {
+    "working_dir": str,
+    "user": str,
+    "shell": str,
+    "interactive": bool,
+    "prompt": str,
+    "worktree": bool,
+    "system_prompt": str,
+    "tool_policy": dict,
+    "model": str,
+    "env": dict,
+    "auto_clear_threshold": int,
+    "network_policy": str,
+    "docker_image": str,
+    "extra_mounts": list,
+    "resource_limits": dict,
+    "additional_dirs": list,
+    "rooms": list,
+    "command": list,
+    "timeout": str,
+}
+# What is kept because somebody wrote it, and means nothing here.
+_UNUSED: Final = (
+    "user",
+    "shell",
+    "interactive",
+    "worktree",
+    "auto_clear_threshold",
+    "network_policy",
+    "docker_image",
+    "extra_mounts",
+    "resource_limits",
+    "rooms",
+)
+_LONGEST_NAME: Final = 50  # of an agent, in the name of a workflow
+
+
+class Agents(Asking, Doorman):
+    """Makes, changes and forgets agents, and tells those who wait for that."""
+
+    async def agents(
+        self, *, limit: int | None = None, offset: int | None = None, status: str | None = None
+    ) -> dict[str, Any]:
+        """Return some agents, newest first."""
+        size, start = page_of(limit, offset)
+        busy = await self._busy()
+        cards = await self._store.agents()
+        found = [agent_shape(each, is_busy=each.name in busy) for each in cards]
+        found = [each for each in found if status in {None, each["status"]}]
+        items = found[start : start + size]
+        return {"items": items, "total": len(found), "limit": size, "offset": start}
+
+    async def agent(self, word: str) -> dict[str, Any]:
+        """Return one agent, by its id or its name."""
+        card = await self.card(word)
+        return agent_shape(card, is_busy=card.name in await self._busy())
+
+    async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Take in an agent; with only a name it uses the default command, where it was made."""
+        card = self.judged_card(data, file=file)
+        if card.name in self._others() or not await self._store.insert_agent(card):
+            raise TriggerConflictError(f"an agent called '{card.name}' is already there")
+        await self._tell_agent(card, LifecycleEvent.SESSION_START)
+        return {**agent_shape(card), "notes": self._notes(card)}
+
+    async def update_agent(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change what is said of an agent; what is null stays as it is."""
+        was = await self.card(word)
+        given = {name: value for name, value in data.items() if value is not None}
+        if isinstance(given.get("env"), dict):
+            old = was.config.get("env", {})  # what is shown masked and comes back so is kept
+            given["env"] = {
+                name: old.get(name, value) if value == MASK else value
+                for name, value in given["env"].items()
+            }
+        if given.get("name", was.name) != was.name:
+            raise TriggerError("an agent keeps its name; make another one")
+        said = {**was.config, "enabled": was.is_enabled, **given, "name": was.name}
+        card = replace(self.judged_card(said, file=was.file), created_at=was.created_at)
+        card = card if file is None else replace(card, file=file)
+        if replace(card, updated_at=was.updated_at) == was:
+            return agent_shape(was)
+        await self._store.change_agent(card)
+        if card.is_enabled != was.is_enabled:
+            started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
+            await self._tell_agent(card, started if card.is_enabled else ended)
+        await self._release(card.name)
+        return {**agent_shape(card), "notes": self._notes(card)}
+
+    async def delete_agent(self, word: str) -> dict[str, Any]:
+        """Forget an agent that no workflow starts."""
+        card = await self.card(word)
+        every = await self._store.of_agent(card.name)
+        starts = [each for each in every if each.definition.name != message_name(card.name)]
+        if starts:
+            names = ", ".join(each.definition.name for each in starts[:5])
+            more = f" and {len(starts) - 5} more" if len(starts) > 5 else ""
+            reason = f"agent '{card.name}' is started by {names}{more}; delete those first"
+            raise TriggerConflictError(reason)
+        for each in every:
+            await self._store.remove(each.id, now=self._clock.now())
+        await self._store.remove_agent(card.name)
+        return agent_shape(card)
+
+    async def clear_context(self, word: str) -> dict[str, Any]:
+        """Tell those who wait for it that an agent is to forget what it was told."""
+        card = await self.card(word)
+        await self._tell_agent(card, LifecycleEvent.CONTEXT_CLEAR)
+        return {"status": "cleared", "agent_id": card.id}
+
+    def judged_card(self, data: Mapping[str, Any], *, file: str) -> AgentCard:
+        """Return the agent that a request makes."""
+        name = data.get("name")
+        if not isinstance(name, str) or not is_id(name):
+            shown = (
+                f"{str(name)[:64]!r} is not a word of letters, digits and .-_"
+                if name
+                else "missing"
+            )
+            raise TriggerError(f"the agent's name is {shown}", field="name")
+        # What is empty is as if it were not there, so a file can take something back.
+        config = {key: value for key in AGENT_FIELDS if (value := data.get(key))}
+        for key, value in config.items():
+            if not isinstance(value, AGENT_FIELDS[key]):
+                kind = AGENT_FIELDS[key].__name__
+                raise TriggerError(f"{key} is of the wrong kind; it is a {kind}", field=key)
+        parse_tools(config.get("tool_policy"))
+        for key in ("command", "additional_dirs"):
+            if not all(isinstance(each, str) and each for each in config.get(key, ())):
+                raise TriggerError(f"{key} is a list of texts", field=key)
+        env = config.get("env", {})
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in env.items()):
+            raise TriggerError("env is an object of texts", field="env")
+        try:
+            parse_duration(config.get("timeout", "1h"))
+        except DurationError as error:
+            raise TriggerError(f"timeout: {error}", field="timeout") from None
+        config.setdefault("working_dir", ".")
+        now = self._clock.now()
+        is_enabled = flag(data.get("enabled"), "enabled", default=True)
+        return AgentCard(name, config, is_enabled, now, now, file)
+
+    def _notes(self, card: AgentCard) -> list[str]:
+        """Return what somebody should know of an agent that was just made."""
+        unused = [name for name in _UNUSED if name in card.config]
+        notes = [f"{', '.join(unused)}: kept, and not used by horae"] if unused else []
+        obstacle = self._obstacle(card)
+        return [*notes, obstacle] if obstacle else notes
+
+
+def message_name(agent: str) -> str:
+    """Return the name of the workflow that brings messages to an agent.
+
+    >>> message_name("reporter")
+    'message-reporter'
+    """
+    return f"message-{agent if len(agent) <= _LONGEST_NAME else agent_id(agent)}"

@@ -1,0 +1,131 @@
+"""What the stories about triggers share: who is meant, and who can take something now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from horae.engine.triggers.errors import TriggerNotFoundError
+from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
+from horae.rules.entry import key_time
+from horae.rules.trigger import TriggerError, read_order, view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from horae.engine.desk import Dial
+    from horae.engine.ports import Ledger
+    from horae.engine.triggers.store import Dispatched, TriggerStore
+    from horae.rules.trigger import Definition, Trigger
+
+
+class Base:
+    """What every story about triggers stands on.
+
+    *others* names the agents that are defined elsewhere, *obstacle* says why one cannot run
+    (nothing if it can), and *caution* what its runner cannot enforce of a tool policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: TriggerStore,
+        ledger: Ledger,
+        clock: Dial,
+        ids: Callable[[], str],
+        term: int = 1,
+        poke: Callable[[], None] = lambda: None,
+        others: Callable[[], Collection[str]] = tuple,
+        obstacle: Callable[[AgentCard], str] = lambda _: "",
+        caution: Callable[[AgentCard | None, Definition], str] = lambda _, __: "",
+        has_gh: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._ids = ids
+        self._term = term
+        self._poke = poke
+        self._others = others
+        self._obstacle = obstacle
+        self._caution = caution
+        self._has_gh = has_gh
+
+    async def found(self, word: str) -> Trigger:
+        """Return the trigger that an id or a name means."""
+        trigger = await self._store.get(word) or await self._store.named(word)
+        if trigger is None:
+            raise TriggerNotFoundError("workflow", word[:100])
+        return trigger
+
+    async def card(self, word: str) -> AgentCard:
+        """Return the agent that an id or a name means."""
+        card = await self._store.agent(word)
+        if card is None:
+            raise TriggerNotFoundError("agent", word[:100])
+        return card
+
+    async def agent_named(self, data: Mapping[str, Any]) -> str:
+        """Return the name of the agent that a request means, if it can take anything."""
+        word = data.get("agent_id") or data.get("agent_name") or data.get("agent")
+        if not isinstance(word, str) or not word:
+            raise TriggerError("missing field `agent_id`", field="agent")
+        for name in self._others():
+            if word in {name, agent_id(name)}:
+                return name
+        try:
+            card = await self.card(word)
+        except TriggerNotFoundError:
+            raise TriggerError("Agent not found", field="agent") from None
+        if not card.is_enabled:
+            reason = f"Agent {card.id} is not running (status: stopped)"
+            raise TriggerError(reason, field="agent")
+        return card.name
+
+    async def note(self, kind: str, trigger: Trigger, facts: Mapping[str, object]) -> None:
+        """Write down something that happened around a trigger."""
+        known = await self._store.entry(trigger.id)
+        entry = None if known is None else known.number
+        now = self._clock.now()
+        await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+
+    async def _busy(self) -> dict[str, str]:
+        """Return the agents that run now, each with what it does."""
+        runs = await self._ledger.open_runs()
+        return {name: filed.title for filed, _ in runs for name in filed.agents}
+
+    async def _why_not(self, agent: str) -> str:
+        """Return why an agent can take nothing at all, if so."""
+        if agent in self._others():
+            return ""
+        card = await self._store.agent(agent)
+        if card is None:
+            return f"there is no agent called '{agent}'"
+        return "" if card.is_enabled else f"agent '{agent}' is disabled"
+
+    async def _lack(self, agent: str) -> str:
+        """Return what an agent that is there lacks to run, if so."""
+        card = await self._store.agent(agent)
+        return self._obstacle(card) if card is not None else ""
+
+    async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
+        """Return a receipt in the shape of the API."""
+        filed, receipt = done.filed, done.filed.receipt
+        text = await self._ledger.text(filed.digest)
+        prompt = ""
+        if text is not None:
+            prompt = read_order(text).prompt(key=receipt.key, planned_at=receipt.planned_at)
+        return {
+            "id": dispatch_id(trigger.id, receipt.key),
+            "workflow_id": trigger.id,
+            "workflow": trigger.definition.name,
+            "source_id": receipt.key,
+            "agent_id": agent_id(filed.agents[0] if filed.agents else trigger.definition.agent),
+            "prompt_sent": prompt,
+            "status": view(filed.status).value,
+            "dispatched_at": key_time(done.started_at or filed.decided_at),
+            "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
+            "reason": receipt.reason,
+            "receipt": filed.number,
+            "planned_at": key_time(receipt.planned_at),
+            "count": receipt.count,
+        }

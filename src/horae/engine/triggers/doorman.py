@@ -1,0 +1,185 @@
+"""What may start: agents that can take nothing, and approvals that somebody has to give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.triggers.base import Base
+from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
+from horae.rules.entry import Overlap, key_time
+from horae.rules.misfire import Status
+from horae.rules.trigger import read_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from horae.engine.ports import Filed
+    from horae.rules.trigger import Order
+
+SOURCE: Final = "trigger"
+APPROVAL: Final = timedelta(seconds=300)  # how long a person may take to approve
+_BATCH: Final = 200
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is known while some receipts are looked at together."""
+
+    busy: Mapping[str, str]  # the agents that run now, and what they do
+    now: datetime
+    agents: dict[str, tuple[str, str]] = field(default_factory=dict)  # why one takes nothing
+    orders: dict[str, Order] = field(default_factory=dict)  # by digest
+
+
+class Doorman(Base):
+    """Lets receipts of triggers go to the gate, or puts them elsewhere with the reason."""
+
+    async def approvals(self) -> list[dict[str, Any]]:
+        """Return what waits for somebody's approval, the first asked for first."""
+        return [_approval(filed, order) for filed, order in await self._awaiting()]
+
+    async def approve(self, number: int, *, by: str = "") -> dict[str, Any]:
+        """Let a receipt start that waits for an approval."""
+        filed, order = await self._one_awaiting(number)
+        now = self._clock.now()
+        reason = f"approved by {by}" if by else "approved"
+        text = order.approved(by=by, at=now).text()
+        if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
+            raise TriggerConflictError(f"receipt {number} waits for no approval any more")
+        self._poke()
+        return {**_approval(filed, order), "status": "approved"}
+
+    async def deny(self, number: int, *, by: str = "", reason: str = "") -> dict[str, Any]:
+        """Let a receipt never start that waits for an approval."""
+        filed, order = await self._one_awaiting(number)
+        who = f"denied by {by}" if by else "denied"
+        said = f"{who}: {reason}" if reason else who
+        if not await self._store.skip(number, reason=said, now=self._clock.now()):
+            raise TriggerConflictError(f"receipt {number} waits for no approval any more")
+        self._poke()
+        return {**_approval(filed, order), "status": "denied"}
+
+    async def admit(self, receipts: Sequence[Filed]) -> list[Filed]:
+        """Return which of some waiting receipts may go to the gate; the others stand elsewhere.
+
+        One that needs an approval is held. A cron tick whose agent cannot take it is skipped,
+        anything else is held until it can. To be asked twice changes nothing.
+        """
+        if not any(each.source == SOURCE for each in receipts):
+            return list(receipts)
+        look = _Look(await self._busy(), self._clock.now())
+        return [
+            filed
+            for filed in receipts
+            if filed.source != SOURCE or await self._may_start(filed, look)
+        ]
+
+    async def lapse(self) -> datetime | None:
+        """Deny what nobody approved in time; return when the next one comes to that, if any."""
+        now, coming = self._clock.now(), []
+        for filed, order in await self._awaiting():
+            if order.asked_until > now:
+                coming.append(order.asked_until)
+                continue
+            length = int(APPROVAL.total_seconds())
+            reason = f"nobody approved it within {length} s"
+            await self._store.skip(filed.number, reason=reason, now=now)
+        return min(coming, default=None)
+
+    async def _may_start(self, filed: Filed, look: _Look) -> bool:
+        """Tell whether a receipt may go to the gate, and put it elsewhere if not."""
+        [agent] = filed.agents or ("",)
+        if agent not in look.agents:
+            look.agents[agent] = (await self._why_not(agent), await self._lack(agent))
+        why_not, lack = look.agents[agent]
+        is_tick = filed.receipt.key.startswith("cron:")
+        gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
+        if not why_not and gives_way and agent in look.busy:
+            why_not = f"agent '{agent}' is busy with {look.busy[agent]}"
+        if why_not and gives_way:
+            await self._store.skip(filed.number, reason=why_not, now=look.now)
+            return False
+        why_not = why_not or lack
+        if why_not:
+            await self._ledger.hold(filed.number, reason=why_not, now=look.now, term=self._term)
+            return False
+        return not await self._asks_first(filed, look)
+
+    async def _asks_first(self, filed: Filed, look: _Look) -> bool:
+        """Tell whether somebody must approve a receipt first, and ask for that."""
+        order = await self._order(filed, look.orders)
+        if not order.needs_approval or filed.attempts:
+            return False
+        asked = order.asked(until=look.now + APPROVAL)
+        await self._store.carry(
+            filed.number, asked.text(), status=Status.HELD, reason=waits(asked), now=look.now
+        )
+        return True
+
+    async def _order(self, filed: Filed, known: dict[str, Order]) -> Order:
+        """Return the order that a receipt carries; *known* are those already read, by digest."""
+        if filed.digest not in known:
+            known[filed.digest] = read_order(await self._ledger.text(filed.digest) or "")
+        return known[filed.digest]
+
+    async def _awaiting(self) -> list[tuple[Filed, Order]]:
+        """Return the held receipts that wait for an approval, the first asked for first."""
+        known: dict[str, Order] = {}
+        found = [(each, await self._order(each, known)) for each in await self._held()]
+        return [(filed, order) for filed, order in found if order.is_asked]
+
+    async def _held(self) -> list[Filed]:
+        """Return the receipts of triggers that are held, oldest first."""
+        found: list[Filed] = []
+        cursor = None
+        while True:
+            page = await self._ledger.receipts(statuses=(Status.HELD,), limit=_BATCH, cursor=cursor)
+            found += [each for each in page.receipts if each.source == SOURCE]
+            cursor = page.cursor
+            if cursor is None:
+                return found[::-1]
+
+    async def _one_awaiting(self, number: int) -> tuple[Filed, Order]:
+        """Return the receipt of a number that waits for an approval, and its order."""
+        filed = await self._ledger.receipt(number)
+        if filed is None or filed.source != SOURCE:
+            raise TriggerNotFoundError("approval", str(number))
+        order = await self._order(filed, {})
+        if filed.status is not Status.HELD or not order.is_asked:
+            raise TriggerConflictError(f"receipt {number} is {filed.status}, and waits for nobody")
+        return filed, order
+
+    async def _release(self, agent: str) -> None:
+        """Let what was held for want of an agent wait again, if it can take it now."""
+        if await self._why_not(agent) or await self._lack(agent):
+            return
+        now = self._clock.now()
+        known: dict[str, Order] = {}
+        for filed in await self._held():
+            if agent in filed.agents and not (await self._order(filed, known)).is_asked:
+                reason = f"agent '{agent}' can take it now"
+                await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
+        self._poke()
+
+
+def _approval(filed: Filed, order: Order) -> dict[str, Any]:
+    """Return what somebody is asked to approve."""
+    receipt = filed.receipt
+    return {
+        "receipt": filed.number,
+        "workflow": filed.title,
+        "agent": filed.agents[0] if filed.agents else "",
+        "source_id": receipt.key,
+        "prompt": order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+        "status": "pending",
+        "created_at": key_time(order.asked_until - APPROVAL),
+        "expires_at": key_time(order.asked_until),
+    }
+
+
+def waits(order: Order) -> str:
+    """Return why a receipt is held whose order somebody was asked to approve."""
+    return f"it waits for an approval until {key_time(order.asked_until)}"

@@ -1,0 +1,100 @@
+"""What triggers cannot do for somebody, and how the API says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from horae.errors import Exit, HoraeError
+from horae.rules.trigger import TriggerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TriggerNotFoundError(HoraeError):
+    """A trigger, an agent or an approval that is not there."""
+
+    code = "trigger_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, what: str, word: str) -> None:
+        self.what = what
+        self.word = word
+        super().__init__(f"not found: there is no {what} {word!r}")
+
+
+class TriggerConflictError(HoraeError):
+    """A request that does not go together with what is there."""
+
+    code = "trigger_conflict"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"conflict: {reason}")
+
+
+class AgentUnavailableError(HoraeError):
+    """An agent that cannot take anything now."""
+
+    code = "agent_unavailable"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, agent: str, reason: str) -> None:
+        self.agent = agent
+        self.reason = reason
+        super().__init__(f"service unavailable: {reason}")
+
+
+class UnsignedError(HoraeError):
+    """A message that was not signed as it should be."""
+
+    code = "unsigned"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"unauthorized: {reason}")
+
+
+class PollError(HoraeError):
+    """A program that was asked what there is, and failed."""
+
+    code = "poll_failed"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, program: str, exit_code: int, said: str) -> None:
+        self.program = program
+        self.said = said
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        told = "; ".join(lines[:2])[:300] or "it said nothing"
+        super().__init__(f"{program} ended with {exit_code}: {told}")
+
+
+class FilesError(HoraeError):
+    """Files that cannot be applied; nothing was changed."""
+
+    code = "agentd_files"
+    exit_code = Exit.FINDINGS
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        count = f"{len(found)} problem{'s' * (len(found) != 1)}"
+        super().__init__("\n".join([*found, f"{count}; nothing was changed"]))
+
+
+def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
+    """Return the status and the body with which the API says an error."""
+    match error:
+        case TriggerNotFoundError():
+            return 404, {"error": "not found"}
+        case UnsignedError():
+            return 401, {"error": str(error)}
+        case TriggerConflictError():
+            return 409, {"error": str(error)}
+        case AgentUnavailableError():
+            return 503, {"error": str(error)}
+        case TriggerError():
+            return 400, {"error": str(error)}
+    known = {Exit.USAGE: 400, Exit.NOT_FOUND: 404, Exit.CONFLICT: 409, Exit.TEMPORARY: 503}
+    return known.get(Exit(error.exit_code), 500), {"error": str(error)}

@@ -1,0 +1,258 @@
+"""Agents and workflows as files say: a plan of what changes first, and then the change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.triggers.agents import AGENT_FIELDS
+from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
+from horae.errors import HoraeError
+from horae.rules.trigger import MASK, Definition, Kind, TriggerError, parse_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from horae.engine.triggers import Triggers
+    from horae.engine.triggers.store import TriggerStore
+    from horae.kernel.trigger import AgentFile, WorkflowFile
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one agent or workflow when files are applied."""
+
+    verb: str  # create, update, unchanged, disable, delete or skip
+    what: str  # agent or workflow
+    name: str
+    place: str
+    diff: tuple[tuple[str, object, object], ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)  # what is asked for
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
+        about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
+        return {**about, "diff": diff}
+
+
+async def plan_files(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> list[Change]:
+    """Return what would change if files were applied, agents first; raises FilesError."""
+    wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
+    changes: list[Change] = []
+    coming = {each.name for each in agents}
+    for file in agents:
+        try:
+            changes.append(await _agent_change(triggers, file))
+        except HoraeError as error:
+            wrong.append(_located(error, file))
+    for workflow in workflows:
+        try:
+            changes.append(await _workflow_change(triggers, workflow, coming))
+        except HoraeError as error:
+            wrong.append(_located(error, workflow))
+    if wrong:
+        raise FilesError(wrong)
+    return changes
+
+
+async def apply_changes(
+    triggers: Triggers, changes: Sequence[Change], *, told: Callable[[Change], None] | None = None
+) -> None:
+    """Do what was planned, in its order."""
+    for change in changes:
+        file = change.place.rpartition(":")[0]
+        match change.verb, change.what:
+            case "create", "agent":
+                await triggers.create_agent(change.said, file=file)
+            case "update", "agent":
+                await triggers.update_agent(change.name, change.said, file=file)
+            case "create", "workflow":
+                await triggers.create(change.said, file=file)
+            case "update" | "disable", "workflow":
+                await triggers.update(change.name, change.said, file=file)
+            case "delete", "workflow":
+                await triggers.delete(change.name)
+            case "delete", "agent":
+                await triggers.delete_agent(change.name)
+        if told is not None:
+            told(change)
+
+
+async def plan_teardown(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> list[Change]:
+    """Return what would go if what files made were taken down, workflows first."""
+    changes = []
+    for what, files in (("workflow", workflows), ("agent", agents)):
+        for file in files:
+            look = triggers.found if what == "workflow" else triggers.card
+            try:
+                await look(file.name)
+                verb = "delete"
+            except TriggerNotFoundError:
+                verb = "skip"
+            changes.append(Change(verb, what, file.name, _place(file)))
+    return changes
+
+
+async def plan_removed(store: TriggerStore, files: Collection[str], folder: str) -> list[Change]:
+    """Return which workflows rest because their file in a folder is no longer there."""
+    gone = [
+        each.definition
+        for each in await store.of_files()
+        if each.definition.file.startswith(folder) and each.definition.file not in files
+    ]
+    said = {"enabled": False, "wanted": False}
+    return [
+        Change(
+            "disable",
+            "workflow",
+            each.name,
+            f"{each.file}:1",
+            diff=(("enabled", True, False),),
+            said=said,
+        )
+        for each in gone
+        if each.is_enabled
+    ]
+
+
+async def _agent_change(triggers: Triggers, file: AgentFile) -> Change:
+    """Return what applying an agent's file would change."""
+    said = {**file.config, "name": file.name, "enabled": file.is_enabled}
+    card = triggers.judged_card(said, file=file.file)
+    try:
+        was = await triggers.card(file.name)
+    except TriggerNotFoundError:
+        return Change("create", "agent", file.name, _place(file), said=said)
+    old = {**was.config, "enabled": was.is_enabled}
+    new = {**card.config, "enabled": card.is_enabled}
+    diff = _diff(_masked(old), _masked(new), differs=lambda name: old.get(name) != new.get(name))
+    # What a file no longer says is no longer so.
+    said |= {name: _EMPTY[AGENT_FIELDS[name]] for name in old.keys() - new.keys()}
+    verb = "update" if diff else "unchanged"
+    return Change(verb, "agent", file.name, _place(file), diff, said)
+
+
+_EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False, int: 0}
+
+
+async def _workflow_change(
+    triggers: Triggers, file: WorkflowFile, coming: Collection[str]
+) -> Change:
+    """Return what applying a workflow's file would change."""
+    said: dict[str, Any] = {
+        "name": file.name,
+        "agent": file.agent,
+        "trigger_config": dict(file.source),
+        "prompt_template": file.template,
+        "poll_interval_secs": file.poll_interval,
+        "enabled": file.is_enabled,
+        "wanted": file.is_enabled,
+        "tool_policy": None if file.tool_policy is None else dict(file.tool_policy),
+        **file.options,
+    }
+    made = await _judged(triggers, said, file, coming)
+    place = _place(file)
+    try:
+        was = (await triggers.found(file.name)).definition
+    except TriggerNotFoundError:
+        return Change("create", "workflow", file.name, place, said=said)
+    is_new_delay = made.kind is Kind.DELAY and made.config != was.config
+    if was.is_wanted == made.is_wanted and not is_new_delay:
+        # Somebody may have disabled it since, or it has fired: the file has nothing new to say.
+        made = replace(made, is_enabled=was.is_enabled)
+        said["enabled"] = was.is_enabled
+    diff = _diff(
+        _shown(was), _shown(made), differs=lambda name: _raw(was, name) != _raw(made, name)
+    )
+    said["tool_policy"] = made.tools.data()
+    # What a file no longer says is no longer so.
+    said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
+    is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
+    return Change("unchanged" if is_same else "update", "workflow", file.name, place, diff, said)
+
+
+async def _judged(
+    triggers: Triggers, said: Mapping[str, Any], file: WorkflowFile, coming: Collection[str]
+) -> Definition:
+    """Return what a workflow's file makes; its agent may be one that comes with it."""
+    if file.agent not in coming:
+        try:
+            return await triggers.judged(said, file=file.file)
+        except TriggerError as error:
+            if error.reason != "Agent not found":
+                raise
+            reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
+            raise TriggerError(reason, field="agent") from None
+    definition = Definition(
+        file.name,
+        file.agent,
+        said["trigger_config"],
+        file.template or "",
+        file.poll_interval,
+        file.is_enabled,
+        parse_tools(said["tool_policy"]),
+        dict(file.options),
+        file.file,
+        file.is_enabled,
+    )
+    return await triggers.judge(definition)
+
+
+def _shown(definition: Definition) -> dict[str, object]:
+    """Return the fields of a workflow as a diff shows them."""
+    config = {name: MASK if name == "secret" else each for name, each in definition.config.items()}
+    return {
+        "agent": definition.agent,
+        "source": config,
+        "prompt_template": definition.template,
+        "poll_interval": definition.poll_interval,
+        "enabled": definition.is_enabled,
+        "tool_policy": definition.tools.data(),
+        **definition.options,
+    }
+
+
+def _raw(definition: Definition, name: str) -> object:
+    """Return what a field holds, secrets included."""
+    return dict(definition.config) if name == "source" else _shown(definition).get(name)
+
+
+def _masked(config: Mapping[str, Any]) -> dict[str, object]:
+    """Return an agent's configuration without what its variables hold."""
+    env = config.get("env")
+    return dict(config) if env is None else {**config, "env": dict.fromkeys(env, MASK)}
+
+
+def _diff(
+    old: Mapping[str, object], new: Mapping[str, object], *, differs: Callable[[str], bool]
+) -> tuple[tuple[str, object, object], ...]:
+    """Return the fields that are not the same, with both of their values."""
+    names = dict.fromkeys([*old, *new])
+    return tuple((name, old.get(name), new.get(name)) for name in names if differs(name))
+
+
+def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[str]:
+    """Return what two files say both."""
+    first: dict[str, str] = {}
+    wrong = []
+    for file in files:
+        place = first.setdefault(file.name, _place(file))
+        if place != _place(file):
+            wrong.append(f"{_place(file)}: the {what} '{file.name}' is also in {place}")
+    return wrong
+
+
+def _place(file: AgentFile | WorkflowFile) -> str:
+    return f"{file.file}:{file.lines.get('name', 1)}"
+
+
+def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> str:
+    """Return an error with the line of the field that it is about."""
+    name = error.field if isinstance(error, TriggerError) else ""
+    line = file.lines.get(name, file.lines.get("name", 1))
+    return f"{file.file}:{line}: {str(error).removeprefix('invalid input: ')}"

@@ -1,0 +1,181 @@
+"""Workflows, as requests and files make and change them; what is wrong is said before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.triggers.base import Base
+from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
+from horae.engine.triggers.fields import flag, options, whole, without_empty
+from horae.engine.triggers.shapes import page_of, workflow_shape
+from horae.rules.trigger import (
+    GITHUB,
+    MASK,
+    POLL,
+    Definition,
+    Kind,
+    TriggerError,
+    checked,
+    parse_tools,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TRIES: Final = 5  # at a definition that others change at the same time
+
+
+class Workflows(Base):
+    """Lists, makes, changes and forgets workflows."""
+
+    async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
+        """Return some workflows, newest first."""
+        size, start = page_of(limit, offset)
+        found, total = await self._store.page(limit=size, offset=start)
+        items = [workflow_shape(each) for each in found]
+        return {"items": items, "total": total, "limit": size, "offset": start}
+
+    async def get(self, word: str) -> dict[str, Any]:
+        """Return one workflow, by its id or its name."""
+        return workflow_shape(await self.found(word))
+
+    async def history(
+        self, word: str, *, limit: int | None = None, offset: int | None = None
+    ) -> dict[str, Any]:
+        """Return what a workflow has done, newest first."""
+        trigger = await self.found(word)
+        size, start = page_of(limit, offset)
+        found, total = await self._store.dispatches(trigger.id, limit=size, offset=start)
+        items = [await self._dispatch(trigger, each) for each in found]
+        return {"items": items, "total": total, "limit": size, "offset": start}
+
+    async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
+        """Take in a workflow and arm it; what is wrong with it is said before anything is kept."""
+        definition = await self.judged(data, file=file)
+        made = self._ids()
+        if not await self._store.insert(made, definition, now=self._clock.now()):
+            raise TriggerConflictError(f"a workflow called '{definition.name}' is already there")
+        self._poke()
+        return await self._told(made, definition)
+
+    async def update(
+        self, word: str, data: Mapping[str, Any], *, file: str | None = None
+    ) -> dict[str, Any]:
+        """Change what is said of a workflow; it holds at once. What is null stays as it is."""
+        for _ in range(_TRIES):
+            was = await self.found(word)
+            definition = await self._changed(was.definition, data, file=file)
+            if definition == was.definition:
+                return workflow_shape(was)
+            changed = await self._store.change(was, definition, now=self._clock.now())
+            if changed is not None:
+                self._poke()
+                return await self._told(changed.id, definition)
+            taken = await self._store.named(definition.name)
+            if taken is not None and taken.id != was.id:
+                name = definition.name
+                raise TriggerConflictError(f"a workflow called '{name}' is already there")
+        raise TriggerConflictError(f"workflow '{word}' is being changed by somebody else")
+
+    async def delete(self, word: str) -> dict[str, Any]:
+        """Forget a workflow; nothing of it starts any more, and its receipts stay."""
+        trigger = await self.found(word)
+        if not await self._store.remove(trigger.id, now=self._clock.now()):
+            raise TriggerNotFoundError("workflow", word[:100])
+        self._poke()
+        return workflow_shape(trigger)
+
+    async def judged(self, data: Mapping[str, Any], *, file: str = "") -> Definition:
+        """Return the definition that a request makes, or say what is wrong with it."""
+        for name in ("name", "prompt_template"):
+            if not isinstance(data.get(name), str):
+                raise TriggerError(f"missing field `{name}`", field=name)
+        config = data.get("trigger_config", data.get("source_config"))
+        if not isinstance(config, dict):
+            raise TriggerError("missing field `trigger_config`", field="type")
+        definition = Definition(
+            data["name"],
+            await self.agent_named(data),
+            config,
+            data["prompt_template"],
+            whole(data.get("poll_interval_secs"), "poll_interval_secs", POLL),
+            flag(data.get("enabled"), "enabled", default=True),
+            parse_tools(data.get("tool_policy")),
+            without_empty(options(data)),
+            file,
+            data.get("wanted"),
+        )
+        return await self.judge(definition)
+
+    async def _changed(
+        self, was: Definition, data: Mapping[str, Any], *, file: str | None
+    ) -> Definition:
+        """Return what a definition becomes by a change."""
+        given = {name: value for name, value in data.items() if value is not None}
+        config = given.get("trigger_config", given.get("source_config", was.config))
+        if isinstance(config, dict) and config.get("secret") == MASK:
+            config = {**config, "secret": was.config.get("secret", "")}
+        is_named = any(name in given for name in ("agent", "agent_id", "agent_name"))
+        template, name = (given.get(each) for each in ("prompt_template", "name"))
+        for each in (template, name):
+            if each is not None and not isinstance(each, str):
+                raise TriggerError("name and prompt_template are texts")
+        definition = replace(
+            was,
+            name=was.name if name is None else name,
+            agent=await self.agent_named(given) if is_named else was.agent,
+            config=config,
+            template=was.template if template is None else template,
+            poll_interval=whole(
+                given.get("poll_interval_secs"), "poll_interval_secs", was.poll_interval
+            ),
+            is_enabled=flag(given.get("enabled"), "enabled", default=was.is_enabled),
+            tools=parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
+            options=without_empty({**was.options, **options(given)}),
+            file=was.file if file is None else file,
+            is_wanted=given.get("wanted", was.is_wanted),
+        )
+        if definition == was:
+            return was
+        return await self.judge(definition)
+
+    async def judge(self, definition: Definition) -> Definition:
+        """Return a definition that can be kept."""
+        made = checked(definition)
+        if not made.agent:
+            raise TriggerError("Agent not found", field="agent")
+        if made.kind in GITHUB and made.is_enabled and not self._has_gh():
+            raise TriggerError(
+                "GitHub triggers look through the program gh, which is not installed; "
+                "get it from https://cli.github.com and call `gh auth login`",
+                field="type",
+            )
+        if made.kind is Kind.DISPATCH_RESULT:
+            await self._refuse_loop(made)
+        return made
+
+    async def _refuse_loop(self, definition: Definition) -> None:
+        """Raise an error if a workflow would follow what itself follows others."""
+        source = definition.config.get("source_workflow_id")
+        if source is None:
+            return
+        trigger = await self._store.get(source)
+        if trigger is None:
+            reason = f"source_workflow_id '{source[:100]}': there is no such workflow"
+            raise TriggerError(reason, field="source_workflow_id")
+        if trigger.definition.kind is Kind.DISPATCH_RESULT:
+            reason = (
+                f"workflow '{trigger.definition.name}' itself follows others, and what follows "
+                "is followed by nothing: they could go round in a circle"
+            )
+            raise TriggerError(reason, field="source_workflow_id")
+
+    async def _told(self, trigger: str, definition: Definition) -> dict[str, Any]:
+        """Return a workflow that was just kept, with what somebody should know of it."""
+        kept = await self._store.get(trigger)
+        if kept is None:
+            raise TriggerNotFoundError("workflow", trigger)
+        card = await self._store.agent(definition.agent)
+        caution = self._caution(card, definition)
+        return {**workflow_shape(kept), "notes": [caution] if caution else []}
