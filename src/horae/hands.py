@@ -1,4 +1,4 @@
-"""What the server asks the other rooms for: to run workflows and agents, and to keep the board."""
+"""What the server asks the other rooms for: to run workflows, and to keep the board."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.ports import Run
-from horae.engine.triggers import AgentUnavailableError
 from horae.engine.why import stamp
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.kernel.org.document import read
 from horae.kernel.world import worlds
-from horae.rules.agent import AgentDefinition
 from horae.rules.armed import cron_rule, policy_of
 from horae.rules.board import CLOSED, Ground, moment, standing
 from horae.rules.entry import Entry, Origin
 from horae.rules.project import project
-from horae.runner.agents import Agent, hold_agent
-from horae.runner.processes import LOG_NAME
 from horae.runner.record import summary
 from horae.runner.workflow import WorkflowRunner, order_of
 from horae.server.board import ChangedError
@@ -30,19 +25,14 @@ from horae.workspace.tasks import BoardMissingError, card_data, change
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
-    from pathlib import Path
 
-    from horae.engine.ports import Clock, Ended
+    from horae.engine.ports import Clock
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
-    from horae.runner.agents import AgentRun, Registry
     from horae.runner.command import Place
-    from horae.runner.processes import Processes
     from horae.workspace.git import Git
     from horae.workspace.tasks import Board, Card
 
-AT_ONCE: Final = 4  # agents that are asked beside every plan, at the same time
-KEPT: Final = 1000  # runs of theirs that are remembered
 _FAR: Final = 366 * 50
 
 
@@ -92,93 +82,6 @@ class AskedWorkflows:
                 raise
             records.append(held.record.data())
         return records
-
-
-class AskedAgents:
-    """Asks agents what a request wants of them, beside every plan."""
-
-    def __init__(
-        self,
-        registry: Callable[[], Registry],  # the agents as they are written now
-        processes: Processes,
-        place: Place,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._registry = registry
-        self._processes = processes
-        self._place = place
-        self._clock = clock
-        self._runs: dict[str, _Asked] = {}
-        self._last = 0
-
-    async def begin(self, asked: Mapping[str, Any]) -> str:
-        """Begin a run of an agent, and return what it goes by."""
-        if sum(1 for each in self._runs.values() if not each.ending.done()) >= AT_ONCE:
-            reason = f"{AT_ONCE} are asked already; try again when one has answered"
-            raise AgentUnavailableError(asked["agent"] or "agent", reason)
-        registry = await asyncio.to_thread(self._registry)
-        agent = _agent_of(registry, asked)
-        now = self._clock.now()
-        # By the clock: no run of the ledger has so high a number, and none before has this one.
-        self._last = max(self._last + 1, int(now.timestamp() * 1000))
-        run = Run(number=self._last, receipt=0, attempt=1, started_at=now)
-        held = await hold_agent(
-            registry,
-            agent,
-            asked["task"],
-            run=run,
-            processes=self._processes,
-            place=self._place,
-            timeout=agent.definition.timeout or self._place.timeout,
-            model=asked["model"],
-        )
-        name = f"run-{run.number}"
-        while len(self._runs) >= KEPT:
-            del self._runs[next(iter(self._runs))]
-        self._runs[name] = _Asked(held, self._place.directory_of(run) / LOG_NAME)
-        return name
-
-    def look(self, run: str) -> dict[str, Any] | None:
-        """Return how a run stands; None if there is none of that name."""
-        found = self._runs.get(run)
-        return None if found is None else {"id": run, **found.data()}
-
-    def log_of(self, run: str) -> Path | None:
-        """Return where its output is; None if there is none of that name."""
-        found = self._runs.get(run)
-        return None if found is None else found.log
-
-    async def close(self) -> None:
-        """End all that goes on."""
-        for each in self._runs.values():
-            each.held.cancel("horae was stopped")
-        await asyncio.gather(*(each.ending for each in self._runs.values()))
-
-
-class _Asked:
-    """A run of an agent that somebody asked for."""
-
-    def __init__(self, held: AgentRun, log: Path) -> None:
-        self.held = held
-        self.log = log
-        held.go()
-        self.ending: asyncio.Task[Ended] = asyncio.create_task(held.ended())
-
-    def data(self) -> dict[str, Any]:
-        """Return how it stands as plain data."""
-        if not self.ending.done():
-            return {"status": "running", "steps": None, "live": True, "reviews": []}
-        ended = self.ending.result()
-        return {
-            "status": "done",
-            "outcome": ended.outcome.value,
-            "reason": ended.reason,
-            "steps": ended.facts.get("steps"),
-            "result": ended.facts.get("text", ended.reason),
-            "live": False,
-            "reviews": [],
-        }
 
 
 class AskedTasks:
@@ -241,16 +144,6 @@ class AskedTasks:
 
     def _tag(self, path: str) -> str:
         return read_plan(path, root=self._board.directory).digest
-
-
-def _agent_of(registry: Registry, asked: Mapping[str, Any]) -> Agent:
-    """Return who is asked: somebody that is known, or one made for this."""
-    name = asked["agent"]
-    made = Agent("asked", AgentDefinition("asked", "asked", ""), Origin("request", 1))
-    agent = registry.get(name) if name else made
-    if not asked["system"]:
-        return agent
-    return replace(agent, definition=replace(agent.definition, prompt=asked["system"]))
 
 
 async def commits(git: Git) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.hands import AskedAgents, AskedTasks, AskedWorkflows, commits
+from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Entry
 from horae.rules.lifecycle import parse_lifecycle
 from horae.server.api import Front, app, operation_of
+from horae.server.asking import Asking
 from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.page import Papers, routes
@@ -22,6 +23,8 @@ from horae.workspace.git import Git, is_repository
 from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
 
     from horae.engine.ports import Listed
@@ -29,10 +32,29 @@ if TYPE_CHECKING:
     from horae.rules.lifecycle import Lifecycle
 
 
-async def open_porch(house: House) -> Porch:
-    """Return the porch of a house; where a port cannot be had, the house says so."""
-    keys = Keys(house.data, clock=house.clock)
-    agents = AskedAgents(house.agents, house.processes, house.place, clock=house.clock)
+async def open_porch(
+    house: House, *, keys: Keys | None = None, around: Callable[[ASGIApp], ASGIApp] | None = None
+) -> Porch:
+    """Return the porch of a house; where a port cannot be had, the house says so.
+
+    What is *around* its application decides who answers.
+    """
+    keys = keys or Keys(house.data, clock=house.clock)
+    made = await app_of(house, keys)
+    return Porch(house, keys, made if around is None else around(made))
+
+
+async def app_of(house: House, keys: Keys) -> ASGIApp:
+    """Return the application of a house."""
+    agents = Asking(
+        ledger=house.ledger,
+        clock=house.clock,
+        ids=new_id,
+        poke=house.almanac.note_change,
+        check=lambda name: _known(house, name),
+        zone_name=house.zone_name,
+        term=house.term,
+    )
     limit, most = house.config.plan_max_bytes, house.config.plan_max_files
     front = Front(
         desk=house.desk,
@@ -55,15 +77,20 @@ async def open_porch(house: House) -> Porch:
         changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
         is_public=house.config.server_public,
     )
-    return Porch(house, keys, agents, app(front, pages=routes(front, papers_of(house))))
+    return app(front, pages=routes(front, papers_of(house)))
+
+
+async def _known(house: House, name: str) -> None:
+    """Raise an error unless there is an agent of this name."""
+    if await house.store.agent(name) is None:
+        (await asyncio.to_thread(house.agents)).get(name)
 
 
 class Porch:
     """An application with its keys, on a socket and, if one can be had, on a port."""
 
-    def __init__(self, house: House, keys: Keys, agents: AskedAgents, made: ASGIApp) -> None:
+    def __init__(self, house: House, keys: Keys, made: ASGIApp) -> None:
         self._house = house
-        self._agents = agents
         self._made = made
         self.keys = keys
         self._listener = None
@@ -95,10 +122,7 @@ class Porch:
                 hosts=[*(house.config.server_names or ()), house.config.listen.host],
             )
             answering.append(serve_tcp(wire, self._listener, stop=stop))
-        try:
-            await asyncio.gather(*answering)
-        finally:
-            await self._agents.close()
+        await asyncio.gather(*answering)
 
 
 def papers_of(house: House) -> Papers:

@@ -6,6 +6,7 @@ in here, as the run is made.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from horae.runner.agents import (
 )
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.server.asking import NAME
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class PromptRunner:
-    """Makes runs of triggers: an agent that is told what its order says."""
+    """Makes runs of triggers and of requests: an agent that is told what its order says."""
 
     def __init__(
         self,
@@ -59,6 +61,10 @@ class PromptRunner:
             agent = await self._agent(filed)
         except AgentNotFoundError as error:
             raise HeldBackError(str(error)) from None
+        # Only what a request said itself: values of a trigger may come from anybody's message.
+        said = order.values if filed.source == NAME else {}
+        if said.get("system"):
+            agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
         card = await self._triggers.agent(agent.name)
         tools = order.enforced
         if tools is None and card is not None and "tool_policy" in card.config:
@@ -77,6 +83,7 @@ class PromptRunner:
             timeout=timeout,
             facts=facts_of(job, self._place, timeout=timeout),
             tools=tools,
+            model=said.get("model"),
         )
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
@@ -88,8 +95,15 @@ class PromptRunner:
         )
         return Unreleased() if found is UNRELEASED else found
 
+    async def obstacle(self, filed: Filed) -> str | None:
+        """Return why a prompt that is held back would be so again; None if it would not."""
+        agent = await self._agent(filed)
+        return self._registry().obstacle(agent, environ=self._place.environ)
+
     async def _agent(self, filed: Filed) -> Agent:
         """Return the agent that a receipt needs."""
+        if not filed.agents:  # made for one request
+            return Agent(NAME, AgentDefinition(NAME, NAME, ""), filed.origin)
         [name] = filed.agents
         card = await self._triggers.agent(name)
         return self._registry().get(name) if card is None else agent_of(card)

@@ -51,7 +51,7 @@ EVIL: Final = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</s
 PLAN: Final = f"""\
 #+TITLE: The hours of a small house
 
-* Nightly digest :workflow:
+* Nightly digest :workflow:news:
 :PROPERTIES:
 :ID:       digest
 :SCHEDULE: 0 2 * * *
@@ -59,13 +59,13 @@ PLAN: Final = f"""\
 :END:
 Every night at two.
 
-* Water the beds :workflow:
+* Water the beds :workflow:garden:daily:
 SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 :PROPERTIES:
 :COMMAND:  echo wet
 :END:
 
-* Poll the mail :workflow:
+* Poll the mail :workflow:news:
 :PROPERTIES:
 :ID:       mail
 :SCHEDULE: */20 * * * *

@@ -19,7 +19,10 @@ from horae.app import SystemClock
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.triggers import Triggers
-from horae.hands import AskedAgents, AskedTasks, AskedWorkflows
+from horae.hands import AskedTasks, AskedWorkflows
+from horae.house import Runners
+from horae.prompting import PromptRunner
+from horae.rules.entry import Work
 from horae.rules.gate import Capacity
 from horae.runner.agents import Registry
 from horae.runner.command import CommandRunner, Place
@@ -27,6 +30,7 @@ from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
+from horae.server.asking import Asking
 from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
@@ -166,16 +170,27 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
     ledger = await SqliteLedger.open(data, now=clock.now())
     async with Processes(data) as processes:
         place = Place(root, data, os.environ, timedelta(seconds=60))
+        registry, store = Registry(command=("cat",)), SqliteTriggers(ledger)
         almanac = Almanac(
             clock=clock,
             ledger=ledger,
-            runner=CommandRunner(processes, place),
+            runner=Runners(
+                {
+                    Work.COMMAND: CommandRunner(processes, place),
+                    Work.PROMPT: PromptRunner(processes, place, lambda: registry, store),
+                }
+            ),
             sources=[OrgSource(root, zone_name="UTC"), TriggerSource(ledger)],
             capacity=Capacity(slots),
         )
         desk = Desk(ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change)
-        registry = Registry(command=("cat",))
-        agents = AskedAgents(lambda: registry, processes, place, clock=clock)
+
+        async def known(name: str) -> None:
+            registry.get(name)
+
+        asking = Asking(
+            ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, check=known
+        )
         board = Board(root / "board" / "tasks")
         front = Front(
             desk=desk,
@@ -186,7 +201,7 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             ledger=ledger,
             keys=Keys(data, clock=clock),
             triggers=Triggers(
-                store=SqliteTriggers(ledger),
+                store=store,
                 ledger=ledger,
                 clock=clock,
                 ids=lambda: str(uuid4()),
@@ -195,7 +210,7 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             workflows=AskedWorkflows(
                 WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
             ),
-            agent_runs=agents,
+            agent_runs=asking,
             tasks=AskedTasks(board, clock=clock, changed=almanac.note_change),
         )
         here = Here(front, data)
@@ -210,7 +225,6 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             await here.client.aclose()
             here.stop.set()
             await serving
-            await agents.close()
             await almanac.stop(within=timedelta(0))
             turning.cancel()
             with suppress(asyncio.CancelledError):

@@ -376,6 +376,33 @@ def test_the_timeline_is_moved_by_keys_and_by_dragging_and_zoomed(person: Person
     assert person.is_marked
 
 
+def test_the_timeline_shows_what_has_a_tag_and_a_tag_leads_there(person: Person) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    def names() -> list[str]:
+        return [each.text for each in person.all("#timeline a.name")]
+
+    person.go("/timeline")
+    assert {"Nightly digest", "Poll the mail", "Water the beds"} <= set(names())
+    field = person.one("select[name=tag]")
+    assert field is not None
+    offered = [each.text for each in Select(field).options]
+    assert offered[0] == "any"
+    assert {"daily", "garden", "news"} <= set(offered)
+    assert "workflow" not in offered, "what all have tells none from another"
+    Select(field).select_by_visible_text("news")
+    person.press("Show")
+    person.until(lambda: "tag=news" in person.driver.current_url or None)
+    assert names() == ["Nightly digest", "Poll the mail"]
+    person.go("/timeline?tag=nowhere")
+    person.says("Nothing here fits")
+    person.click("#timeline .none a")
+    person.until(lambda: len(names()) > 2 or None)
+    person.go("/entries/mail")
+    person.click(".facts a.tag")
+    person.until(lambda: names() == ["Nightly digest", "Poll the mail"] or None)
+
+
 def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
     receipt = person.ask("entries/evil/run")["receipt"]
     person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
@@ -426,8 +453,11 @@ def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: 
     resize(person.driver, width, 800)
     digest = person.ask("receipts?entry=digest&limit=20", "GET")["receipts"]
     receipt = next(each["receipt"] for each in digest if each["key"].startswith("cron:"))
+    going = person.ask("entries/ever/run")["receipt"]
+    runs = person.until(lambda: person.ask(f"receipts/{going}", "GET")["runs"])
+    more = {"run": f"/receipts/{receipt}", "running": f"/receipts/{going}"}
     try:
-        for name, path in {**PAGES, "run": f"/receipts/{receipt}"}.items():
+        for name, path in {**PAGES, **more}.items():
             person.go(path)
             assert person.text("h1")
             wide = person.driver.execute_script(
@@ -438,6 +468,7 @@ def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: 
                 paint(person.driver, scheme)
                 shoot(person.driver, f"{name}-{width}-{scheme}")
     finally:
+        person.ask(f"runs/{runs[0]['run']}/cancel")
         resize(person.driver, 1400)
         paint(person.driver, "light")
 

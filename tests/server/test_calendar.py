@@ -1,19 +1,14 @@
-"""Whatever shows what will come shows the same: command line, API and calendar."""
+"""What will come, as the API tells it: any window, in pages that join, and as a calendar."""
 
 from __future__ import annotations
 
-import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
-from click.testing import CliRunner
 
 from engine.world import story
-from horae.cli.times import next_
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.server.api import Front, app
@@ -21,15 +16,12 @@ from horae.server.keys import Keys
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
 from horae.workspace.org import OrgSource
-from rules.test_ics import occurrences
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PLANS = sorted(EXAMPLES.rglob("*.org"))
 NOW = datetime(2026, 4, 1, 12, 34, 56, 500_000, tzinfo=UTC)
-FAR = NOW + timedelta(days=366 * 40)
 
 MANY = """* Hourly :workflow:
 :PROPERTIES:
@@ -96,39 +88,6 @@ async def shown(root: Path, data: Path) -> AsyncIterator[Shown]:
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
         yield Shown(client, desk, front.keys)
     await ledger.close()
-
-
-def test_there_are_examples() -> None:
-    assert len(PLANS) > 5
-
-
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_next_hundred_are_the_same_everywhere(plan: Path, tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root" / "plan.org").write_bytes(plan.read_bytes())
-
-    @story
-    async def look() -> None:
-        async with shown(tmp_path / "root", tmp_path) as here:
-            fires = (await here.agenda(to=FAR.isoformat(), limit=100))["fires"]
-            feed = await here.client.get("/calendar.ics")
-        args = [str(plan), "-n", "100", "--at", NOW.isoformat(), "--tz", "UTC", "--json"]
-        result = CliRunner().invoke(next_, args, standalone_mode=False)
-        assert result.exception is None
-        names = ("at", "zone", "title", "line", "key", "estimate")
-        told = [[each[name] for name in names] for each in json.loads(result.stdout)]
-        assert [[each[name] for name in names] for each in fires] == told
-        assert feed.headers["content-type"] == "text/calendar; charset=utf-8"
-        moments = [datetime.fromisoformat(each["at"]) for each in fires]
-        end = max(moments, default=NOW)
-        year = NOW + timedelta(days=365)
-        if end < year:
-            found = occurrences(feed.text, NOW, end)
-            # Of one instant there may be more in the calendar than among the first hundred.
-            assert found[: len(moments)] == sorted(moments)
-            assert {*found} == {*moments}
-
-    look()
 
 
 @story

@@ -22,18 +22,13 @@ from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.lifecycle import Lifecycle, parse_lifecycle
 from horae.rules.project import project
-from horae.server.page import (
-    FEW,
-    Look,
-    Papers,
-    Static,
-    count,
-    day_lines,
-    draw,
-    graph,
-    plain,
-    routes,
-)
+from horae.server.page import Papers, routes
+from horae.server.page.agents import draw
+from horae.server.page.calendar import FEW, day_lines
+from horae.server.page.count import count
+from horae.server.page.look import Look, plain
+from horae.server.page.run import graph
+from horae.server.page.static import Static
 from horae.timing.zone import local
 from horae.workspace.files import find_plans, read_plan
 from scale import scaled
@@ -310,6 +305,59 @@ async def test_a_timeline_draws_only_what_touches_its_window(tmp_path: Path) -> 
             text = await open_.page(f"/timeline?from={begin:%Y-%m-%dT%H:%M:%SZ}&span=12h")
             assert (link in text) is is_drawn
             assert "Poll the mail" in text
+
+
+@story
+async def test_a_timeline_shows_what_has_a_tag_an_agent_a_status_or_a_word(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        told = await open_.here.ended((await open_.here.post("entries/evil/run"))["receipt"])
+        assert told["status"] == "failed"
+
+        async def names(query: str) -> set[str]:
+            text = await open_.page(f"/timeline?span=30d&{query}")
+            return {each[:14] for each in re.findall(r'class="name" href="[^"]*">([^<]*)', text)}
+
+        everything = await names("")
+        assert {"Nightly digest", "Poll the mail", "Water the beds", "Speak markup &"} <= everything
+        assert await names("tag=news") == {"Nightly digest", "Poll the mail"}
+        assert await names("tag=garden") == await names("tag=daily") == {"Water the beds"}
+        assert await names("tag=new") == set(), "a tag is a whole word"
+        assert await names("q=GARDEN") == {"Water the beds"}
+        assert await names("q=mail&tag=news") == {"Poll the mail"}
+        assert await names("status=failed") == {"Speak markup &"}
+        assert await names("agent=nobody") == set()
+
+
+@story
+async def test_what_rests_is_shown_again_from_the_end_of_its_rest(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        later = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
+        until = later.isoformat()
+        for body in ({"until": until}, {}):
+            await open_.here.post("entries/mail/resume")
+            await open_.here.post("entries/mail/pause", body)
+            page = await open_.page("/entries/mail")
+            shown = re.findall(r'<li><span class="when"><time datetime="([^"]*)"', page)
+            assert len(shown) == (10 if body else 0)
+            assert all(datetime.fromisoformat(each) > later for each in shown)
+            days = [later + timedelta(days=days) for days in (-1, 1)]
+            found = [await open_.page(f"/calendar?day={day.date()}") for day in days]
+            has_mail = ["Poll the mail" in each.partition("To come")[2] for each in found]
+            assert has_mail == [False, bool(body)]
+            timeline = await open_.page("/timeline?span=30d&q=mail")
+            assert (" 0 to come" in timeline or "Poll the mail" not in timeline) is not bool(body)
+
+
+@story
+async def test_what_ended_last_is_shown_with_what_runs_now(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        assert "Just ended" not in await open_.page("/")
+        asked = await open_.here.post("entries/digest/run")
+        await open_.here.ended(asked["receipt"])
+        text = await open_.page("/")
+        ended = text.partition(f'id="ended{asked["receipt"]}"')[2].partition("</li>")[0]
+        assert "Nightly digest" in ended
+        assert "done" in ended
 
 
 @story

@@ -270,3 +270,12 @@ async def test_it_closes_within_a_bound_whoever_hangs(
     assert time.monotonic() - started < 4
     idle.close()
     listener.close()
+
+
+def test_the_system_keeps_little_of_an_answer_for_whoever_is_slow() -> None:
+    with serve.listen_tcp("127.0.0.1", 0) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+        with near, far:
+            kept = far.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            assert kept <= 2 * serve.BUFFER  # Linux counts its own part, too

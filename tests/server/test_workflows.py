@@ -107,3 +107,66 @@ async def test_an_agent_is_asked_and_its_answer_is_there_when_it_has_ended(tmp_p
             assert (await here.client.post("/api/run", json=wrong)).status_code == 400
         nobody = await here.client.post("/api/run", json={"task": "x", "agent": "nobody"})
         assert nobody.status_code == 404
+
+
+@story
+async def test_what_an_agent_is_asked_has_a_receipt_a_slot_and_a_log_as_every_run(
+    tmp_path: Path,
+) -> None:
+    async with engine(tmp_path, slots=1) as here:
+        long = await here.running("Long")
+        body = {"system": "You count {{task}}.", "task": "one {{system}} two"}
+        asked = (await here.client.post("/api/run", json=body)).json()
+        said = (await here.client.get(f"/api/run/{asked['id']}")).json()
+        assert (said["status"], said["standing"]) == ("running", "waiting"), "no slot is free"
+        [waiting] = (await here.get("gate"))["waiting"]
+        assert (waiting["receipt"], waiting["title"]) == (said["receipt"], "Asked")
+        await here.post(f"runs/{long}/cancel")
+        told = await here.ended(said["receipt"])
+        assert (told["status"], told["key"].partition(":")[0]) == ("done", "manual")
+        log = await here.log(told["runs"][0]["run"])
+        assert log.decode().split() == ["You", "count", "{{task}}.", "one", "{{system}}", "two"]
+        found = [each["receipt"] for each in (await here.get("receipts"))["receipts"]]
+        assert said["receipt"] in found
+
+
+@story
+async def test_the_same_idempotency_key_asks_an_agent_once(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        ask = [
+            here.client.post("/api/run", json={"task": "x"}, headers={"Idempotency-Key": "one"})
+            for _ in range(20)
+        ]
+        assert len({each.json()["id"] for each in await asyncio.gather(*ask)}) == 1
+
+
+@story
+async def test_requests_at_once_do_not_mix_what_they_say(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        asking = [here.client.post("/api/run", json={"task": f"word{n}"}) for n in range(12)]
+        for number, answer in enumerate(await asyncio.gather(*asking)):
+            told = await here.ended(int(answer.json()["id"].removeprefix("run-")))
+            assert (await here.log(told["runs"][0]["run"])).decode().strip() == f"word{number}"
+
+
+@story
+async def test_no_more_than_four_plans_of_requests_run_at_once_and_the_others_wait(
+    tmp_path: Path,
+) -> None:
+    started = tmp_path / "started"
+    started.mkdir()
+    wait = f"touch {started}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    slow = PLAN.replace("wc -c", wait)
+    async with engine(tmp_path) as here:
+        asking = [
+            asyncio.create_task(here.client.post("/api/workflow", json={"org": slow}, timeout=60))
+            for _ in range(6)
+        ]
+        async with asyncio.timeout(30):
+            while len(list(started.iterdir())) < 4:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # in which two more could begin
+        assert len(list(started.iterdir())) == 4
+        (tmp_path / "go").touch()
+        answers = await asyncio.gather(*asking)
+        assert [each.status_code for each in answers] == [200] * 6

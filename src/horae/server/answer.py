@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-_STATUSES: Final[dict[int, HTTPStatus]] = {
+STATUSES: Final[dict[int, HTTPStatus]] = {
     Exit.FINDINGS: HTTPStatus.UNPROCESSABLE_ENTITY,
     Exit.USAGE: HTTPStatus.BAD_REQUEST,
     Exit.NOT_FOUND: HTTPStatus.NOT_FOUND,
@@ -168,7 +168,7 @@ async def on_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     if isinstance(error, HttpRequestError):
         return refused(error, path, error.status)
-    usual = _STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    usual = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if voice_of(path) is Voice.PLAIN:
         status, said = refusal(error)
         return as_json(said, usual if status == HTTPStatus.INTERNAL_SERVER_ERROR else status)

@@ -10,6 +10,7 @@ API are made.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import cache
@@ -39,6 +40,7 @@ from horae.server.answer import (
     on_no_route,
     told,
 )
+from horae.server.edits import WRITTEN, ChangedError, entry_tag, expected, with_tag
 from horae.server.front import Front, NotOfferedError, offered
 from horae.server.keys import SESSION
 from horae.server.openapi import document, page
@@ -111,6 +113,8 @@ def app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     made.router.redirect_slashes = False  # it would trust the Host that somebody claims
     made.state.together = Together()
     made.state.feed = Feed(front.desk)
+    made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
+    made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
     return made
 
 
@@ -144,16 +148,40 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
 
     async def endpoint(request: Request) -> Response:
         try:
-            said = await operation.answer(front, request, await read(request, operation))
+            return await answered(request, await read(request, operation))
         finally:
             if operation.method != "GET":
                 request.app.state.together.forget()
+
+    async def answered(request: Request, asked: Fields) -> Response:
+        if operation.tag is None:
+            return await plainly(request, asked)
+        if operation.method == "GET":
+            # The tag first: what is changed in between is then refused, not lost.
+            tag = await operation.tag(front, request)
+            return _tagged(await plainly(request, asked), tag)
+        async with request.app.state.edits:
+            wanted = expected(request)
+            if wanted is not None and wanted != await operation.tag(front, request):
+                raise ChangedError
+            done = await plainly(request, asked)
+            with suppress(HoraeError):  # it may go by another name now, or be gone
+                _tagged(done, await operation.tag(front, request))
+            return done
+
+    async def plainly(request: Request, asked: Fields) -> Response:
+        said = await operation.answer(front, request, asked)
         if isinstance(said, Response):
             return said
         # A long page takes a while to write down, and the engine must not wait for it.
         return await asyncio.to_thread(told, said, operation.status)
 
     return endpoint
+
+
+def _tagged(response: Response, tag: str) -> Response:
+    response.headers["ETag"] = f'"{tag}"'
+    return response
 
 
 # Questions
@@ -559,14 +587,17 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         number("parent_run", "the run inside which it is asked for"),
         headers=("Idempotency-Key",),
     ),
-    _does(
-        f"{_ENTRY}/pause",
-        pause,
-        and_also(ENTRY, changed=FLAG),
-        _NOTE,
-        Field("until", Kind.END, "until when: a moment, or a length such as 2h"),
+    with_tag(
+        _does(
+            f"{_ENTRY}/pause",
+            pause,
+            and_also(ENTRY, changed=FLAG),
+            _NOTE,
+            Field("until", Kind.END, "until when: a moment, or a length such as 2h"),
+        ),
+        entry_tag,
     ),
-    _does(f"{_ENTRY}/resume", resume, and_also(ENTRY, changed=FLAG)),
+    with_tag(_does(f"{_ENTRY}/resume", resume, and_also(ENTRY, changed=FLAG)), entry_tag),
     _does(
         f"{_ENTRY}/backfill",
         backfill,
@@ -577,7 +608,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         flag("dry_run", "true: say what would run, and run nothing"),
         is_long=True,
     ),
-    _asks(_ENTRY, entry, named("Entry")),
+    with_tag(_asks(_ENTRY, entry, named("Entry")), entry_tag),
     *calendar.OPERATIONS,
     _asks("/api/v1/agents", agents, shape(agents=listed(named("Agent"))), limit(100)),
     _asks("/api/v1/agents/{name}", agent, named("Agent")),
@@ -655,7 +686,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     _does("/api/v1/rescan", rescan, _RESCAN, text("source", "only this source")),
     *metrics.OPERATIONS,
-    *triggers.OPERATIONS,
+    *(
+        with_tag(each, WRITTEN[each.path]) if each.path in WRITTEN else each
+        for each in triggers.OPERATIONS
+    ),
     *workflows.OPERATIONS,
     *public.OPERATIONS,
 )

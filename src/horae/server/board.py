@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.server.answer import as_json
+from horae.server.edits import ChangedError, expected
 from horae.server.front import offered
-from horae.server.request import HttpRequestError, path_number
+from horae.server.request import path_number
 from horae.server.shapes import TEXT, listed, named, shape
 from horae.server.table import Operation, Takes, flag, text
 
@@ -41,38 +41,20 @@ async def schedule_task(front: Front, request: Request, asked: Fields) -> Respon
         "until": asked.text("until") or None,
     }
     said, tag = await offered(front.tasks, "board").schedule(
-        path_number(request), given, expected=_expected(request)
+        path_number(request), given, expected=expected(request)
     )
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
-class ChangedError(HttpRequestError):
-    """Something that somebody changed since it was read."""
-
-    code = "changed"
-
-    def __init__(self) -> None:
-        reason = "somebody changed it since; read it again and look at what they wrote"
-        super().__init__(HTTPStatus.PRECONDITION_FAILED, reason)
-
-
-def _expected(request: Request) -> str | None:
-    """Return the tag that a text must have to be changed; None is any."""
-    given = request.headers.getlist("if-match")
-    if not given or given == ["*"]:
-        return None
-    tag = given[0].strip()
-    is_one = len(given) == 1 and len(tag) > 1 and tag.startswith('"') and tag.endswith('"')
-    if not is_one or '"' in tag[1:-1]:
-        raise HttpRequestError(HTTPStatus.BAD_REQUEST, 'If-Match is one ETag, like "…"')
-    return tag[1:-1]
-
+__all__ = ["OPERATIONS", "ChangedError"]
 
 _BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))
 
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/board", board, _BOARD, also=(404,)),
-    Operation("GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404,)),
+    Operation(
+        "GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404,), has_tag=True
+    ),
     Operation(
         "PUT",
         "/api/v1/board/tasks/{number}/schedule",
@@ -89,5 +71,6 @@ OPERATIONS: Final = (
         takes=Takes.FIELDS,
         headers=("If-Match",),
         also=(404, 409, 412),
+        has_tag=True,
     ),
 )

@@ -19,6 +19,7 @@ from horae.rules.armed import cron_rule
 from horae.rules.entry import Entry, OnceRule, Origin, key_time
 from horae.rules.ics import calendar
 from horae.rules.project import project
+from horae.rules.recycle import is_net
 from horae.rules.words import words
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
@@ -126,7 +127,7 @@ def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fir
 def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
     """Yield the moments of one entry, but none that fall into its rest."""
     entry = found.item
-    if not isinstance(entry, Entry) or found.gone_at is not None:
+    if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return
     since = start - _TINY
     pause = found.pause
@@ -201,7 +202,8 @@ async def _ics(front: Front) -> Response:
     ledger = offered(front.ledger, "calendar")
     now = front.clock.now()
     found = await ledger.entries()
-    entries = [each.item for each in found if isinstance(each.item, Entry) and each.is_armed]
+    armed = (each.item for each in found if isinstance(each.item, Entry) and each.is_armed)
+    entries = [entry for entry in armed if not is_net(entry)]
 
     def written() -> bytes:
         lines = calendar(entries, start=now, end=now + FEED, now=now, zone_name=front.zone_name)

@@ -48,18 +48,18 @@ class Workflows(Protocol):
 
 
 class AgentRuns(Protocol):
-    """Whoever can ask an agent something beside every plan."""
+    """Whoever can ask an agent something that stands in no plan."""
 
-    async def begin(self, asked: Mapping[str, Any]) -> str:
-        """Begin a run of an agent, and return what it goes by."""
+    async def begin(self, asked: Mapping[str, Any], *, key: str | None = None) -> str:
+        """File a request, and return what its run goes by; the same *key* gives the same one."""
         ...
 
-    def look(self, run: str) -> dict[str, Any] | None:
-        """Return how a run stands; None if there is none of that name."""
+    async def look(self, run: str) -> dict[str, Any] | None:
+        """Return how a request stands; None if there is none of that name."""
         ...
 
-    def log_of(self, run: str) -> Path | None:
-        """Return where its output is; None if there is none of that name."""
+    async def run_of(self, run: str) -> Run | None:
+        """Return its last attempt; None while there is none."""
         ...
 
 

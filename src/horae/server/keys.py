@@ -149,9 +149,20 @@ def read_token(directory: Path) -> str | None:
     return text.decode()
 
 
-def write_token(directory: Path) -> str:
+def keep_token(directory: Path, token: str) -> None:
+    """Let a data directory have the token that all machines of a cluster share."""
+    if read_token(directory) != token:
+        write_token(directory, token)
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return secrets.token_hex(32)
+
+
+def write_token(directory: Path, token: str = "") -> str:
     """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
-    token = secrets.token_hex(32)
+    token = token or new_token()
     beside = directory / f".{NAME}-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

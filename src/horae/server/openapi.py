@@ -49,6 +49,8 @@ _HEADERS: Final = {
     "X-Horae-Timestamp": "Seconds since 1970; if it is there it is signed, too.",
 }
 
+_TAG: Final = "Names it as people have made it; If-Match with it edits it only while it is so."
+
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
     """Return all routes in OpenAPI 3.1."""
@@ -112,6 +114,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         # Of a text it is the kind alone that a program can hold on to.
         kind = operation.kind.partition(";")[0]
         good["content"] = {kind: {"schema": operation.says}}
+    if operation.has_tag or (operation.tag is not None and operation.method != "DELETE"):
+        good["headers"] = {"ETag": {"description": _TAG, "schema": {"type": "string"}}}
     statuses = {*_ALWAYS, *operation.also}
     if operation.takes is not Takes.NOTHING:
         statuses |= {413, 415}

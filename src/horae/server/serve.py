@@ -31,6 +31,7 @@ CONNECTIONS: Final = 100
 HEADER: Final = 16 << 10  # bytes
 SLOW: Final = 30.0  # seconds to ask in full, and to take the next part of an answer
 KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
+BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for whoever is slow
 CLOSING: Final = 2  # seconds for what is being answered when it ends
 
 _PRIVATE: Final = ".socket"  # where it is made
@@ -98,6 +99,8 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Else it would be megabytes, and each slow reader would have us write them.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
         listener.bind(near)
         listener.listen(CONNECTIONS)
     except OSError as error:

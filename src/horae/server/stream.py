@@ -11,14 +11,14 @@ import asyncio
 import json
 import os
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import takewhile
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from horae.engine.desk import Desk
@@ -40,6 +40,7 @@ class Feed:
         self._newest: deque[tuple[int, bytes]] = deque(maxlen=SHARED)
         self._last = 0  # how far the look for new ones has come
         self._more = asyncio.Event()
+        self._behind = asyncio.Lock()
         self._listeners = 0
         self._looking: asyncio.Task[None] | None = None
 
@@ -51,10 +52,9 @@ class Feed:
             while True:
                 more = self._more
                 told = await self._after(after)
-                for number, text in told:
-                    after = number
-                    yield text
                 if told:
+                    after = told[-1][0]
+                    yield b"".join(text for _, text in told)
                     continue
                 try:
                     await asyncio.wait_for(more.wait(), heartbeat)
@@ -83,7 +83,8 @@ class Feed:
             return [*takewhile(lambda each: each[0] > number, reversed(self._newest))][
                 : -_BATCH - 1 : -1
             ]
-        return await self._read(number)
+        async with self._behind:  # one after the other, or those who are behind keep out the rest
+            return await self._read(number)
 
     async def _read(self, number: int) -> list[tuple[int, bytes]]:
         said = await self._desk.events(after=number, limit=_BATCH)
@@ -135,13 +136,19 @@ async def log_parts(
 def _read(path: Path, start: int, end: int | None) -> bytes:
     """Return a part of a file; nothing if there is no more of it, or no such file."""
     size = CHUNK if end is None else max(0, min(CHUNK, end - start))
+    with opened(path) as descriptor:
+        return b"" if descriptor is None else os.pread(descriptor, size, start)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int | None]:
+    """Give a plain file to read from, and nothing if there is none or it is something else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return b""
+        yield None
+        return
     try:
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        return os.pread(descriptor, size, start)
+        yield descriptor if S_ISREG(os.fstat(descriptor).st_mode) else None
     finally:
         os.close(descriptor)

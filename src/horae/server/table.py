@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Said: TypeAlias = Answer | dict[str, Any] | list[Any] | Response
     Answering: TypeAlias = Callable[[Front, Request, Fields], Awaitable[Said]]
+    Tagging: TypeAlias = Callable[[Front, Request], Awaitable[str]]
 
 Schema: TypeAlias = "dict[str, Any]"
 
@@ -137,6 +138,8 @@ class Operation:
     is_long: bool = False  # it may take longer than 30 s, or has no end
     is_once: bool = False  # a look at it changes something, so a HEAD is refused
     about: str = ""
+    tag: Tagging | None = None  # names what it is about, as people have made it
+    has_tag: bool = False  # it says that tag by itself
 
     @property
     def words(self) -> str:

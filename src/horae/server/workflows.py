@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,19 +12,21 @@ from starlette.responses import StreamingResponse
 from horae.engine.desk import RequestError
 from horae.server.answer import HEADERS, told
 from horae.server.front import NotOfferedError, offered
+from horae.server.request import idempotency_key
 from horae.server.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
-from horae.server.stream import log_parts
+from horae.server.stream import LOOK, log_parts
 from horae.server.table import Field, Kind, Operation, Takes, Voice, flag, needed, number, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from horae.server.front import AgentRuns, Front
     from horae.server.request import Fields
+
+AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
 
 async def run_workflows(front: Front, request: Request, asked: Fields) -> list[dict[str, Any]]:
@@ -38,7 +41,13 @@ async def run_workflows(front: Front, request: Request, asked: Fields) -> list[d
         raise RequestError("org is missing: the text of a plan")
     if asked.given.get("plan") == "1":
         return await asyncio.to_thread(kept.plan, org)
-    running = asyncio.ensure_future(kept.run(org, asked.long("input").encode()))
+
+    async def run() -> list[dict[str, Any]]:
+        # Beside the gate, so it has a bound of its own; who goes away loses the place in line.
+        async with request.app.state.plans:
+            return await kept.run(org, asked.long("input").encode())
+
+    running = asyncio.ensure_future(run())
     leaving = asyncio.ensure_future(_leaves(request))
     try:
         await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -50,7 +59,7 @@ async def run_workflows(front: Front, request: Request, asked: Fields) -> list[d
         running.cancel()
 
 
-async def run_agent(front: Front, _: Request, asked: Fields) -> Response:
+async def run_agent(front: Front, request: Request, asked: Fields) -> Response:
     """Ask an agent to do a task, and answer at once with what the run goes by."""
     kept = offered(front.agent_runs, "agents")
     if not asked.long("task"):
@@ -62,39 +71,46 @@ async def run_agent(front: Front, _: Request, asked: Fields) -> Response:
         "max_steps": asked.number("max_steps"),
         "agent": asked.text("agent") or None,
     }
-    run = await kept.begin(given)
-    return told({"id": run, "status": "running"}, HTTPStatus.ACCEPTED)
+    run = await kept.begin(given, key=idempotency_key(request))
+    said = await _looked(kept, run)
+    return told({"id": run, "status": said["status"]}, HTTPStatus.ACCEPTED)
 
 
 async def agent_run(front: Front, request: Request, _: Fields) -> dict[str, Any]:
     """Tell how a run of an agent stands."""
-    return _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
+    return await _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
 
 
 async def agent_run_stream(front: Front, request: Request, _: Fields) -> Response:
     """Tell what a run of an agent puts out, as it does, and at the end how it ended."""
     kept, run = offered(front.agent_runs, "agents"), request.path_params["id"]
-    _looked(kept, run)
-    path = kept.log_of(run)
-    parts = _told(front, kept, run, offered(path, f"run {run[:100]!r}"))
+    await _looked(kept, run)
+    parts = _told(front, kept, run)
     return StreamingResponse(parts, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _told(front: Front, kept: AgentRuns, run: str, path: Path) -> AsyncIterator[bytes]:
-    import json
+async def _told(front: Front, kept: AgentRuns, run: str) -> AsyncIterator[bytes]:
+    never = asyncio.Event()
+    said, attempt = await _looked(kept, run), await kept.run_of(run)
+    while attempt is None and said["live"]:  # it waits at the gate
+        never.clear()
+        await front.clock.wait(never, until=front.clock.now() + LOOK)
+        said, attempt = await _looked(kept, run), await kept.run_of(run)
+    if attempt is not None:
+        live = front.almanac.launch.runs
 
-    def goes_on() -> bool:
-        return (kept.look(run) or {}).get("status") == "running"
+        def goes_on() -> bool:
+            here = live.get(attempt.receipt)
+            return here is not None and here.number == attempt.number
 
-    async for part in log_parts(path, 0, goes_on=goes_on, clock=front.clock):
-        said = json.dumps({"text": part.decode(errors="replace")})
-        yield f"event: output\ndata: {said}\n\n".encode()
-    end = json.dumps(kept.look(run), default=str)
-    yield f"event: end\ndata: {end}\n\n".encode()
+        async for part in log_parts(front.log_of(attempt), 0, goes_on=goes_on, clock=front.clock):
+            text = json.dumps({"text": part.decode(errors="replace")})
+            yield f"event: output\ndata: {text}\n\n".encode()
+    yield f"event: end\ndata: {json.dumps(await kept.look(run), default=str)}\n\n".encode()
 
 
-def _looked(kept: AgentRuns, run: str) -> dict[str, Any]:
-    said = kept.look(run)
+async def _looked(kept: AgentRuns, run: str) -> dict[str, Any]:
+    said = await kept.look(run)
     if said is None:
         raise NotOfferedError(f"run {run[:100]!r}")
     return said
@@ -144,6 +160,7 @@ OPERATIONS: Final = (
         takes=Takes.LOOSE,
         voice=Voice.PLAIN,
         status=202,
+        headers=("Idempotency-Key",),
         also=(404, 409),
     ),
     Operation("GET", "/api/run/{id}", agent_run, _RUN, voice=Voice.PLAIN, also=(404,)),

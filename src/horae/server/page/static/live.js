@@ -18,10 +18,10 @@ export function isGone() {
   return isLost;
 }
 
-function lose(words) {
+function lose(words, remedy = "") {
   isLost = true;
   const seen = document.body.dataset.now.slice(11, 19); // by the engine's clock, in the plan's zone
-  gone.textContent = `${words} What you see is from ${seen}.`;
+  gone.textContent = `${words} What you see is from ${seen}. ${remedy}`;
   gone.hidden = false;
   document.body.classList.add("stale");
 }
@@ -43,7 +43,7 @@ async function look() {
     answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
     text = await answer.text();
   } catch {
-    lose("The engine does not answer.");
+    lose("The engine does not answer.", "`horae up` starts it again; this page goes on by itself then.");
     return false;
   }
   if (answer.status === 401 || answer.status === 403) {

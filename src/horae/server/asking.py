@@ -1,0 +1,136 @@
+"""Asks agents what a request wants of them: each request is a receipt, and its run one like all.
+
+Every agent has one entry of ours that is only ever asked, and whoever names none has another.
+What a request says is the text that its receipt carries. So it passes the gate, survives the
+engine, is in the history and has a log and a why, as everything that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.engine.source import Scan
+from horae.engine.triggers import AgentUnavailableError
+from horae.rules.armed import Scanned
+from horae.rules.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
+from horae.rules.identity import Mark
+from horae.rules.misfire import Receipt, Status
+from horae.rules.receipt import OPEN
+from horae.rules.trigger import Order
+from horae.server.request import is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from horae.engine.ports import Clock, Filed, Ledger, Run
+
+NAME: Final = "asked"  # what these entries are kept under
+MOST: Final = 100  # requests for one agent that wait or run
+_RUN: Final = "run-"
+_PROMPT: Final = "{{task}}"
+
+
+class Asking:
+    """Files what requests want of agents, and tells how it stands."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        clock: Clock,
+        ids: Callable[[], str],
+        poke: Callable[[], None],
+        check: Callable[[str], Awaitable[None]],  # raises for an agent that is not known
+        zone_name: str = "UTC",
+        term: int = 1,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._ids = ids
+        self._poke = poke
+        self._check = check
+        self._zone = zone_name
+        self._term = term
+        self._turn = asyncio.Lock()  # what is written for one receipt is not another's
+
+    async def begin(self, asked: Mapping[str, Any], *, key: str | None = None) -> str:
+        """File a request, and return what its run goes by; the same *key* gives the same one."""
+        agent: str = asked["agent"] or ""
+        if agent:
+            await self._check(agent)
+        now = self._clock.now()
+        name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
+        receipt = Receipt(name, Status.WAITING, "somebody asked", now, now)
+        async with self._turn:
+            scan = Scan((self._scanned(agent, asked),), standing=("",))
+            await self._ledger.scan(NAME, scan, now=now, term=self._term)
+            [found] = await self._ledger.find(_address(agent))
+            page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=MOST)
+            if len(page.receipts) >= MOST:
+                raise AgentUnavailableError(agent or "agent", f"{MOST} requests wait already")
+            [filed] = await self._ledger.add(found.number, [receipt], now=now, term=self._term)
+        self._poke()
+        return f"{_RUN}{filed.number}"
+
+    async def look(self, run: str) -> dict[str, Any] | None:
+        """Return how a request stands; None if there is none of that name."""
+        filed = await self._filed(run)
+        if filed is None:
+            return None
+        last = next(reversed(await self._ledger.runs_of(filed.number)), None)
+        told = {"id": run, "receipt": filed.number, "reason": filed.receipt.reason, "reviews": []}
+        if filed.status in OPEN:
+            status = {"status": "running", "live": True, "steps": None}
+            return {**told, **status, "standing": filed.status.value}
+        facts = {} if last is None else last.facts
+        return {
+            **told,
+            "status": "done",
+            "live": False,
+            "outcome": filed.status.value,
+            "steps": facts.get("steps"),
+            "result": facts.get("text", filed.receipt.reason),
+        }
+
+    async def run_of(self, run: str) -> Run | None:
+        """Return the last attempt of a request; None while there is none."""
+        filed = await self._filed(run)
+        runs = [] if filed is None else await self._ledger.runs_of(filed.number)
+        return runs[-1] if runs else None
+
+    async def _filed(self, run: str) -> Filed | None:
+        number = run.removeprefix(_RUN)
+        if not run.startswith(_RUN) or not is_number(number):
+            return None
+        filed = await self._ledger.receipt(int(number))
+        return filed if filed is not None and filed.source == NAME else None
+
+    def _scanned(self, agent: str, asked: Mapping[str, Any]) -> Scanned:
+        """Return the entry of an agent with what this request says."""
+        text = order_text(asked)
+        digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        title = f"Asked: {agent}" if agent else "Asked"
+        entry = Entry(
+            _address(agent),
+            Origin("request", 1),
+            title,
+            OnDemandRule(),
+            work=Work.PROMPT,
+            agents=(agent,) if agent else (),
+            policy=Policy(overlap=Overlap.ALLOW),
+            zone=self._zone,
+            digest=digest,
+        )
+        return Scanned(Mark(entry.address, title, "", digest), entry, text)
+
+
+def order_text(asked: Mapping[str, Any]) -> str:
+    """Return what a request says as the order that its receipt carries."""
+    given = {name: asked.get(name) for name in ("task", "system", "model")}
+    return Order(_PROMPT, {name: str(value) for name, value in given.items() if value}).text()
+
+
+def _address(agent: str) -> str:
+    return f"{NAME}:{agent}"

@@ -1,0 +1,152 @@
+"""Agents: each agent's day as a loop, where it stands in it, and how its last ticks ended."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.engine.why import length_text
+from horae.errors import HoraeError
+from horae.rules.keeper import read_memory
+from horae.rules.receipt import ENDS
+from horae.server.page.sheet import Sheet, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from horae.engine.desk import AgentLine
+    from horae.engine.ports import Filed, Listed
+    from horae.rules.lifecycle import Lifecycle
+    from horae.server.page.look import Look
+    from horae.server.page.sheet import House
+
+
+class Node(NamedTuple):
+    """A state of an agent's day, drawn."""
+
+    name: str
+    x: float
+    y: float
+    label_x: float
+    label_y: float
+    anchor: str
+    is_here: bool
+    is_rest: bool
+    said: str
+    hits: str
+
+
+class Ring(NamedTuple):
+    """An agent's day, drawn as the loop that it is; *ways* lead from state to state."""
+
+    nodes: list[Node]
+    ways: list[str]
+    said: str
+
+
+class _Agent(NamedTuple):
+    """An agent, its day or why that is not known, how its last ticks ended, what it carries."""
+
+    line: AgentLine
+    ring: Ring | None
+    trouble: str
+    ends: Sequence[Filed]
+    carry: str
+
+
+async def crew(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+    """Who ticks, where each is in its day, and how its last ticks ended."""
+    front, ledger = house.front, house.ledger
+    stands = await front.desk.status(front.facts(), limit=40)
+    agents = []
+    for line in stands.agents:
+        found = await ledger.entry(line.entry.number)
+        if found is None:
+            continue
+        page = await ledger.receipts(entry=found.number, statuses=ENDS, limit=24)
+        ring, trouble = await _ring(house, found, line)
+        carry = read_memory(found.memory).carry
+        agents.append(_Agent(line, ring, trouble, page.receipts[::-1], carry))
+    busy = any(each.line.is_running for each in agents)
+    return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
+
+
+async def _ring(house: House, found: Listed, line: AgentLine) -> tuple[Ring | None, str]:
+    """Return an agent's day as it is written now, or why it cannot be read."""
+    try:
+        day = await house.papers.day(found)
+    except HoraeError as error:
+        return None, str(error)
+    if day is None:
+        return None, ""
+    if line.place is None:
+        return draw(day, here=None), ""
+    return draw(day, here=line.place["state"], hits=line.place["hits"]), ""
+
+
+def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
+    """Return an agent's day as a ring: the states in the order in which they are lived."""
+    order: list[str] = []
+    for first in (day.start, *day.states):
+        name = first
+        while name not in order:
+            order.append(name)
+            name = day.states[name].next
+    order = order[:24]
+    now = here if here in day.states else day.start
+    places = {name: _spot(index, len(order)) for index, name in enumerate(order)}
+    nodes = []
+    for name in order:
+        state, (x, y), angle = day.states[name], places[name], _angle(order.index(name), len(order))
+        side = math.cos(angle)
+        anchor = "middle" if abs(side) < 0.3 else "start" if side > 0 else "end"
+        drop = 4 if abs(side) >= 0.3 else -20 if math.sin(angle) < 0 else 30
+        done = f"{hits if name == now else 0}/{state.repeat}" if state.repeat > 1 else ""
+        gate = f", at most every {length_text(state.min_interval)}" if state.min_interval else ""
+        said = f"{name}: {'rest' if state.kind == 'rem' else 'wake'}"
+        said += f", {state.repeat} times" if state.repeat > 1 else ""
+        label_x = x if anchor == "middle" else x + (20 if side > 0 else -20)
+        nodes.append(
+            Node(
+                name if len(name) <= 18 else f"{name[:17]}…",
+                x,
+                y,
+                round(label_x, 1),
+                round(y + drop, 1),
+                anchor,
+                name == now,
+                state.kind == "rem",
+                f"{said}{gate}, then {state.next}",
+                done,
+            )
+        )
+    pairs = ((places[name], places.get(day.states[name].next)) for name in order)
+    ways = [_way(a, b) for a, b in pairs if b is not None and a != b]
+    told = " → ".join(order[:12])
+    return Ring(nodes, ways, f"Its day: {told}, and again. It stands at {now}.")
+
+
+def _angle(index: int, total: int) -> float:
+    return math.tau * index / total - math.pi / 2
+
+
+def _spot(index: int, total: int) -> tuple[float, float]:
+    """Return the middle of a state on the ring."""
+    angle = _angle(index, total)
+    return round(180 + 78 * math.cos(angle), 1), round(120 + 78 * math.sin(angle), 1)
+
+
+def _way(a: tuple[float, float], b: tuple[float, float]) -> str:
+    """Return the way from one state to the next, a little outside the straight line."""
+    (x1, y1), (x2, y2) = a, b
+    length = math.hypot(x2 - x1, y2 - y1)
+    ux, uy = (x2 - x1) / length, (y2 - y1) / length
+    sx, sy, ex, ey = x1 + 16 * ux, y1 + 16 * uy, x2 - 19 * ux, y2 - 19 * uy
+    bend = 0.16 * length
+    mx, my = (sx + ex) / 2 + bend * uy, (sy + ey) / 2 - bend * ux
+    return f"M{sx:.1f} {sy:.1f}Q{mx:.1f} {my:.1f} {ex:.1f} {ey:.1f}"
+
+
+VIEWS: Final = (View("/crew", crew, "agents", "Agents"),)

@@ -1,0 +1,85 @@
+"""Board: the tasks by status, what is in the way of each, and when it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horae.errors import Exit, HoraeError
+from horae.rules.armed import cron_rule
+from horae.rules.board import STATUSES
+from horae.rules.words import words
+from horae.server.page.sheet import Sheet, View
+from horae.timing.rfc3339 import parse_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from starlette.requests import Request
+
+    from horae.server.page.look import Look
+    from horae.server.page.sheet import House
+
+CARDS: Final = 50  # of one column
+
+
+class _Card(NamedTuple):
+    """A task as the board shows it, and its rule in words."""
+
+    task: Mapping[str, Any]
+    rule: str
+    next_at: datetime | None
+
+
+class _Column(NamedTuple):
+    """The tasks of one status; *total* is how many there are."""
+
+    name: str
+    cards: list[_Card]
+    total: int
+
+
+async def board(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+    """The tasks by status, what is in the way of each, and when it comes back."""
+    tasks = house.front.tasks
+    try:
+        said = None if tasks is None else await tasks.board()
+    except HoraeError as error:
+        if error.exit_code != Exit.NOT_FOUND:
+            raise
+        said = None
+    columns = [] if said is None else await asyncio.to_thread(_columns, said["tasks"])
+    problems = [] if said is None else said["problems"]
+    values: dict[str, object] = {"columns": columns, "problems": problems, "has_board": said}
+    return Sheet("board.html", "Board", "board", values)
+
+
+def _columns(tasks: Sequence[Mapping[str, Any]]) -> list[_Column]:
+    """Return the columns of a board; what is put away is not on it."""
+    by_status: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for task in tasks:
+        by_status[str(task["status"])].append(task)
+    known = [name for name in STATUSES if name != "archived"]
+    names = [*known, *sorted(by_status.keys() - set(STATUSES))]
+    return [
+        _Column(name, [_card(each) for each in by_status[name][:CARDS]], len(by_status[name]))
+        for name in names
+    ]
+
+
+def _card(task: Mapping[str, Any]) -> _Card:
+    coming = [parse_rfc3339(each) for each in islice(task["next"], 1)]
+    cron, zone_name = task["cron_schedule"], task["timezone"] or "UTC"
+    if not cron:
+        return _Card(task, "", None)
+    try:
+        rule = words(cron_rule(cron, zone_name=zone_name), zone_name=zone_name)
+    except HoraeError as error:
+        return _Card(task, str(error), None)
+    return _Card(task, f"{rule} ({zone_name})", coming[0] if coming else None)
+
+
+VIEWS: Final = (View("/board", board, "board", "Board"),)

@@ -1,0 +1,103 @@
+"""Plan: a file as it is written, with what each headline means and what is odd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horae.kernel.org.document import read
+from horae.rules.armed import scan_plan, tasks_of
+from horae.rules.check import check
+from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
+from horae.rules.project import project
+from horae.rules.words import moment_text, words
+from horae.server.page.look import CONTROLS, FAR
+from horae.server.page.papers import PageError
+from horae.server.page.sheet import Asked, Sheet, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from horae.server.page.look import Look
+    from horae.server.page.sheet import House
+
+FILES: Final = 1000  # in the list of plans
+LINES: Final = 2000  # of a plan on one page
+
+
+async def plans(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+    """The plans that the engine keeps."""
+    files = sorted(await house.papers.plans())
+    problems = [str(each) for some in house.front.almanac.problems.values() for each in some]
+    values: dict[str, object] = {"files": files[:FILES], "more": len(files) - FILES}
+    return Sheet("plans.html", "Plan", "plan", {**values, "problems": problems})
+
+
+class _Text(NamedTuple):
+    """A line of a plan, with what is to be said beside and below it."""
+
+    number: int
+    text: str
+    facts: Sequence[tuple[str, str]]
+    findings: Sequence[Any]
+
+
+async def plan(house: House, look: Look, request: Request) -> Sheet:
+    """A plan as it is written, with what each headline means and what is odd."""
+    file = request.path_params["file"]
+    if file not in await house.papers.plans():  # so that nothing else is ever read
+        raise PageError(f"no plan is called {file[:200]!r}; /plan lists them")
+    text = await house.papers.plan(file)
+    line = Asked(request).number("line") or 1
+    lines, total = await asyncio.to_thread(_texts, text, file, line, look)
+    first = lines[0].number if lines else 1
+    values: dict[str, object] = {"file": file, "lines": lines, "total": total, "here": line}
+    values |= {"first": first, "last": first + len(lines) - 1, "most": LINES}
+    return Sheet("plan.html", file, "plan", values)
+
+
+def _texts(text: str, file: str, line: int, look: Look) -> tuple[list[_Text], int]:
+    """Return the lines of a plan around one of them, and how many there are in all."""
+    written = text.split("\n")
+    start = max(0, (line - 1) // LINES * LINES)
+    facts = _facts(text, file, look)
+    findings = defaultdict(list)
+    for each in check(text, name=file, zone=look.zone, now=look.now):
+        findings[each.line].append(each)
+    shown = [
+        _Text(number, CONTROLS.sub("�", each.rstrip("\r")), facts[number], findings[number])
+        for number, each in enumerate(written[start : start + LINES], start + 1)
+    ]
+    return shown, len(written)
+
+
+def _facts(text: str, file: str, look: Look) -> dict[int, list[tuple[str, str]]]:
+    """Return what the schedules of a plan mean, by line."""
+    plan = read(text)
+    facts: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for scanned in scan_plan(plan, file=file, zone_name=look.zone):
+        item = scanned.item
+        said = facts[item.origin.line]
+        if not isinstance(item, Entry):
+            said.append(("off", f"not armed: {item.reason}"))
+            continue
+        said.append(("rule", words(item.rule, zone_name=item.zone)))
+        coming = next(project(item, look.now, look.now + FAR), None)
+        if coming is not None:
+            said.append(("next", f"next {moment_text(coming.at, item.zone)}"))
+        elif isinstance(item.rule, CronRule | OnceRule | RepeaterRule):
+            said.append(("off", "no moment is left"))
+    for task in tasks_of(plan, file=file, zone_name=look.zone):
+        for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
+            if at is not None:
+                is_over = what == "deadline" and at < look.now
+                word = "overdue since" if is_over else what
+                kind = "bad" if is_over else "next"
+                facts[task.origin.line].append((kind, f"{word} {look.full(at)}"))
+    return facts
+
+
+VIEWS: Final = (View("/plan", plans, "plan", "Plan"), View("/plan/{file:path}", plan))
