@@ -3,14 +3,16 @@
     python bench/workflow.py       about 15 seconds
 
 Everything is measured in this run, on this machine, in turns, and the best of each counts.
-Plain is `subprocess.run` with pipes, one step after the other: it promises nothing. A step of
-ours is supervised, bounded, drained into a file, summed and recorded.
+Plain is `subprocess.run` with pipes, the same shell and script as often, one after the other: it
+promises nothing. Bare is a spawn and a wait, with nothing read. A step of ours is supervised,
+bounded, ended with all that it started, drained, summed and recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 STEPS = 100
-ROUNDS = 3
+ROUNDS = 7
 TINY = "tr a-z A-Z"
 BUSY = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo $i"
 
@@ -58,6 +60,19 @@ def plain(script: Path, *, is_chain: bool) -> float:
     for _ in range(STEPS):
         done = subprocess.run(["sh", str(script)], input=given, capture_output=True, check=True)
         given = done.stdout if is_chain else given
+    return time.perf_counter() - start
+
+
+def bare(script: Path) -> float:
+    """Return how long it takes to start the same steps and wait for them, and nothing else."""
+    shell = shutil.which("sh") or "/bin/sh"
+    start = time.perf_counter()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    fill = [(os.POSIX_SPAWN_DUP2, nothing, each) for each in (0, 1, 2)]
+    for _ in range(STEPS):
+        pid = os.posix_spawn(shell, [shell, str(script)], os.environ, file_actions=fill)
+        os.waitpid(pid, 0)
+    os.close(nothing)
     return time.perf_counter() - start
 
 
@@ -90,8 +105,9 @@ async def measure(home: Path) -> None:
 
         cores = Bounds().at_once
         await run(wide(TINY, 4), cores)
-        walls, chains, loops, links = [], [], [], []
+        walls, chains, loops, links, spawns = [], [], [], [], []
         for _ in range(ROUNDS):
+            spawns.append(bare(script))
             walls.append(plain(script, is_chain=False))
             loops.append(await run(wide(TINY, STEPS), cores))
             links.append(plain(script, is_chain=True))
@@ -105,6 +121,11 @@ async def measure(home: Path) -> None:
                 f"  {title:<26} {ours:6.3f} s  {each:5.2f} ms a step  plain {theirs:6.3f} s"
                 f"  {ours / theirs:.2f}×"
             )
+        least = min(spawns)
+        print(
+            f"  bare spawn and wait        {least:6.3f} s  {least / STEPS * 1000:5.2f} ms a step"
+            f"  the load is {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+        )
         single = await best(lambda: run(wide(BUSY, 2), 1))
         double = await best(lambda: run(wide(BUSY, 2), 2))
         print(

@@ -24,6 +24,8 @@ from horae.engine.source import Scan
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import decide
+from horae.runner.cgroup import cgroup_state
+from horae.runner.processes import can_kill_trees
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -176,13 +178,23 @@ def test_a_doctor_looks_at_everything_and_finds_it_well(call: Call, data: Path) 
     found = checks(ending)
     assert {
         "python", "sqlite", "clock", "zones", "data directory", "permissions", "disk", "engine",
-        "ledger", "ledger clock", "backups",
+        "ledger", "ledger clock", "backups", "runs", "cgroups",
     } <= found.keys()  # fmt: skip
     assert {grade for grade, _ in found.values()} <= {"ok", "warn"}
     table = call("doctor", "--table")
     assert "what to do" in table.out
     lines = call("doctor", "--jsonl").out.splitlines()
     assert json.loads(lines[0])["check"] == "python"
+
+
+def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {each["check"]: each for each in json.loads(call("doctor").out)}
+    assert told["cgroups"]["found"] == cgroup_state().partition("; ")[0]
+    assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
+    monkeypatch.setattr("horae.runner.processes.can_kill_trees", lambda: False)
+    assert checks(call("doctor"))["runs"] == ("warn", "Linux 5.3 or newer ends all of it")
 
 
 def test_a_doctor_needs_no_ledger(call: Call, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from crash.life import STEPS
 from crash.stage import Home, Life, below, entry, snapshot, until_gone
 from scale import scaled
 
-GONE = 5.0  # seconds; 2 are promised, on a machine that does nothing else
+GONE = 2.0  # seconds, on a machine that does nothing else
 SLOTS = {"HORAE_GATE_SLOTS": "16", "HORAE_RUN_DRAIN": "5s"}
 
 
@@ -39,7 +39,8 @@ def strike(life: Life, victim: str) -> float | None:
         return None
     everyone = snapshot(life.home.data)
     launcher = life.launcher()
-    targets = [launcher] if victim == "launcher" else life.supervisors()[:1]
+    supervisors = [each for each in life.supervisors() if below([each], everyone)]  # none rests
+    targets = [launcher] if victim == "launcher" else supervisors[:1]
     if not targets or targets[0] is None:
         return None
     orphans = [] if victim == "launcher" else below([targets[0]], everyone)
@@ -82,6 +83,7 @@ def test_whatever_is_killed_each_moment_has_one_receipt_and_no_effect_comes_twic
     print(f"seed {seed}: {dict(struck)}, worst {worst:.2f} s, {account}")
     assert "bug in horae" not in home.said()
     assert "Traceback" not in home.said()
+    assert (home.data / "launcher.log").read_text() == ""
 
 
 def test_a_crash_at_any_step_of_a_run_loses_nothing_and_repeats_nothing(home: Home) -> None:
@@ -93,6 +95,7 @@ def test_a_crash_at_any_step_of_a_run_loses_nothing_and_repeats_nothing(home: Ho
     # next life, before that dies over another one.
     one_slot = {"HORAE_GATE_SLOTS": "1"}
     died: dict[str, list[str]] = {}
+    worst = 0.0
     for step in STEPS:
         for _ in range(scaled(10)):
             is_recovery = "taken over" in step
@@ -103,13 +106,13 @@ def test_a_crash_at_any_step_of_a_run_loses_nothing_and_repeats_nothing(home: Ho
             life = home.up(die=(step, 1 if is_recovery else 2), settings=one_slot)
             assert life.ended() == -signal.SIGKILL, f"{step}: {life.said()}"
             died.setdefault(step, []).append(life.died_over())
-            until_gone(life.remains, within=GONE)
+            worst = max(worst, until_gone(life.remains, within=GONE))
     life = home.up().begun()
     life.until(lambda: home.count("status = 'waiting' AND attempts = 0") == 0)
     assert life.stop() == 0
 
     account = audit(home)
-    print(f"{sum(map(len, died.values()))} aimed kills: {account}")
+    print(f"{sum(map(len, died.values()))} aimed kills, worst {worst:.2f} s: {account}")
     for step, those in died.items():
         for about in those:
             told = how_it_ended(home, about)
@@ -183,5 +186,5 @@ def test_a_run_dies_with_its_supervisor_also_if_its_launcher_died_before(home: H
     os.kill(launcher.pid, signal.SIGKILL)
     until_gone(lambda: [launcher], within=GONE)
     os.kill(supervisor.pid, signal.SIGKILL)
-    until_gone(lambda: below([supervisor], everyone), within=2)
+    until_gone(lambda: below([supervisor], everyone), within=GONE)
     life.until(lambda: home.count("status = 'interrupted'"))

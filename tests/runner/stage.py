@@ -56,6 +56,11 @@ async def told(processes: Processes, asked: Spec) -> Ended:
     return await held.ended()
 
 
+async def rested(processes: Processes) -> None:
+    """Return when no supervisor waits for a next run any more."""
+    await until(lambda: not children(processes.launcher_pid or 0), limit=10)
+
+
 def log(asked: Spec) -> bytes:
     """Return what is kept of a run's output."""
     path = asked.directory / "output.log"

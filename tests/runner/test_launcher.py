@@ -6,15 +6,19 @@ import asyncio
 import os
 import random
 import signal
+import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from horae.engine.ports import Ended, LauncherLostError
 from horae.rules.misfire import Status
+from horae.runner import launcher
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees, read_end
 from runner.stage import (
     HOSTILE,
@@ -22,6 +26,7 @@ from runner.stage import (
     children,
     holders,
     marked,
+    rested,
     shell,
     spec,
     told,
@@ -30,9 +35,6 @@ from runner.stage import (
 )
 from scale import scaled
 from store.ledger_suite import story
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHORT = timedelta(milliseconds=100)
 
@@ -112,6 +114,40 @@ def test_a_stopped_supervisor_dies_with_its_engine_all_the_same(tmp_path: Path) 
     assert read_end(tmp_path / "runs/1", 1) is not None
 
 
+def test_an_engine_that_dies_while_its_launcher_begins_leaves_no_word_of_it(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    for _ in range(scaled(60)):
+        engine = Engine(tmp_path, "hold", "1", "true")
+        wait_for(lambda: children(engine.process.pid), limit=10)  # noqa: B023 (it is waited for)
+        time.sleep(chance.uniform(0, 0.05))
+        engine.kill()
+        wait_for(lambda: not holders(tmp_path), limit=10)
+    assert (tmp_path / "launcher.log").read_text() == ""
+
+
+@pytest.mark.parametrize("certain", ["1", "0"], ids=["tree", "group"])
+def test_a_launcher_whose_engine_is_dead_before_it_begins_ends_without_a_word(
+    tmp_path: Path, certain: str
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    ours, theirs = socket.socketpair()
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    package = str(Path(launcher.__file__).parents[2])
+    said = [str(tmp_path), str(theirs.fileno()), str(lock), str(dead.pid), certain]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", launcher._PROGRAM, package, *said],
+        pass_fds=(theirs.fileno(), lock),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+    for each in (ours, theirs):
+        each.close()
+    os.close(lock)
+
+
 @story
 async def test_a_dead_launcher_touches_no_run_and_is_replaced(tmp_path: Path) -> None:
     async with Processes(tmp_path) as processes:
@@ -138,13 +174,14 @@ async def test_a_launcher_that_dies_over_a_hold_says_that_nothing_was_started(
 ) -> None:
     async with Processes(tmp_path) as processes:
         await told(processes, spec(tmp_path, 1, "true"))
-        launcher = processes.launcher_pid
-        assert launcher is not None
-        os.kill(launcher, signal.SIGSTOP)
+        await rested(processes)
+        pid = processes.launcher_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
         holding = asyncio.ensure_future(processes.hold(shell(tmp_path, 2, "touch began")))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        os.kill(launcher, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         with pytest.raises(LauncherLostError, match="nothing was started"):
             await holding
         assert (await told(processes, spec(tmp_path, 3, "true"))).outcome is Status.DONE

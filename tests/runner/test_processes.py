@@ -7,10 +7,12 @@ import base64
 import json
 import os
 import resource
+import signal
 import threading
 import time
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,6 +25,7 @@ from horae.runner.processes import (
     Limits,
     OldRunsError,
     Processes,
+    Spec,
     allowed_environment,
     boot_seconds,
     can_kill_trees,
@@ -39,6 +42,7 @@ from runner.stage import (
     marked,
     proc,
     python,
+    rested,
     shell,
     spec,
     told,
@@ -222,6 +226,7 @@ async def test_what_only_the_start_can_tell_is_a_failed_run(tmp_path: Path) -> N
 async def test_without_descriptors_a_run_is_refused_and_later_made(tmp_path: Path) -> None:
     async with Processes(tmp_path) as processes:
         await told(processes, spec(tmp_path, 1, "true"))
+        await rested(processes)
         _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = len(descriptors(os.getpid()))
         highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
@@ -315,7 +320,7 @@ async def test_zombies_and_their_parents_leave_nothing(tmp_path: Path) -> None:
         held.go()
         assert (await held.ended()).outcome is Status.KILLED
         assert not marked(tmp_path)
-        await until(lambda: not children(processes.launcher_pid or 0), limit=2)
+        await rested(processes)
 
 
 @story
@@ -512,6 +517,262 @@ async def test_a_disk_that_takes_nothing_does_not_stop_the_run(tmp_path: Path) -
     assert read_end(asked.directory, 1) is None
 
 
+# One supervisor after another, or the same again
+
+
+@story
+async def test_a_supervisor_of_whose_run_nothing_is_left_takes_the_next(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        pids = []
+        for run, script in enumerate(
+            ["sleep 1000 & yes | head -c 3000000", "cat", HOSTILE, "true"]
+        ):
+            short = timedelta(milliseconds=300) if script is HOSTILE else None
+            held = await processes.hold(
+                shell(tmp_path, run, script, stdin=b"in", timeout=short, grace=SHORT)
+            )
+            pids.append(held.process.pid)
+            held.go()
+            ended = await held.ended()
+            assert ended.outcome is (Status.KILLED if script is HOSTILE else Status.DONE)
+            assert not marked(tmp_path)
+        assert len(set(pids)) == 1
+        assert log(shell(tmp_path, 1, "")) == b"in"
+        assert Path(f"/proc/{pids[0]}/cwd").readlink() == Path("/")
+        # A socket, the engine, the lock, deaths, and nothing of the runs.
+        assert len(descriptors(pids[0])) <= 3 + 6
+        await rested(processes)
+    assert (tmp_path / "launcher.log").read_text() == ""
+
+
+@story
+async def test_other_limits_or_another_launcher_need_another_supervisor(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+
+        async def served_by(run: int, **options: object) -> int:
+            held = await processes.hold(shell(tmp_path, run, "ulimit -n", **options))
+            held.go()
+            assert (await held.ended()).outcome is Status.DONE
+            return held.process.pid
+
+        first = await served_by(1)
+        assert await served_by(2, limits=Limits(nofile=100)) != first
+        assert log(shell(tmp_path, 2, "")) == b"100\n"
+        assert await served_by(3) == first
+        assert log(shell(tmp_path, 3, "")) != b"100\n"
+        os.kill(processes.launcher_pid or 0, signal.SIGKILL)
+        await until(lambda: processes.launcher_pid is None, limit=5)
+        assert await served_by(4) != first
+
+
+@story
+async def test_what_is_said_to_a_run_that_has_ended_is_not_said_to_the_next(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        pids = set()
+        for run in range(5):
+            held = await processes.hold(shell(tmp_path, run, "true"))
+            pids.add(held.process.pid)
+            held.go()
+            end = tmp_path / f"runs/{run}/end.json"
+            while not end.exists():  # the loop does not turn, so the end is not heard of
+                time.sleep(0.001)
+            held.go()
+            held.alive_until(boot_seconds() - 1)
+            held.cancel("too late")
+            assert (await held.ended()).outcome is Status.DONE
+        assert len(pids) == 1
+
+
+@pytest.mark.parametrize("harm", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@story
+async def test_a_supervisor_that_comes_to_harm_while_it_rests_harms_no_run(
+    tmp_path: Path, harm: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.runner.processes.READY", 1.0)
+    monkeypatch.setattr("horae.runner.processes.REST", 60.0)
+    async with Processes(tmp_path) as processes:
+        held = await processes.hold(shell(tmp_path, 1, "true"))
+        held.go()
+        await held.ended()
+        os.kill(held.process.pid, harm)
+        assert (await told(processes, shell(tmp_path, 2, "echo well"))).reason == "well"
+        assert [
+            pid for pid in holders(tmp_path) if pid == held.process.pid and not is_zombie(pid)
+        ] == []
+
+
+@story
+async def test_after_many_runs_a_supervisor_goes_by_itself(
+    tmp_path: Path,
+) -> None:
+    async with Processes(tmp_path) as processes:
+        pids = []
+        for run in range(1005):
+            held = await processes.hold(spec(tmp_path, run % 10, "true"))
+            pids.append(held.process.pid)
+            held.go()
+            assert (await held.ended()).outcome is Status.DONE
+        assert len(set(pids[:1000])) == 1
+        assert len(set(pids)) == 2
+
+
+# Filters
+
+
+@pytest.mark.parametrize("size", [0, 7, 1 << 15, (1 << 15) + 1, 3_000_000])
+@story
+async def test_what_a_filter_puts_out_is_kept_to_the_byte(tmp_path: Path, size: int) -> None:
+    data = bytes(each * 7 % 256 for each in range(size))
+    (tmp_path / "source").write_bytes(data)
+    target = tmp_path / "target"
+    async with Processes(tmp_path) as processes:
+        for at_once in (False, True):
+            asked = shell(
+                tmp_path, 1, "echo aside >&2; cat", source=tmp_path / "source", target=target,
+                most=size, is_reported=False, secrets=(data[:7],) if size else (),
+            )  # fmt: skip
+            held = await processes.hold(asked, at_once=at_once)
+            held.go()
+            ended = await held.ended()
+            assert ended.outcome is Status.DONE
+            assert (ended.facts["size"], ended.facts["sum"]) == (size, sha256(data).hexdigest())
+            is_short = size <= 1 << 15
+            assert (held.output if is_short else target.read_bytes()) == data
+            assert target.exists() is not is_short
+            assert log(asked) == b"aside\n"
+            assert not (asked.directory / "end.json").exists()
+
+
+@story
+async def test_a_filter_that_puts_out_too_much_is_ended(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        asked = shell(
+            tmp_path, 1, "trap '' TERM PIPE; while :; do yes; done",
+            target=tmp_path / "target", most=100_000, is_reported=False, grace=SHORT,
+        )  # fmt: skip
+        held = await processes.hold(asked, at_once=True)
+        ended = await held.ended()
+    assert (ended.outcome, ended.reason) == (Status.KILLED, "it put out more than 100000 bytes")
+    assert (tmp_path / "target").stat().st_size <= 100_000
+    assert not marked(tmp_path)
+
+
+def link(data: Path, run: int, script: str, **options: object) -> Spec:
+    """Return a filter that can follow another."""
+    target = data / f"target-{run}"
+    return shell(data, run, script, target=target, most=1 << 20, is_reported=False, **options)
+
+
+@pytest.mark.parametrize("size", [0, 5, 100_000])
+@story
+async def test_a_filter_follows_another_with_what_that_has_put_out(
+    tmp_path: Path, size: int
+) -> None:
+    async with Processes(tmp_path) as processes:
+        run = await processes.hold(link(tmp_path, 1, f"head -c {size} /dev/zero"), at_once=True)
+        runs = [run]
+        for number in range(2, 6):
+            following = processes.follow(runs[-1], link(tmp_path, number, "cat; printf x"))
+            assert following is not None
+            runs.append(following)
+        ends = [await each.ended() for each in runs]
+        assert [each.outcome for each in ends] == [Status.DONE] * 5
+        assert [each.facts["size"] for each in ends] == [size + more for more in range(5)]
+        assert len({each.process.pid for each in runs}) == 1
+        assert processes.follow(run, link(tmp_path, 6, "true")) is None, "it is over"
+        other = await processes.hold(link(tmp_path, 7, "sleep 1000"), at_once=True)
+        assert other.process.pid == run.process.pid
+        limited = link(tmp_path, 8, "true", limits=Limits(nofile=100))
+        assert processes.follow(other, limited) is None
+
+
+BADLY = {
+    "it fails": ("exit 3", None),
+    "it is killed": ("kill -9 $$", None),
+    "it puts out too much": ("yes", None),
+    "its time is over": ("exec sleep 1000", timedelta(milliseconds=100)),
+    "it cannot be run": ("exec no-such-program", None),
+}
+
+
+@pytest.mark.parametrize(("script", "limit"), BADLY.values(), ids=BADLY.keys())
+@story
+async def test_what_ended_badly_is_not_followed(
+    tmp_path: Path, script: str, limit: timedelta | None
+) -> None:
+    async with Processes(tmp_path) as processes:
+        asked = link(tmp_path, 1, script, timeout=limit, grace=SHORT)
+        run = await processes.hold(asked, at_once=True)
+        following = processes.follow(run, link(tmp_path, 2, "touch began"))
+        last = following and processes.follow(following, link(tmp_path, 3, "touch began"))
+        assert following is not None
+        assert last is not None
+        assert (await run.ended()).outcome is not Status.DONE
+        for each in (following, last):
+            await each.ended()
+            assert each.is_refused
+        assert not (tmp_path / "began").exists()
+        assert (await told(processes, shell(tmp_path, 4, "echo well"))).reason == "well"
+
+
+@story
+async def test_one_that_is_followed_can_be_cancelled_and_the_other_never_begins(
+    tmp_path: Path,
+) -> None:
+    async with Processes(tmp_path) as processes:
+        run = await processes.hold(link(tmp_path, 1, "sleep 1000", grace=SHORT), at_once=True)
+        following = processes.follow(run, link(tmp_path, 2, "touch began"))
+        assert following is not None
+        async with asyncio.timeout(10):
+            following.cancel("enough")
+            run.cancel("enough")
+            assert (await run.ended()).outcome is Status.KILLED
+            assert (await following.ended()).outcome is Status.KILLED
+        assert following.is_refused
+    assert not (tmp_path / "began").exists()
+
+
+@story
+async def test_whatever_follows_dies_with_its_supervisor_its_lease_and_its_wall_clock(
+    tmp_path: Path,
+) -> None:
+    async with Processes(tmp_path) as processes:
+        run = await processes.hold(link(tmp_path, 1, "sleep 1000"), at_once=True)
+        following = processes.follow(run, link(tmp_path, 2, "touch began"))
+        assert following is not None
+        os.kill(run.process.pid, signal.SIGKILL)
+        assert (await run.ended()).outcome is Status.INTERRUPTED
+        await following.ended()
+        assert following.is_refused
+
+        run = await processes.hold(link(tmp_path, 3, "sleep 0.1"), at_once=True)
+        following = processes.follow(run, link(tmp_path, 4, "sleep 1000"))
+        processes.alive_until(boot_seconds() + 0.5)
+        assert following is not None
+        assert (await following.ended()).outcome is Status.INTERRUPTED
+
+        ends_at = boot_seconds() + 0.5
+        run = await processes.hold(link(tmp_path, 5, "sleep 0.1"), at_once=True)
+        late = link(tmp_path, 6, "sleep 1000", timeout=60 * SECOND, ends_at=ends_at, grace=SHORT)
+        following = processes.follow(run, late)
+        assert following is not None
+        async with asyncio.timeout(20):
+            assert (await following.ended()).outcome is Status.KILLED
+        assert not marked(tmp_path)
+    assert not (tmp_path / "began").exists()
+
+
+@story
+async def test_what_cannot_be_run_is_said_also_if_it_was_let_go_at_once(tmp_path: Path) -> None:
+    async with Processes(tmp_path) as processes:
+        with pytest.raises(RunError, match="no such program"):
+            await processes.hold(spec(tmp_path, 1, "no-such-program"), at_once=True)
+        await told(processes, spec(tmp_path, 2, "true"))
+        held = await processes.hold(spec(tmp_path, 3, "no-such-program"), at_once=True)
+        with pytest.raises(RunError, match="no such program"):
+            await held.ended()
+
+
 # Looking back, and residue
 
 
@@ -570,15 +831,16 @@ async def test_many_runs_leave_nothing_behind(tmp_path: Path, certain: bool) -> 
                 await held.ended()
 
         await lane(0, 20)
+        await rested(processes)
         files, threads = len(descriptors(os.getpid())), threading.active_count()
         launcher = processes.launcher_pid
         assert launcher is not None
         theirs = len(descriptors(launcher))
         await asyncio.gather(*(lane(n, scaled(5000) // 16) for n in range(16)))
+        await rested(processes)
         assert len(descriptors(os.getpid())) == files
         assert threading.active_count() == threads
         assert processes.launcher_pid == launcher
-        await until(lambda: not children(launcher), limit=2)
         assert len(descriptors(launcher)) == theirs
         assert not marked(tmp_path)
     assert (tmp_path / "launcher.log").read_text() == ""

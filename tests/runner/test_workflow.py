@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from horae.rules.misfire import Status
 from horae.runner.processes import can_kill_trees
 from horae.runner.record import RECORD, read_record
 from horae.runner.steps import clear
-from horae.runner.workflow import Answer
 from runner.stage import HOSTILE, until, wait_for
 from runner.workflows import flow, job, marked, only, step, tasks, yard
+from scale import scaled
 from store.ledger_suite import story
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="looks into /proc, needs pidfds")
@@ -95,6 +96,117 @@ async def test_a_step_works_in_a_scratch_directory_with_few_variables_and_its_fa
         assert not Path(said.splitlines()[0]).exists(), "the scratch is gone"
         assert tasks(asked)["Env"] == "s3cret"
         assert all(name.endswith(("/record.json", "/output.log")) for name in place.left())
+
+
+UNTIDY = {
+    "a file in its directory": "touch left",
+    "a directory": "mkdir -p left/deep",
+    "a name that is hidden": "touch .left",
+    "a file beside its own": "touch ../left",
+    "other rights": "chmod 755 .",
+    "no rights": "chmod 000 .",
+    "no directory": "rmdir ../.work",
+    "a link in place of its directory": "rmdir ../.work; ln -s /tmp ../.work",
+    "a directory in place of its file": "rm ../block.sh; mkdir ../block.sh",
+    "no file": "rm ../block.sh",
+    "words": "echo aside >&2",
+    "nothing": "true",
+}
+
+
+@pytest.mark.parametrize("script", UNTIDY.values(), ids=UNTIDY.keys())
+@story
+async def test_no_step_finds_what_another_has_left(tmp_path: Path, script: str) -> None:
+    look = "echo $(ls -A) $(stat -c %a .) $(ls -A ..)\n"
+    text = flow(*(step(f"S{n}", "sh", look + script, f":in o{n - 1} :out o{n}") for n in range(5)))
+    async with yard(tmp_path) as place:
+        record = await place.run(text)
+        assert record.is_good, record.reason
+        assert set(tasks(record).values()) == {"700 .work block.sh"}
+        assert all(name.endswith(("/record.json", "/output.log")) for name in place.left())
+
+
+@story
+async def test_a_chain_of_steps_needs_few_directories_and_one_supervisor(tmp_path: Path) -> None:
+    script = "pwd; cut -d' ' -f4 /proc/$PPID/stat >/dev/null; echo $PPID"
+    text = flow(*(step(f"S{n}", "sh", script, f":in o{n - 1} :out o{n}") for n in range(20)))
+    async with yard(tmp_path) as place:
+        said = [(each or "").splitlines() for each in tasks(await place.run(text)).values()]
+    assert len({supervisor for _, supervisor in said}) == 1
+    assert len({directory for directory, _ in said}) <= 2
+
+
+def chain(*scripts: str) -> str:
+    """Return steps of which each takes what the one before it puts out."""
+    return flow(
+        *(step(f"S{n}", "sh", body, f":in o{n - 1} :out o{n}") for n, body in enumerate(scripts))
+    )
+
+
+@pytest.mark.parametrize("bad", [0, 1, 7])
+@story
+async def test_in_a_chain_nothing_begins_after_a_step_that_failed(tmp_path: Path, bad: int) -> None:
+    effects = tmp_path / "effects"
+    scripts = [f"cat; echo {n} | tee -a {effects}" for n in range(10)]
+    scripts[bad] = "exit 3"
+    async with yard(tmp_path) as place:
+        record = await place.run(chain(*scripts))
+        states = [str(each.status) for each in record.steps()]
+    assert states == ["done"] * bad + ["failed"] + ["skipped"] * (9 - bad)
+    done = effects.read_text().split() if effects.exists() else []
+    assert done == [str(n) for n in range(bad)]
+    if bad:
+        assert (only(record, f"S{bad - 1}").text or "").split() == done
+
+
+@story
+async def test_whenever_a_chain_is_cancelled_only_what_is_said_to_have_begun_has(
+    tmp_path: Path,
+) -> None:
+    async with yard(tmp_path, grace=timedelta(0)) as place:
+        for turn in range(scaled(100)):
+            effects = tmp_path / f"effects-{turn}"
+            run = place.held(chain(*(f"echo {n} >> {effects}" for n in range(30))))
+            run.go()
+            await until(effects.exists, limit=20)
+            await asyncio.sleep(turn * 0.0007)
+            run.cancel("enough")
+            assert (await run.ended()).outcome in {Status.KILLED, Status.DONE}
+            assert not marked(place.data)
+            begun = [n for n, each in enumerate(run.record.steps()) if each.started_at]
+            assert [int(each) for each in effects.read_text().split()] in (begun, begun[:-1])
+
+
+@story
+async def test_a_chain_ends_with_the_wall_clock_of_its_run(tmp_path: Path) -> None:
+    async with yard(tmp_path, timeout=timedelta(seconds=1)) as place:
+        record = await place.run(chain(*["sleep 0.3"] * 20))
+        states = [str(each.status) for each in record.steps()]
+        assert record.outcome is Status.KILLED
+        assert states.count("killed") <= 1
+        assert states[-10:] == ["skipped"] * 10
+        assert not marked(place.data)
+
+
+@pytest.mark.parametrize("size", [1 << 15, (1 << 15) + 1])
+@story
+async def test_short_and_long_input_and_output_are_the_same_to_a_step(
+    tmp_path: Path, size: int
+) -> None:
+    text = flow(
+        step("A", "sh", "cat", ":out a"),
+        step("B", "sh", "cat; exit 3", ":in a :out b"),
+        step("C", "sh", "sha256sum | cut -d' ' -f1", ":in a"),
+    )
+    data = os.urandom(size)
+    async with yard(tmp_path) as place:
+        record = await place.run(text, input=data)
+        kept = place.data / "runs" / f"{record.started_at:%Y-%m-%d}" / "r1"
+        assert tasks(record)["C"] == sha256(data).hexdigest() == only(record, "A").sum
+        # It failed, so what was done is kept: it can be taken up again.
+        assert (kept / (only(record, "A").output or "")).read_bytes() == data
+        again = await place.run(text, input=data, resume=kept)
+    assert only(again, "A").status == "reused"
 
 
 @story
@@ -266,37 +378,6 @@ async def test_an_unknown_language_and_an_agent_without_agents_say_what_is_missi
     assert agent.reason == (
         "Wren (plan.org:3): an agent block needs agents, and this run has none to ask"
     )
-
-
-@story
-async def test_an_agent_is_given_its_prompt_and_the_input_and_answers_as_a_step(
-    tmp_path: Path,
-) -> None:
-    async def answer(name: str, prompt: str, given: bytes) -> Answer:
-        if given == b"hang":
-            await asyncio.sleep(1000)
-        if given == b"lost":
-            raise RunError("no model answers")
-        return (
-            Answer(error="out of words")
-            if given == b"bad"
-            else Answer(f"{name}|{prompt}|".encode() + given)
-        )
-
-    text = flow(
-        step("Wren", "agent", "Be brief.", ":out a", ":TIMEOUT: 200ms\n"),
-        step("Shout", "sh", "tr a-z A-Z", ":in a"),
-    )
-    async with yard(tmp_path) as place:
-        place.agent = answer
-        good = await place.run(text, input=b"beans")
-        bad = await place.run(text, input=b"bad")
-        slow = await place.run(text, input=b"hang")
-        lost = await place.run(text, input=b"lost")
-    assert tasks(good)["Shout"] == "WREN|BE BRIEF.|BEANS"
-    assert bad.reason == "Wren (plan.org:6): out of words"
-    assert lost.reason == "Wren (plan.org:6): no model answers"
-    assert slow.reason == "Wren (plan.org:6): it took longer than 200ms"
 
 
 @story

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from horae.runner.agents import BlockAgents
     from horae.runner.record import Record, StepRecord
-    from horae.runner.workflow import AgentHook, Told, WorkflowRun
+    from horae.runner.workflow import Told, WorkflowRun
 
 SHORT = timedelta(milliseconds=300)
 
@@ -48,7 +49,7 @@ class Yard:
         self.timeout: timedelta = options.pop("timeout", timedelta(seconds=30))
         self.path: str = options.pop("path", os.environ["PATH"])
         self.bounds = Bounds(**{"grace": SHORT, "at_once": 2, **options})
-        self.agent: AgentHook | None = None
+        self.agent: BlockAgents | None = None
         self.told: list[tuple[str, str]] = []
         self._numbers = count(1)
 

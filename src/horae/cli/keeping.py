@@ -305,6 +305,7 @@ def examine(place: Place) -> Iterator[Check]:
     yield _check_clock()
     yield _check_zones()
     yield from _check_data(place)
+    yield from _check_runs()
     yield from _check_watches()
 
 
@@ -572,6 +573,21 @@ def _check_watches() -> Iterator[Check]:
         remedy = "" if limit >= least else f"sysctl fs.inotify.{name}={least * 8}"
         grade = Grade.OK if limit >= least else Grade.WARN
         yield Check("watches", grade, f"fs.inotify.{name} is {limit:,}", remedy)
+
+
+def _check_runs() -> Iterator[Check]:
+    """Look at how surely runs are ended, and what they can be kept from using."""
+    from horae.runner.cgroup import cgroup_state
+    from horae.runner.processes import can_kill_trees
+
+    if can_kill_trees():
+        yield Check("runs", Grade.OK, "all that a run has started ends with it, for certain")
+    else:
+        found = "a run ends with its process group; what leaves the group may live on"
+        yield Check("runs", Grade.WARN, found, "Linux 5.3 or newer ends all of it")
+    found, _, remedy = cgroup_state().partition("; ")
+    wanted = f"for limits of a whole run: {remedy}" if remedy else ""
+    yield Check("cgroups", Grade.OK, found, wanted)
 
 
 def _print_checks(found: list[Check]) -> None:

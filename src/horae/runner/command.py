@@ -11,6 +11,7 @@ import hmac
 import json
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,7 @@ class Place:
 
     def directory_of(self, run: Run) -> Path:
         """Return where the output of a run is, and the report of its end."""
-        return self.data / "runs" / f"{run.started_at:%Y-%m-%d}" / str(run.number)
+        return self.data / f"runs/{run.started_at:%Y-%m-%d}/{run.number}"
 
     def work_of(self, filed: Filed) -> Path:
         """Return where a run works: where its plan is, else in the plan root."""
@@ -64,7 +65,7 @@ class CommandRunner:
 
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go."""
-        return await self._processes.hold(_spec(job, _call(job), self._place))
+        return await self._processes.hold(_spec(job, _call(job.text), self._place))
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         """Return how a run ended that an engine before this one made; None is unknown."""
@@ -114,9 +115,10 @@ def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
     return {"X-Horae-Timestamp": stamp, "X-Horae-Signature": f"sha256={digest}"}
 
 
-def _call(job: Job) -> Call:
+@lru_cache(maxsize=1024)  # what comes due again has mostly the same text
+def _call(text: str) -> Call:
     """Return what the text of a receipt calls."""
-    headlines = read(job.text).headlines
+    headlines = read(text).headlines
     try:
         call = call_of(headlines[0].props) if headlines else None
     except ScheduleError as error:

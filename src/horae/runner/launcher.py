@@ -1,7 +1,7 @@
-"""The launcher: one long-lived small process that forks a supervisor for each run.
+"""The launcher: one long-lived small process that forks the supervisors of runs.
 
 A fork of it is cheap, which a fork of the engine or a new interpreter would not be. The
-engine hands it one end of a socket per run, and it knows nothing else of the run.
+engine hands it one end of a socket for each, and it knows nothing of their runs.
 
     engine → launcher   `r` and a descriptor: a supervisor for this socket
                         `s` pid: nothing of this supervisor may be left; answered with `s` pid
@@ -216,12 +216,14 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
     for _ in range(REHEARSALS):
         facts = {
             "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
-            "cwd": b"/", "directory": directory, "stdin": b"", "timeout": 10.0, "grace": 0.0,
+            "cwd": b"/", "directory": directory, "stdin": b"", "source": None, "target": None,
+            "is_reported": True, "is_held": True, "is_last": True, "follows": False,
+            "ends_at": None, "timeout": 10.0, "grace": 0.0,
             "spellings": (b"rehearsal",), "limits": [], "nice": 0, "cgroup": None,
         }  # fmt: skip
         ours, theirs = _socket.socketpair()
         order = marshal.dumps(facts)
-        ours.send(_struct.pack("<I", len(order)) + order + b"g")
+        ours.send(b"o" + _struct.pack("<I", len(order)) + order + b"g")
         supervise(theirs, engine=None, certain=certain)
         ours.close()
         theirs.close()
@@ -311,7 +313,7 @@ class Program:
         except OSError as error:
             channel = _socket.socket(fileno=descriptor)
             why = f"no process for it: {error.strerror}".encode()
-            channel.send(b"x" + _struct.pack("<I", len(why)) + why)
+            quietly(channel.send, b"x" + _struct.pack("<I", len(why)) + why)
             channel.close()
             return
         if pid:

@@ -12,18 +12,26 @@ from horae.runner.masking import Masker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from hashlib import sha256
+else:  # hashlib would load OpenSSL
+    try:
+        from _sha256 import sha256
+    except ImportError:  # from 3.12 on
+        from _sha2 import sha256
 
 LOG = b"output.log"
 SEGMENT = 1 << 20  # so much of the beginning of the output is kept, and so much of its end
 CHUNK = 1 << 16
 FIRST = 1000  # bytes of the first line
+SHORT = 1 << 15  # bytes of what a filter puts out that need no file
 
 
 class Log:
     """The output on disk: its first MiB, and its last in two files that take turns."""
 
-    def __init__(self, directory: int) -> None:
-        self._directory = directory
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+        self._directory = -1  # made when it is needed
         self._descriptor = -1  # made when there is something to write
         self._names = (LOG + b".1", LOG + b".2")
         self._segments: list[int] = []
@@ -31,6 +39,17 @@ class Log:
         self._turn = 0
         self.total = 0
         self.left_out = 0
+
+    def directory(self) -> int:
+        """Return a descriptor of its directory, which is made if it is not there."""
+        if self._directory < 0:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            try:
+                self._directory = os.open(self._path, flags)
+            except FileNotFoundError:
+                os.makedirs(self._path, 0o700, exist_ok=True)  # noqa: PTH103
+                self._directory = os.open(self._path, flags)
+        return self._directory
 
     def write(self, data: bytes) -> None:
         """Keep some output; what the disk does not take is lost, and nobody waits for it."""
@@ -61,6 +80,12 @@ class Log:
         for name in self._names[: len(self._segments)]:
             quietly(os.remove, name, dir_fd=self._directory)
 
+    def close(self) -> None:
+        """Let go of its files."""
+        for each in (self._directory, self._descriptor, *self._segments):
+            if each >= 0:
+                os.close(each)
+
     def _rotate(self) -> None:
         """Go on in the other file, over what is oldest."""
         self._room = SEGMENT
@@ -74,22 +99,44 @@ class Log:
     def _open(self, name: bytes) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            return os.open(name, flags, 0o600, dir_fd=self._directory)
+            return os.open(name, flags, 0o600, dir_fd=self.directory())
         except OSError:  # the disk is full, or the directory is gone: the run goes on
             return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
-class Stream:
-    """One of the command's outputs: a pipe, its masker and, of stdout, the first line."""
+class Pipe:
+    """A pipe from the command to us."""
 
-    __slots__ = ("_masker", "_wants_first", "first", "reading", "writing")
+    __slots__ = ("fault", "first", "reading", "writing")
 
-    def __init__(self, spellings: tuple[bytes, ...], *, has_first: bool = False) -> None:
+    def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
+        self.first = b""  # its first line, if that is wanted
+        self.fault = ""  # why no more can be taken
+
+    def close_end(self) -> None:
+        """Close the command's end."""
+        if self.writing >= 0:
+            os.close(self.writing)
+            self.writing = -1
+
+    def close(self) -> None:
+        """Close our end."""
+        if self.reading >= 0:
+            os.close(self.reading)
+            self.reading = -1
+
+
+class Stream(Pipe):
+    """One of the command's outputs: a pipe, its masker and, of stdout, the first line."""
+
+    __slots__ = ("_masker", "_wants_first")
+
+    def __init__(self, spellings: tuple[bytes, ...], *, has_first: bool = False) -> None:
+        super().__init__()
         self._masker = Masker(spellings)
         self._wants_first = has_first
-        self.first = b""
 
     def drain(self, log: Log) -> bool:
         """Take what is there, up to a chunk; False means that nothing more comes."""
@@ -103,7 +150,7 @@ class Stream:
     def finish(self, log: Log) -> None:
         """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
         try:
-            for _ in range(SEGMENT // CHUNK):
+            for _ in range(SEGMENT // CHUNK if self.reading >= 0 else 0):
                 data = os.read(self.reading, CHUNK)
                 if not data:
                     break
@@ -118,6 +165,75 @@ class Stream:
             self.first = line[:FIRST]
             self._wants_first = not end and len(line) < FIRST
         log.write(data)
+
+
+class Target(Pipe):
+    """What a filter puts out: kept just as it is, up to a limit; in a file if it is long."""
+
+    __slots__ = ("_file", "_most", "_sum", "data", "path", "size")
+
+    def __init__(self, path: bytes, most: int) -> None:
+        super().__init__()
+        self.path = path
+        self._file = -1
+        self._most = most
+        self._sum = sha256()
+        self.data = b""  # all of it, as long as it is short
+        self.size = 0
+
+    def drain(self, log: Log) -> bool:  # noqa: ARG002 (as of a stream)
+        """Take what is there, up to a chunk; False means that no more is taken."""
+        try:
+            data = os.read(self.reading, CHUNK)
+        except BlockingIOError:
+            return True
+        return bool(data) and self._keep(data)
+
+    def finish(self, log: Log) -> None:  # noqa: ARG002
+        """Take what is left in the pipe, without waiting for its end: a stranger may hold it."""
+        try:
+            while self.reading >= 0 and (data := os.read(self.reading, CHUNK)):
+                if not self._keep(data):
+                    return
+        except BlockingIOError:
+            return
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what was kept."""
+        return self._sum.hexdigest()
+
+    def close(self) -> None:
+        """Close our end, and the file."""
+        super().close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _keep(self, data: bytes) -> bool:
+        """Keep some; False means that no more is."""
+        self.size += len(data)
+        if self.size > self._most:
+            self.fault = f"it put out more than {self._most} bytes"
+            return False
+        self._sum.update(data)
+        if self.size <= SHORT:
+            self.data += data
+            return True
+        try:
+            self._write(data)
+        except OSError as error:
+            self.fault = f"its output could not be kept: {error.strerror}"
+            return False
+        return True
+
+    def _write(self, data: bytes) -> None:
+        """Add to the file, which begins with what was short so far."""
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self.path, flags, 0o600)
+            self.data, data = b"", self.data + data
+        while data:
+            data = data[os.write(self._file, data) :]
 
 
 def quietly(action: Callable[..., object], *arguments: object, **options: object) -> None:

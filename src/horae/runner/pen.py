@@ -13,19 +13,19 @@ from horae.runner.output import quietly
 class Pen:
     """A cgroup of the run's own, below one that was delegated to us."""
 
-    __slots__ = ("_away", "_home", "_path")
+    __slots__ = ("_home", "_path", "is_inside")
 
     def __init__(self, path: bytes, home: bytes) -> None:
         self._path = path
         self._home = home
-        self._away = False  # whether we could not get out again
+        self.is_inside = False  # whether we could not get out again
 
     @classmethod
     def made(
         cls, above: bytes, home: bytes, limits: list[tuple[bytes, bytes]], *, run: int
     ) -> Pen | None:
         """Make one with these limits; None if the system does not let us."""
-        path = above + b"/run-%d" % run
+        path = above + b"/run-%d-%d" % (run, os.getpid())  # steps of one run are several
         try:
             os.mkdir(path)  # noqa: PTH102 (pathlib would be loaded)
         except OSError:
@@ -40,16 +40,16 @@ class Pen:
 
     def leave(self) -> None:
         """Go out again: the supervisor must outlive what is in there."""
-        self._away = True
+        self.is_inside = True
         try:
             _overwrite(self._home + b"/cgroup.procs", b"0")
         except OSError:
             return
-        self._away = False
+        self.is_inside = False
 
     def kill(self) -> None:
         """Kill all that is in there, at once."""
-        if not self._away:
+        if not self.is_inside:
             quietly(_overwrite, self._path + b"/cgroup.kill", b"1")
 
     def remove(self) -> None:

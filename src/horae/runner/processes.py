@@ -4,7 +4,8 @@
        └────── one socket per run ──┘
 
 The engine keeps one descriptor for each live run. When that closes, for whatever reason,
-the run's supervisor kills its tree; so runs end with their engine.
+the run's supervisor kills its tree; so runs end with their engine. A supervisor of which the
+system has said that nothing of its run is left rests for a moment, and takes the next run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import signal
 import socket
 import struct
 import sys
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,10 +51,15 @@ LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this on
 READY: Final = 10.0  # seconds for a supervisor to say that it is there
 OVERDUE: Final = 1.0  # seconds after which a supervisor that should have ended is killed
 LONGEST_REPORT: Final = 64 << 10
+RESTING: Final = 16  # supervisors that wait for a next run
+LONGEST_NEXT: Final = 1 << 14  # bytes of an order that a socket takes as a whole, or not at all
+REST: Final = 0.3  # seconds after which one waits no longer
 
 LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
+_ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+_PUT: Final = ("size", "sum", "fault")  # what is known of what went into a target
 
 # What a command is given of our own environment; all else may be a secret.
 _ALLOWED: Final = frozenset({
@@ -105,7 +112,8 @@ class Spec:
     """A command that is to be run: with what, where, for how long, and what to keep of it.
 
     The environment is given to it exactly as it is. `directory` is where its output and the
-    report of its end go; secrets are masked in both.
+    report of its end go; secrets are masked in both. With a `target` its stdout goes there just
+    as it is, and no more than `most` of it: then it is ended. What is short goes to no file.
     """
 
     run: int
@@ -114,7 +122,12 @@ class Spec:
     environment: Mapping[str, str]
     directory: Path
     stdin: bytes = b""  # nothing means that there is nothing to read
+    source: Path | None = None  # a file to read in its place
+    target: Path | None = None
+    most: int = 0
+    is_reported: bool = True  # whether an engine after this one may ask for its end
     timeout: timedelta | None = None
+    ends_at: float | None = None  # of the boot clock: when it is over, too
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
     limits: Limits = field(default_factory=Limits)
@@ -148,6 +161,8 @@ class Processes:
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
         self._live: set[LiveRun] = set()
+        self._resting: list[Line] = []
+        self._waking: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -177,33 +192,71 @@ class Processes:
         """The number of the launcher's process, if there is one."""
         return None if self._launcher is None else self._launcher.pid
 
-    async def hold(self, spec: Spec) -> LiveRun:
-        """Make a run that waits for its go.
+    async def hold(self, spec: Spec, *, at_once: bool = False) -> LiveRun:
+        """Make a run that waits for its go; with *at_once* it is let go as soon as it is made.
 
         Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
         """
-        order = _order(spec, self._cgroup)
-        await self.begin()
+        order = _order(spec, self._cgroup, is_held=not at_once)
+        if self._launcher is None:
+            await self.begin()
+        while (line := self._rested(spec.limits)) is not None:
+            # One that died while it rested has run nothing.
+            with suppress(LauncherLostError):
+                return await self._made(LiveRun(spec, line, self), order, at_once=at_once)
+        run = LiveRun(spec, await self._fresh(spec.limits), self)
+        return await self._made(run, order, at_once=at_once)
+
+    def _rested(self, limits: Limits) -> Line | None:
+        """Return a supervisor that waits for a run with such limits."""
+        for line in reversed(self._resting):
+            if line.limits == limits and line.launcher == self.launcher_pid:
+                self._resting.remove(line)
+                return line
+        return None
+
+    async def _fresh(self, limits: Limits) -> Line:
+        """Return a supervisor that is just being made."""
         assert self._launcher is not None
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise RunError(f"no descriptor for it: {error.strerror}") from error
         ours.setblocking(False)
-        run = LiveRun(spec, ours, self)
+        try:
+            await self._launcher.hand(theirs.fileno())
+        except OSError as error:
+            ours.close()
+            raise RunError(f"no launcher for it: {error.strerror}") from error
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return Line(ours, limits, self._launcher.pid, self)
+
+    def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
+        """Let a filter begin as soon as another has ended well, with what that has put out.
+
+        None means that it cannot; one that is refused in the end has not begun.
+        """
+        if spec.limits != before.limits or not before.can_be_followed:
+            return None
+        order = _order(spec, self._cgroup, is_held=False, follows=True)
+        run = before.followed(spec, order) if len(order) <= LONGEST_NEXT else None
+        if run is not None:
+            self._live.add(run)
+        return run
+
+    async def _made(self, run: LiveRun, order: bytes, *, at_once: bool) -> LiveRun:
+        """Return a run when its supervisor knows of it."""
         self._live.add(run)
         try:
-            try:
-                await self._launcher.hand(theirs.fileno())
-            finally:
-                theirs.close()
-            await run.made(order)
-        except OSError as error:
-            run.drop()
-            raise RunError(f"no launcher for it: {error.strerror}") from error
+            await run.made(order, at_once=at_once)
         except TimeoutError:
             run.drop()
-            self._launcher.kill()
+            if not run.kill_supervisor() and self._launcher is not None:
+                self._launcher.kill()
             raise LauncherLostError("the launcher did not answer and was replaced") from None
         except BaseException:
             run.drop()
@@ -228,6 +281,7 @@ class Processes:
         left = tuple(self._live)
         for run in left:
             run.hang_up()
+        self._dismiss(tuple(self._resting))
         if self._launcher is not None:
             await self._launcher.close()
             self._launcher = None
@@ -253,28 +307,189 @@ class Processes:
         """Count a run no longer among the living."""
         self._live.discard(run)
 
+    def let_rest(self, line: Line) -> None:
+        """Keep a supervisor that is as good as new, in case that it is needed again soon."""
+        if len(self._resting) >= RESTING or self._launcher is None:
+            line.close()
+            return
+        line.rests_from = boot_seconds()
+        self._resting.append(line)
+        if self._waking is None:
+            self._waking = asyncio.get_running_loop().call_later(REST, self._tidy)
+
+    def lose(self, line: Line) -> None:
+        """Forget a supervisor that has gone while it rested."""
+        if line in self._resting:
+            self._resting.remove(line)
+        line.close()
+
+    def _tidy(self) -> None:
+        """Let those go that nobody has needed for a while."""
+        self._waking = None
+        long_ago = boot_seconds() - REST
+        self._dismiss([line for line in self._resting if line.rests_from <= long_ago])
+        if self._resting:
+            wait = self._resting[0].rests_from - long_ago
+            self._waking = asyncio.get_running_loop().call_later(wait, self._tidy)
+
+    def _dismiss(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._resting.remove(line)
+            line.close()
+        if not self._resting and self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
+
+
+class Line:
+    """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
+
+    __slots__ = (
+        "_channel",
+        "_heard",
+        "_loop",
+        "_processes",
+        "launcher",
+        "limits",
+        "process",
+        "rests_from",
+        "runs",
+    )
+
+    def __init__(
+        self, channel: socket.socket, limits: Limits, launcher: int | None, processes: Processes
+    ) -> None:
+        self._channel = channel
+        self._processes = processes
+        self._heard = b""
+        self._loop = asyncio.get_running_loop()
+        self.limits = limits  # under which it lives itself: they can only be lowered
+        self.launcher = launcher
+        self.process: Process | None = None
+        self.runs: deque[LiveRun] = deque()  # the one that goes on, and those that follow it
+        self.rests_from = 0.0
+        self._loop.add_reader(channel.fileno(), self._hear)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._channel.fileno() >= 0:
+            self._loop.remove_reader(self._channel.fileno())
+            self._channel.close()
+
+    def tell(self, data: bytes) -> bool:
+        """Say something short; False means that it cannot be."""
+        # Then it is dead or does not listen; its end is heard, or is overdue.
+        try:
+            return self._channel.send(data) == len(data)
+        except OSError:
+            return False
+
+    async def order(self, data: bytes) -> None:
+        """Say what to run."""
+        # Whoever is gone took the other end along; that is heard as an end.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            with suppress(BlockingIOError):
+                data = data[self._channel.send(data) :]
+            if data:
+                await self._loop.sock_sendall(self._channel, data)
+
+    def _hear(self) -> None:
+        """Take in what the supervisor says."""
+        try:
+            heard = self._channel.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self.close()
+            self._processes.lose(self)
+            if self.runs:
+                self.runs[0].drop()
+            self._refuse_all()
+            return
+        self._heard += heard
+        while self._take_answer():
+            pass
+
+    def _take_answer(self) -> bool:
+        """Take one whole answer out of what was heard; False if there is none."""
+        kind, heard = self._heard[:1], self._heard
+        if kind == b"r" and len(heard) >= 13:
+            body, self._heard = heard[1:13], heard[13:]
+            self.process = Process(*struct.unpack("<IQ", body))
+        elif kind in {b"x", b"e", b"l", b"n"} and len(heard) >= 5:
+            (length,) = struct.unpack("<I", heard[1:5])
+            if len(heard) < 5 + length:
+                return False
+            body, self._heard = heard[5 : 5 + length], heard[5 + length :]
+        else:
+            return False
+        if self.runs:
+            self._answer(self.runs[0], kind, body)
+        return True
+
+    def _answer(self, run: LiveRun, kind: bytes, body: bytes) -> None:
+        """Tell a run what was said of it; after its end the next one begins, or we rest."""
+        if kind == b"r" or not run.is_answered:
+            run.answer(kind, body)
+            return
+        self.runs.popleft()
+        if kind in {b"x", b"l"}:
+            self.close()
+        elif not self.runs:
+            self._processes.let_rest(self)
+        elif kind == b"e":
+            self.runs[0].begin()
+        run.end(kind, body)
+        if kind in {b"x", b"l"}:
+            self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        """Say of those that were to follow that they never will."""
+        while self.runs:
+            self.runs.popleft().end(b"n", b"")
+
 
 class LiveRun:
     """A run that is made, and the engine's end of its lifeline."""
 
-    def __init__(self, spec: Spec, channel: socket.socket, processes: Processes) -> None:
+    def __init__(self, spec: Spec, line: Line, processes: Processes) -> None:
         self._spec = spec
-        self._channel = channel
+        self._line = line
         self._processes = processes
         self._loop = asyncio.get_running_loop()
-        self._heard = b""
-        self._process: Process | None = None
         self._is_released = False
         self._reason = ""
         self._overdue: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[tuple[bytes, bytes]] = self._loop.create_future()
         self._end: asyncio.Future[bytes] = self._loop.create_future()
+        self._refusal = ""
+        self.output = b""  # what went to its target, if it was short
+        self.is_refused = False  # whether it was to follow another, and never began
+        line.runs.append(self)
 
     @property
     def process(self) -> Process:
         """Which process it is: its supervisor."""
-        assert self._process is not None
-        return self._process
+        assert self._line.process is not None
+        return self._line.process
+
+    @property
+    def limits(self) -> Limits:
+        """What it may use."""
+        return self._spec.limits
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is known that it could be made."""
+        return self._answer.done()
+
+    @property
+    def can_be_followed(self) -> bool:
+        """Whether another may take what it puts out, at once."""
+        goes_on = self._line.runs and self._line.runs[-1] is self and not self._end.done()
+        return bool(goes_on and self._spec.target and self._processes.certain_tree_kill)
 
     @property
     def marks(self) -> tuple[bytes, ...]:
@@ -283,26 +498,43 @@ class LiveRun:
         names = [name for name in ("HORAE_DATA", "HORAE_RUN") if name in known]
         return tuple(os.fsencode(f"{each}={known[each]}") for each in names if len(names) == 2)
 
-    async def made(self, order: bytes) -> None:
-        """Tell the supervisor what to run, and return when it is ready for the go."""
+    async def made(self, order: bytes, *, at_once: bool) -> None:
+        """Tell the supervisor what to run, and return when it is ready for the go, or beyond."""
+        if at_once:
+            self._release()
+            order += b"g"
+            if self._line.process is not None:  # then it says nothing but how it ended
+                self._answer.set_result((b"r", b""))
+                await self._line.order(order)
+                return
         async with asyncio.timeout(READY):
-            # A lost launcher takes the other end with it; that shows as an end, below.
-            with suppress(BrokenPipeError, ConnectionResetError):
-                await self._loop.sock_sendall(self._channel, order)
-            self._loop.add_reader(self._channel.fileno(), self._hear)
+            await self._line.order(order)
             kind, body = await self._answer
         if kind == b"x":
             raise RunError(body.decode(errors="replace"))
         if kind != b"r":
             raise LauncherLostError("the launcher ended")
-        self._process = Process(*struct.unpack("<IQ", body))
+
+    def followed(self, spec: Spec, order: bytes) -> LiveRun | None:
+        """Tell the supervisor what comes next; None means that it cannot be told."""
+        if not self._line.tell(order):
+            return None
+        run = LiveRun(spec, self._line, self._processes)
+        run.answer(b"r", b"")
+        return run
+
+    def begin(self) -> None:
+        """Take note that the one before it has ended, so that it goes on now."""
+        self._release()
 
     def go(self) -> None:
         """Let it begin; before this nothing of it has run."""
-        if self._is_released:
-            return
+        if not self._is_released:
+            self._line.tell(b"g")
+            self._release()
+
+    def _release(self) -> None:
         self._is_released = True
-        self._tell(b"g")
         if self._spec.timeout is not None:
             self._expect_end(self._spec.timeout + self._spec.grace)
 
@@ -312,17 +544,25 @@ class LiveRun:
             return
         self._reason = reason or "it was cancelled"
         said = reason.encode(errors="replace")[:4000]
-        self._tell(b"c" + struct.pack("<H", len(said)) + said)
+        self._line.tell(b"c" + struct.pack("<H", len(said)) + said)
         self._expect_end(self._spec.grace)
 
     def alive_until(self, moment: float) -> None:
         """Let it end at a moment of the boot clock, unless a later one is said before."""
-        self._tell(b"t" + struct.pack("<d", moment))
+        self._line.tell(b"t" + struct.pack("<d", moment))
 
     async def ended(self) -> Ended:
-        """Return how it ended, once nothing of it is left."""
+        """Return how it ended, once nothing of it is left.
+
+        Raises RunError for one that was let go as it was made, and could not be.
+        """
         body = await asyncio.shield(self._end)
-        ended = parse_end(body, self._spec.run) if body else None
+        if self._refusal:
+            raise RunError(self._refusal)
+        if self.is_refused:
+            return Ended(Status.KILLED, "it never began")
+        report, _, self.output = body.partition(b"\n")
+        ended = parse_end(report, self._spec.run) if report else None
         if ended is None:
             await self._processes.bury(self)
             ended = read_end(self._spec.directory, self._spec.run)
@@ -336,69 +576,53 @@ class LiveRun:
         """Close the lifeline: whatever is left of it dies without being asked."""
         if self._overdue is not None:
             self._overdue.cancel()
-        if self._channel.fileno() >= 0:
-            self._loop.remove_reader(self._channel.fileno())
-            self._channel.close()
+        if self in self._line.runs:
+            self._line.close()
 
     def drop(self) -> None:
         """Hang up, and let whoever waits for it know."""
         self.hang_up()
+        if self in self._line.runs:
+            self._line.runs.remove(self)
+        self._finish(b"")
+
+    def answer(self, kind: bytes, body: bytes) -> None:
+        """Hear whether it could be made."""
+        if not self._answer.done():
+            self._answer.set_result((kind, body))
+
+    def end(self, kind: bytes, body: bytes) -> None:
+        """Hear how it ended, or that it never began."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if kind == b"x":
+            self._refusal, body = body.decode(errors="replace"), b""
+        self.is_refused = kind == b"n"
+        self._finish(body)
+
+    def _finish(self, report: bytes) -> None:
+        """Let whoever waits for it know."""
         self._processes.forget(self)
         if not self._answer.done():
             self._answer.set_result((b"", b""))
         if not self._end.done():
-            self._end.set_result(b"")
-
-    def _tell(self, data: bytes) -> None:
-        # If it cannot be told it is dead or does not listen; its end is heard, or is overdue.
-        with suppress(OSError):
-            self._channel.send(data)
-
-    def _hear(self) -> None:
-        """Take in what the supervisor says."""
-        try:
-            heard = self._channel.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            heard = b""
-        if not heard:
-            self.drop()
-            return
-        self._heard += heard
-        while self._take_answer():
-            pass
-
-    def _take_answer(self) -> bool:
-        """Take one whole answer out of what was heard; False if there is none."""
-        kind, heard = self._heard[:1], self._heard
-        if kind == b"r" and len(heard) >= 13:
-            body, self._heard = heard[1:13], heard[13:]
-        elif kind in {b"x", b"e"} and len(heard) >= 5:
-            (length,) = struct.unpack("<I", heard[1:5])
-            if len(heard) < 5 + length:
-                return False
-            body, self._heard = heard[5 : 5 + length], heard[5 + length :]
-        else:
-            return False
-        if kind == b"e":
-            self._end.set_result(body)
-            self.drop()
-        else:
-            self._answer.set_result((kind, body))
-        return True
+            self._end.set_result(report)
 
     def _expect_end(self, within: timedelta) -> None:
         """Kill the supervisor if it does not end in time: somebody may have stopped it."""
         if self._overdue is not None:
             self._overdue.cancel()
         delay = within.total_seconds() + OVERDUE
-        self._overdue = self._loop.call_later(delay, self._kill_supervisor)
+        self._overdue = self._loop.call_later(delay, self.kill_supervisor)
 
-    def _kill_supervisor(self) -> None:
-        if self._process is not None and started(self._process.pid) == self._process.started:
-            with suppress(OSError):
-                os.kill(self._process.pid, signal.SIGKILL)
+    def kill_supervisor(self) -> bool:
+        """Kill what does not answer; False means that it is not known, or has gone."""
+        process = self._line.process
+        if process is None or started(process.pid) != process.started:
+            return False
+        with suppress(OSError):
+            os.kill(process.pid, signal.SIGKILL)
+        return True
 
 
 def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
@@ -454,7 +678,7 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
             said=str(facts["said"]),
             limit=None if limit is None else timedelta(seconds=limit),
         )
-        known = ("why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out")
+        known = ("why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", *_PUT)
         kept = {name: facts[name] for name in known if facts.get(name) is not None}
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
@@ -462,17 +686,18 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
     return Ended(status, reason, exit_code=finish.code, facts=kept)
 
 
-def _order(spec: Spec, cgroup: tuple[Path, Path] | None) -> bytes:
+def _order(
+    spec: Spec, cgroup: tuple[Path, Path] | None, *, is_held: bool, follows: bool = False
+) -> bytes:
     """Return a spec as its supervisor reads it, or raise RunError for what can never be run."""
-    argv = [os.fsencode(each) for each in spec.argv]
-    environment = {
-        os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()
-    }
+    argv = [each.encode(*_ENCODING) for each in spec.argv]
+    variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
+    environment = dict(zip(variables[::2], variables[1::2], strict=True))
     if not argv or not argv[0]:
         raise RunError("no command is given")
-    if any(b"\0" in each for each in (*argv, *environment, *environment.values())):
+    if b"\0" in b"".join(argv) or b"\0" in b"".join(variables):
         raise RunError(f"{spec.argv[0]}: an argument or variable holds a NUL byte")
-    if any(not name or b"=" in name for name in environment):
+    if b"" in environment or b"=" in b"".join(environment):
         raise RunError(f"{spec.argv[0]}: a variable has no name, or one with = in it")
     pen = None
     if cgroup is not None and spec.cgroup is not None:
@@ -485,6 +710,13 @@ def _order(spec: Spec, cgroup: tuple[Path, Path] | None) -> bytes:
             "cwd": os.fsencode(spec.cwd),
             "directory": os.fsencode(spec.directory),
             "stdin": spec.stdin,
+            "source": None if spec.source is None else os.fsencode(spec.source),
+            "target": None if spec.target is None else (os.fsencode(spec.target), spec.most),
+            "is_reported": spec.is_reported,
+            "is_held": is_held,
+            "is_last": False,
+            "follows": follows,
+            "ends_at": spec.ends_at,
             "timeout": None if spec.timeout is None else spec.timeout.total_seconds(),
             "grace": spec.grace.total_seconds(),
             "spellings": disguises(spec.secrets),
@@ -493,7 +725,7 @@ def _order(spec: Spec, cgroup: tuple[Path, Path] | None) -> bytes:
             "cgroup": pen,
         }
     )
-    return struct.pack("<I", len(body)) + body
+    return b"o" + struct.pack("<I", len(body)) + body
 
 
 async def _lock(path: Path, *, patience: timedelta) -> int:

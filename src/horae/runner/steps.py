@@ -1,38 +1,36 @@
 """One step of a workflow: run as a filter, under a supervisor, and its output kept exactly.
 
-A step reads its input from a file and writes into a pipe that is drained into another one,
-up to a limit. All that a run has going ends together.
+A step reads its input from a file and writes into a pipe that its supervisor drains into
+another one, up to a limit. All that a run has going ends together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import LauncherLostError
+from horae.engine.ports import Ended, LauncherLostError, RunError
+from horae.rules.misfire import Status
 from horae.runner.cgroup import CgroupLimits
-from horae.runner.processes import LOG_NAME, Limits, Spec
+from horae.runner.processes import LOG_NAME, Limits, Spec, boot_seconds
+from horae.runner.record import put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from horae.engine.ports import Ended
     from horae.runner.processes import LiveRun, Processes
 
 MIB: Final = 1 << 20
-CHUNK: Final = 1 << 16
-PIPE: Final = ".out"  # beside the files of a block, so with names that those will not have
-SUPERVISED: Final = ".run"
+SHORT: Final = 1 << 15  # bytes of an input that need no file
+SUPERVISED: Final = ".run"  # beside the files of a block, so with names that those will not have
+SCRATCH: Final = ".work"
 _TRIES: Final = 3  # to hand a step to a launcher
-
-# Hands a step its files and steps aside.
-_PIPED: Final = ("/bin/sh", "-c", 'i=$1 o=$2; shift 2; exec "$@" <"$i" >"$o"', "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +44,42 @@ class Bounds:
 
 
 class Output(NamedTuple):
-    """What a step has put out: where it is, how long, and its SHA-256."""
+    """What a step has put out: how long, its SHA-256, and where it is: here, or in a file."""
 
     path: Path
     size: int
     sum: str
+    data: bytes | None = None
 
     def beginning(self, length: int) -> bytes:
         """Return its first bytes."""
+        if self.data is not None:
+            return self.data[:length]
         with self.path.open("rb") as file:
             return file.read(length)
+
+    def keep(self) -> None:
+        """Let it be in its file, wherever it was."""
+        if self.data is not None:
+            put(self.path, self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Something that makes one output from another: what to run, with what, and into which file.
+
+    What it says on stderr goes to `directory`.
+    """
+
+    argv: tuple[str, ...]
+    target: Path
+    cwd: Path
+    environment: Mapping[str, str]
+    directory: Path
+    timeout: timedelta | None
+    limits: Limits
+    memory: int
+    most: int
 
 
 class Hands:
@@ -91,165 +115,236 @@ class Hands:
         cwd: Path,
         environment: Mapping[str, str],
         directory: Path,
-        timeout: timedelta | None = None,
-        limits: Limits | None = None,
-        memory: int | None = None,
-        made: Callable[[LiveRun], None] | None = None,
-        begun: Callable[[], None] | None = None,
     ) -> Ended:
-        """Run something under a supervisor of its own, and return how it ended.
-
-        It is made at once and let go when there is room for it; *begun* hears of that. Raises
-        RunError if it cannot be made.
-        """
-        left = max(timedelta(0), self.left())
-        spec = Spec(
-            self._number,
-            tuple(argv),
-            cwd,
-            environment,
-            directory,
-            timeout=left if timeout is None else min(left, timeout),
-            grace=self._grace,
-            limits=limits or Limits(),
-            cgroup=None if memory is None else CgroupLimits(memory_max=memory),
+        """Run a tool, and return how that ended; raises RunError if it cannot be run."""
+        ended, _ = await self._run(
+            lambda timeout: Spec(
+                self._number,
+                tuple(argv),
+                cwd,
+                environment,
+                directory,
+                is_reported=False,
+                timeout=timeout,
+                grace=self._grace,
+            )
         )
-        run = await self._hold(spec)
-        self._live.add(run)
-        try:
-            if made is not None:
-                made(run)
-            async with self._slots:
-                if self.reason or self.left() <= timedelta(0):
-                    run.cancel(self.reason)
-                else:
-                    if begun is not None:
-                        begun()
-                    run.go()
-                return await run.ended()
-        finally:
-            self._live.discard(run)
+        return ended
 
     async def filter(
         self,
-        argv: Sequence[str],
+        filter: Filter,  # noqa: A002 - the word of the house
+        given: Output,
         *,
-        source: Path,
-        target: Path,
-        cwd: Path,
-        environment: Mapping[str, str],
-        directory: Path,
-        timeout: timedelta | None,
-        limits: Limits,
-        memory: int,
-        most: int,
+        following: LiveRun | None,
         begun: Callable[[], None],
+        meanwhile: Callable[[LiveRun], None],
     ) -> tuple[Ended, Output | None]:
-        """Run something from one file into another; no output is one that was too long.
+        """Run something that makes one output from another; none is one that was too long.
 
-        *directory* is there already, and is its own.
+        *following* is the run of it, if that began by itself. *begun* hears when there is room
+        for it, *meanwhile* when it goes on. Raises RunError if it cannot be run, or what it puts
+        out cannot be kept.
         """
-        pipe = directory / PIPE
-        os.mkfifo(pipe, 0o600)
-        drain = _Drain(pipe, target, most=most)
+        ended, data = await self._run(
+            lambda left: self._spec(filter, left, given), following, begun, meanwhile
+        )
+        size, digest = ended.facts.get("size"), ended.facts.get("sum")
+        if not isinstance(size, int):  # its supervisor died
+            return ended, Output(filter.target, 0, "")
+        if size > filter.most:
+            return ended, None
+        if fault := ended.facts.get("fault"):
+            raise RunError(str(fault))
+        short = data if len(data) == size else None
+        return ended, Output(filter.target, size, str(digest), short)
+
+    def follow(self, before: LiveRun, filter: Filter) -> LiveRun | None:  # noqa: A002
+        """Let something begin as soon as another has ended well, to take what that puts out.
+
+        It needs no room of its own then. None means that it cannot be.
+        """
+        left = self.left()
+        if self.reason or left <= timedelta(0):
+            return None
+        run = self._processes.follow(before, self._spec(filter, left, None))
+        if run is not None:
+            self._live.add(run)
+        return run
+
+    def _spec(self, filter: Filter, left: timedelta, given: Output | None) -> Spec:  # noqa: A002
+        """Return how something is run, with so much of the wall clock left."""
+        return Spec(
+            self._number,
+            filter.argv,
+            filter.cwd,
+            filter.environment,
+            filter.directory,
+            stdin=(given and given.data) or b"",
+            source=given.path if given is not None and given.data is None else None,
+            target=filter.target,
+            most=filter.most,
+            is_reported=False,
+            timeout=left if filter.timeout is None else min(left, filter.timeout),
+            ends_at=boot_seconds() + left.total_seconds() if given is None else None,
+            grace=self._grace,
+            limits=filter.limits,
+            cgroup=CgroupLimits(memory_max=filter.memory),
+        )
+
+    async def _run(
+        self,
+        spec_for: Callable[[timedelta], Spec],
+        following: LiveRun | None = None,
+        begun: Callable[[], None] | None = None,
+        meanwhile: Callable[[LiveRun], None] | None = None,
+    ) -> tuple[Ended, bytes]:
+        """Run something when there is room for it, within what is left of the wall clock."""
+        async with self._slots:
+            if following is not None and not following.is_refused:
+                ended = await self._watch(following, begun, meanwhile)
+                if not following.is_refused:
+                    return ended, following.output
+            left = self.left()
+            if self.reason or left <= timedelta(0):
+                return Ended(Status.KILLED, self.reason or "there was no time left for it"), b""
+            run = await self._hold(spec_for(left))
+            return await self._watch(run, begun, meanwhile), run.output
+
+    async def _watch(
+        self,
+        run: LiveRun,
+        begun: Callable[[], None] | None,
+        meanwhile: Callable[[LiveRun], None] | None,
+    ) -> Ended:
+        """Return how something ended that goes on now."""
+        self._live.add(run)
         try:
-            ended = await self.call(
-                (*_PIPED, str(source), str(pipe), *argv),
-                cwd=cwd,
-                environment=environment,
-                directory=directory / SUPERVISED,
-                timeout=timeout,
-                limits=limits,
-                memory=memory,
-                made=drain.begin,
-                begun=begun,
-            )
+            if begun is not None:
+                begun()
+            if self.cancelled.is_set():  # somebody said so meanwhile
+                run.cancel(self.reason)
+            if meanwhile is not None:
+                meanwhile(run)
+            return await run.ended()
         finally:
-            output = drain.end()
-        return ended, output
+            self._live.discard(run)
 
     async def _hold(self, spec: Spec) -> LiveRun:
-        """Make a run; a launcher that is lost has run nothing, so it is asked again."""
+        """Start something; a launcher that is lost has run nothing, so it is asked again."""
         for left in reversed(range(_TRIES)):
             try:
-                return await self._processes.hold(spec)
+                return await self._processes.hold(spec, at_once=True)
             except LauncherLostError:
                 if not left:
                     raise
         raise AssertionError("the last try returns or raises")
 
 
-class _Drain:
-    """Takes what a step puts out as it comes; more than it may ends the step."""
+class Bench(NamedTuple):
+    """Where a step works: the directory of its files, one to write in, and one for its words."""
 
-    def __init__(self, pipe: Path, target: Path, *, most: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._target = target
-        self._most = most
-        self._run: LiveRun | None = None
-        self._sum = sha256()
-        self._size = 0
-        self._fault: OSError | None = None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._writing = os.open(target, flags, 0o600)
-        try:
-            # Opened before the step is let go, and without waiting: a writer finds us there.
-            self._reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            os.close(self._writing)
-            raise
+    directory: Path
+    scratch: Path
+    words: Path
 
-    def begin(self, run: LiveRun) -> None:
-        """Listen."""
-        self._run = run
-        self._loop.add_reader(self._reading, self._take)
 
-    def end(self) -> Output | None:
-        """Take what is left once nothing of the step is; None if it was too much."""
-        while self._reading >= 0 and self._take():
-            pass
-        self._close()
-        os.close(self._writing)
-        if self._fault is not None:
-            raise self._fault
-        if self._size > self._most:
-            return None
-        return Output(self._target, self._size, self._sum.hexdigest())
+class Benches:
+    """Directories in which steps of one run work, each for one at a time.
 
-    def _take(self) -> bool:
-        """Take some; False means that there is nothing now, or nothing more to come."""
-        try:
-            data = os.read(self._reading, CHUNK)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._close()
-            return False
-        self._size += len(data)
-        if self._size > self._most:
-            self._refuse(f"it put out more than {size_text(self._most)}")
-            return False
-        self._sum.update(data)
-        try:
-            while data:
-                data = data[os.write(self._writing, data) :]
-        except OSError as error:
-            self._fault = error
-            self._refuse(f"its output could not be kept: {error.strerror}")
-            return False
-        return True
+    One that a step has left as it was serves the next: a disk takes its time over directories.
+    """
 
-    def _refuse(self, reason: str) -> None:
-        """End a step whose output cannot be taken."""
-        self._close()
-        if self._run is not None:
-            self._run.cancel(reason)
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._count = 0
+        self._free: list[Bench] = []
+        self._used: list[Bench] = []
+        self._files: dict[Bench, Collection[str]] = {}  # what stands on each
+        self._ahead: dict[int, Bench] = {}  # those that are laid for a step to come
+        self._clearing: set[asyncio.Future[None]] = set()
 
-    def _close(self) -> None:
-        if self._reading >= 0:
-            self._loop.remove_reader(self._reading)
-            os.close(self._reading)
-            self._reading = -1
+    def lay_ahead(self, step: int, files: Mapping[str, bytes]) -> Bench:
+        """Return the bench that a step will take, while others still run."""
+        if step not in self._ahead:
+            self._ahead[step] = self.take(step, files)
+        return self._ahead[step]
+
+    def tidy(self) -> None:
+        """Make those ready again that are not needed any more."""
+        while self._used:
+            self._tidy(self._used.pop())
+
+    def take(self, step: int, files: Mapping[str, bytes]) -> Bench:
+        """Return a bench with these files and an empty scratch directory, for a step alone."""
+        if step in self._ahead:
+            return self._ahead.pop(step)
+        self.tidy()
+        bench = self._free.pop() if self._free else self._made()
+        self._files[bench] = files.keys()
+        lay(bench.directory, files)
+        return bench
+
+    def give_back(self, bench: Bench) -> None:
+        """Take back what a step needs no more."""
+        self._used.append(bench)
+
+    async def cleared(self) -> None:
+        """Return when none is left on the disk."""
+        for bench in (*self._free, *self._used, *self._ahead.values()):
+            self._clear(bench)
+        await asyncio.gather(*self._clearing)
+
+    def _tidy(self, bench: Bench) -> None:
+        """Make a directory ready for the next, or let it go."""
+        files = self._files.pop(bench)
+        if not _is_as_made(bench, files):
+            self._clear(bench)
+            return
+        for name in files:
+            os.remove(f"{bench.directory}/{name}")  # noqa: PTH107
+        self._free.append(bench)
+
+    def _clear(self, bench: Bench) -> None:
+        cleared = asyncio.ensure_future(asyncio.to_thread(clear, bench.directory))
+        self._clearing.add(cleared)
+        cleared.add_done_callback(self._clearing.discard)
+
+    def _made(self) -> Bench:
+        directory = self._directory / f"{self._count}.step"
+        bench = Bench(directory, directory / SCRATCH, directory / SUPERVISED)
+        self._count += 1
+        os.mkdir(directory, 0o700)  # noqa: PTH102
+        os.mkdir(bench.scratch, 0o700)  # noqa: PTH102
+        return bench
+
+
+def _is_as_made(bench: Bench, files: Collection[str]) -> bool:
+    """Tell whether a step has left nothing on its bench, and taken nothing away."""
+    home = str(bench.directory)
+    try:
+        modes = [os.lstat(each).st_mode for each in (home, f"{home}/{SCRATCH}")]
+        return (
+            modes == [stat.S_IFDIR | 0o700] * 2
+            and not os.listdir(f"{home}/{SCRATCH}")  # noqa: PTH208
+            and set(os.listdir(home)) == {SCRATCH, *files}  # noqa: PTH208
+            and not any(stat.S_ISDIR(os.lstat(f"{home}/{name}").st_mode) for name in files)
+        )
+    except OSError:
+        return False
+
+
+def lay(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a directory of our own in which they are not."""
+    for name, data in files.items():
+        path = f"{directory}/{name}"
+        if "/" in name:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+            left = data
+            while left:
+                left = left[file.write(left) :]
 
 
 def log_of(directory: Path, most: int) -> bytes:

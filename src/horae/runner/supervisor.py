@@ -1,19 +1,26 @@
-"""The supervisor: one process per run, that starts a command and ends all that it started.
+"""The supervisor: a process per live run, that starts a command and ends all that it started.
 
 It is forked by the launcher and talks with the engine over one socket, which is also its
 lifeline: when that closes, the engine is dead and so is the run.
 
-    engine → supervisor   the spec: its length and marshalled facts
+    engine → supervisor   `o` length, marshalled facts: what to run
     supervisor → engine   `r` pid, start time: ready, nothing has run   or `x` length, why not
     engine → supervisor   `g` go   `c` length, reason: cancel   `t` boot clock: alive until
-    supervisor → engine   `e` length, report: the end; nothing of the run is left
+    supervisor → engine   `e` length, report: the end; nothing of the run is left. It is a line,
+                          and what a filter has put out stands behind it, if that is short
+
+When the kernel has said that it has no child any more it is as good as new, and takes the next
+run if there is one: half of what a short run costs is the fork of a supervisor. One that is not
+goes, and says `l` in place of `e`. To what is let go with its order only the first answer is `r`.
+An order may come while a filter runs: it begins when that has ended well, with what that has put
+out as its input; else it is answered with `n`, and never begins.
 
 It runs in an interpreter without site and imports what is written in C, ctypes and
 nothing of the house but the masker: memory and the time of a fork are paid for each run.
 """
 
 # Without pathlib: its memory would be a part of each run.
-# ruff: noqa: PTH102, PTH103, PTH107, PTH110, PTH113, PTH118
+# ruff: noqa: PTH102, PTH107, PTH110, PTH113, PTH118
 from __future__ import annotations
 
 import _socket
@@ -27,13 +34,14 @@ import sys
 import time
 from _json import encode_basestring_ascii as quoted
 
-from horae.runner.output import CHUNK, LOG, Log, Stream, quietly
+from horae.runner.output import CHUNK, LOG, Log, Stream, Target, quietly
 from horae.runner.pen import Pen
 from horae.runner.tree import give_up_privileges, has_reaped_all, signal_below, started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from typing import TypedDict
 
     class Facts(TypedDict):
@@ -45,6 +53,14 @@ if TYPE_CHECKING:
         cwd: bytes
         directory: bytes
         stdin: bytes
+        source: bytes | None
+        target: tuple[bytes, int] | None
+        is_reported: bool
+        is_held: bool
+        is_last: bool
+        is_long: bool
+        follows: bool
+        ends_at: float | None
         timeout: float | None
         grace: float
         spellings: tuple[bytes, ...]
@@ -64,6 +80,7 @@ else:
 REPORT = b"end.json"
 GROUP_PATIENCE = 0.2  # seconds for a killed group to be gone, where nothing proves it
 BURIALS = 1000  # orphans reaped before anything else is looked at
+RUNS = 1000  # that one serves; then whatever it has gathered goes with it
 LONGEST_POLL = 30.0  # the boot clock counts while the machine sleeps, poll does not
 
 # The supervisor lives under the limits of its command, and needs this much itself.
@@ -80,94 +97,201 @@ class Refusal(Exception):  # noqa: N818 (an answer, not an error of the house)
 
 
 def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> None:
-    """Run one command as the engine says and report its end; nothing is left of it then.
+    """Run one command after another as the engine says; nothing is left of one that has ended.
 
     *engine* is a descriptor that becomes readable when the engine dies. Without *certain*
-    only the command's process group is ended.
+    only the command's process group is ended, and there is no second command.
     """
-    facts = read_facts(channel)
-    if facts is None:
-        return
-    run = Supervisor(channel, facts, engine=engine, certain=certain)
-    try:
-        run.prepare()
-    except (Refusal, OSError, ValueError) as error:
-        _send(channel, b"x", _words(error).encode(errors="replace"))
-        return
-    _tell(channel, b"r" + _struct.pack("<IQ", os.getpid(), started(os.getpid())))
-    if run.may_begin() and run.begin():
-        run.watch()
-    run.finish()
+    line, deaths = Line(channel, engine), Deaths()
+    left = RUNS if certain else 1
+    is_known = False
+    before: Supervisor | None = None
+    while (facts := line.order()) is not None:
+        if facts["follows"] and not (before and before.hands_on(facts)):
+            line.send(b"n", b"")
+            continue
+        left -= 1
+        before = run = Supervisor(line, facts, deaths, certain=certain)
+        try:
+            run.prepare()
+            if not is_known:  # they are the same for all that it will run
+                _limit(facts["limits"])
+        except (Refusal, OSError, ValueError) as error:
+            line.send(b"x", _words(error).encode(errors="replace"))
+            return
+        if facts["is_held"] or not is_known:
+            line.tell(b"r" + _struct.pack("<IQ", os.getpid(), started(os.getpid())))
+            is_known = True
+        if run.may_begin() and run.begin():
+            run.watch()
+        if not run.finish(is_last=not left or facts["is_last"]):
+            return
+        run.clear()
 
 
-def read_facts(channel: _socket.socket) -> Facts | None:
-    """Return what the engine says about the run; None if it went away meanwhile."""
-    length = _receive(channel, 4)
-    body = _receive(channel, _struct.unpack("<I", length)[0]) if length else None
-    facts: Facts | None = marshal.loads(body) if body else None  # noqa: S302 (from our own engine)
-    return facts
+class Line:
+    """The socket to the engine, and what was heard on it."""
+
+    __slots__ = ("_orders", "_poll", "alive_until", "channel", "engine", "heard")
+
+    def __init__(self, channel: _socket.socket, engine: int | None) -> None:
+        self.channel = channel
+        self.engine = engine
+        self.heard = b""
+        self.alive_until: float | None = None
+        self._orders: list[Facts] = []  # that came while something ran
+        self._poll = select.poll()
+        for each in (channel.fileno(), engine):
+            if each is not None:
+                self._poll.register(each, select.POLLIN)
+
+    def order(self) -> Facts | None:
+        """Wait for what to run next; None means that the engine is gone, or wants no more."""
+        while not self._orders:
+            if not self.put_by() and not self._skip() and not self._hear():
+                return None
+        facts = self._orders.pop(0)
+        if not facts["follows"]:
+            self.alive_until = None
+        return facts
+
+    def put_by(self) -> bool:
+        """Take an order out of what was heard; False if that does not begin with a whole one."""
+        if self.heard[:1] != b"o" or len(self.heard) < 5:
+            return False
+        (length,) = _struct.unpack("<I", self.heard[1:5])
+        body, self.heard = self.heard[5 : 5 + length], self.heard[5 + length :]
+        body += _receive(self.channel, length - len(body))
+        if len(body) < length:
+            return False
+        facts: Facts = marshal.loads(body)  # noqa: S302 (from our own engine)
+        facts["is_long"] = length >= _ARGUMENT // 2
+        self._orders.append(facts)
+        return True
+
+    def _skip(self) -> bool:
+        """Pass over what was said to the run before, when that had ended already."""
+        length = length_of(self.heard)
+        self.heard = self.heard[length:]
+        return bool(length)
+
+    def _hear(self) -> bool:
+        """Wait until more is heard; False means that nobody is there any more."""
+        found = [each for each, _ in self._poll.poll()]
+        if self.engine in found:
+            return False
+        try:
+            heard = self.channel.recv(CHUNK)
+        except OSError:
+            return False
+        self.heard += heard
+        return bool(heard)
+
+    def send(self, kind: bytes, data: bytes) -> None:
+        """Say something of any length."""
+        self.tell(kind + _struct.pack("<I", len(data)) + data)
+
+    def tell(self, data: bytes) -> None:
+        """Say something to the engine, if it is there to hear."""
+        quietly(self.channel.sendall, data)
+
+
+def length_of(heard: bytes) -> int:
+    """Return how long the word to a run is with which this begins; 0 if it is not whole."""
+    kind, known = heard[:1], len(heard)
+    length = {b"g": 1, b"t": 9}.get(kind, 0)
+    if kind == b"c" and known >= 3:
+        length = 3 + (heard[1] | heard[2] << 8)
+    return length if length <= known else 0
+
+
+class Deaths:
+    """A pipe from which can be read when a child has died."""
+
+    __slots__ = ("_writing", "reading")
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+        for each in (self.reading, self._writing):
+            os.set_blocking(each, False)
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def hear(self) -> None:
+        """Take note of those so far."""
+        quietly(os.read, self.reading, 4096)
+
+    def repeat(self) -> None:
+        """Let it be heard once more."""
+        quietly(os.write, self._writing, b"\0")
 
 
 class Supervisor:
     """One run: made, let go, watched, ended, reported."""
 
-    def __init__(
-        self, channel: _socket.socket, facts: Facts, *, engine: int | None, certain: bool
-    ) -> None:
-        self._channel = channel
+    def __init__(self, line: Line, facts: Facts, deaths: Deaths, *, certain: bool) -> None:
+        self._line = line
+        self._channel = line.channel
         self._facts = facts
-        self._engine = engine
+        self._engine = line.engine
+        self._deaths = deaths
         self._certain = certain
-        self._heard = b""
-        self._is_released = False
+        self._is_released = facts["follows"]
         self._pid = 0
         self._why = ""  # what ends the run, if not the command itself
         self._said = ""
         self._kill_at: float | None = None
-        self._alive_until: float | None = None
         self._began_at = now()
         self._has_exited = False
         self._status: int | None = None
         self._used: resource.struct_rusage | None = None
         self._pen: Pen | None = None
+        self._stdin = -1
+        self._streams: list[Stream | Target] = []
 
         self._poll = select.poll()
-        self._poll.register(channel.fileno(), select.POLLIN)
-        if engine is not None:
-            self._poll.register(engine, select.POLLIN)
+        for each in (line.channel.fileno(), line.engine, deaths.reading):
+            if each is not None:
+                self._poll.register(each, select.POLLIN)
 
     # Before the go: whatever can fail should fail here, while nothing has run.
 
     def prepare(self) -> None:
         """Make ready all that the command needs, or raise a Refusal."""
         facts = self._facts
-        directory, cwd = facts["directory"], facts["cwd"]
         os.umask(0o077)
-        self._directory = _open_directory(directory)
-        self._log = Log(self._directory)
-        os.chdir(cwd)
+        self._log = Log(facts["directory"])
+        if facts["is_reported"]:
+            _forget_before(facts["directory"])
+            self._log.directory()
+        os.chdir(facts["cwd"])
         self._program = find_program(facts["argv"][0], facts["environment"].get(b"PATH", b""))
-        _refuse_too_long(facts)
-        self._stdin = _stdin(self._directory, facts["stdin"])
+        if facts["is_long"]:
+            _refuse_too_long(facts)
+        self._stdin = _stdin(self._log.directory, facts["source"], facts["stdin"])
         facts["stdin"] = b""
-        self._streams = [Stream(facts["spellings"], has_first=True), Stream(facts["spellings"])]
+        spellings, target = facts["spellings"], facts["target"]
+        self._streams.append(Target(*target) if target else Stream(spellings, has_first=True))
+        self._streams.append(Stream(spellings))
         for stream in self._streams:
             self._poll.register(stream.reading, select.POLLIN)
-        self._listen_for_deaths()
         if facts["cgroup"]:
             self._pen = Pen.made(*facts["cgroup"], run=facts["run"])
-        _limit(facts["limits"])
 
-    def _listen_for_deaths(self) -> None:
-        """Let the poll wake up when a child has died."""
-        self._deaths, self._dying = os.pipe()
-        os.set_blocking(self._dying, False)
-        signal.set_wakeup_fd(self._dying, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._poll.register(self._deaths, select.POLLIN)
+    def hands_on(self, later: Facts) -> bool:
+        """Let another read what this one has put out, if it ended well."""
+        target = self._streams[0]
+        is_good = self._status == 0 and not self._why and not target.fault
+        if not is_good or not isinstance(target, Target):
+            return False
+        later["stdin"] = target.data
+        later["source"] = target.path if target.size and not target.data else None
+        return True
 
     def may_begin(self) -> bool:
         """Wait for the go; False means that it never came, and nothing has run."""
+        while self._obey():  # it may have come with the order
+            pass
         while not self._is_released and not self._why:
             self._turn()
         # One more look: the engine may have died after its last word.
@@ -179,6 +303,10 @@ class Supervisor:
     def begin(self) -> bool:
         """Start the command; False means that the system would not."""
         self._began_at = now()
+        limit, ends_at = self._facts["timeout"], self._facts["ends_at"]
+        if ends_at is not None:
+            left = max(0.0, ends_at - self._began_at)
+            self._facts["timeout"] = left if limit is None else min(left, limit)
         outputs = [stream.writing for stream in self._streams]
         fill = [(os.POSIX_SPAWN_DUP2, each, to) for to, each in enumerate([self._stdin, *outputs])]
         if self._pen:
@@ -199,8 +327,7 @@ class Supervisor:
         finally:
             if self._pen:
                 self._pen.leave()
-            for each in (self._stdin, *outputs):
-                os.close(each)
+            self._close_ends()
         if self._facts["nice"]:
             quietly(os.setpriority, os.PRIO_PGRP, self._pid, self._facts["nice"])
         return True
@@ -224,13 +351,18 @@ class Supervisor:
         """Wait for whatever comes next, and take note of it."""
         for descriptor, _ in self._poll.poll(self._patience()):
             self._notice(descriptor)
-        if self._alive_until is not None and now() >= self._alive_until:
+        until = self._line.alive_until
+        if until is not None and now() >= until:
             self._end_at_once("lease")
 
     def _patience(self) -> int:
         """Return for how many milliseconds nothing needs to be done."""
         limit = self._facts["timeout"] if self._pid and not self._why else None
-        ends = [self._alive_until, self._kill_at, None if limit is None else self._began_at + limit]
+        ends = [
+            self._line.alive_until,
+            self._kill_at,
+            None if limit is None else self._began_at + limit,
+        ]
         wait = min([LONGEST_POLL, *(each - now() for each in ends if each is not None)])
         return max(0, int(wait * 1000) + 1)
 
@@ -241,17 +373,24 @@ class Supervisor:
             self._poll.unregister(descriptor)
             self._engine = None
             self._end_at_once("engine")
-        elif descriptor == self._deaths:
+        elif descriptor == self._deaths.reading:
             self._bury()
         else:
-            stream = next(each for each in self._streams if each.reading == descriptor)
-            if not stream.drain(self._log):
-                self._poll.unregister(descriptor)
+            self._drain(next(each for each in self._streams if each.reading == descriptor))
+
+    def _drain(self, stream: Stream | Target) -> None:
+        """Take what the command has put out; more than it may put out ends it."""
+        descriptor = stream.reading
+        if not stream.drain(self._log):
+            self._poll.unregister(descriptor)
+            stream.close()
+        if stream.fault:
+            self._ask_to_end("cancel", stream.fault)
 
     def _listen(self) -> None:
         """Do what the engine says; a closed or broken line is its death."""
         try:
-            heard = self._channel.recv(4096, _socket.MSG_DONTWAIT)
+            heard = self._channel.recv(CHUNK, _socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -260,27 +399,33 @@ class Supervisor:
             self._poll.unregister(self._channel.fileno())
             self._end_at_once("engine")
             return
-        self._heard += heard
+        self._line.heard += heard
         while self._obey():
             pass
 
     def _obey(self) -> bool:
         """Take one whole order out of what was heard; False if there is none."""
-        order, heard = self._heard[:1], self._heard
-        if order == b"g":
-            self._is_released, self._heard = True, heard[1:]
-        elif order == b"t" and len(heard) >= 9:
-            (self._alive_until,), self._heard = _struct.unpack("<d", heard[1:9]), heard[9:]
-        elif order == b"c" and len(heard) >= 3 + (length := heard[1] | heard[2] << 8):
-            self._heard = heard[3 + length :]
-            self._ask_to_end("cancel", heard[3 : 3 + length].decode(errors="replace"))
-        else:
+        if self._line.put_by():  # for later
+            return True
+        heard = self._line.heard
+        length = length_of(heard)
+        if not length:
             return False
+        self._line.heard = heard[length:]
+        kind = heard[:1]
+        if kind == b"g":
+            self._is_released = True
+        elif kind == b"t":
+            self._line.alive_until = _struct.unpack("<d", heard[1:9])[0]
+        else:
+            self._ask_to_end("cancel", heard[3:length].decode(errors="replace"))
         return True
 
     def _bury(self) -> None:
         """See whether the command has ended, and reap orphans: their number is not bounded."""
-        os.read(self._deaths, 4096)
+        self._deaths.hear()
+        if not self._pid:
+            return
         if not self._certain:
             self._reap_command(os.WNOHANG)
             self._has_exited = self._status is not None
@@ -294,7 +439,7 @@ class Supervisor:
                 self._has_exited = True
                 return
             os.waitpid(dead.si_pid, 0)
-        quietly(os.write, self._dying, b"\0")  # more of them, but the clock comes first
+        self._deaths.repeat()  # more of them, but the clock comes first
 
     # The end.
 
@@ -317,8 +462,8 @@ class Supervisor:
         self._why = self._why or why
         self._kill_at = now()
 
-    def finish(self) -> None:
-        """End the whole tree, keep the rest of the output, report, and say so."""
+    def finish(self, *, is_last: bool) -> bool:
+        """End the whole tree, keep the rest of the output, report; True: the next may come."""
         if self._pid:
             self._end_tree()
             for stream in self._streams:
@@ -327,8 +472,35 @@ class Supervisor:
             self._pen.remove()
         self._log.finish()
         report = self._report().encode()
-        quietly(write_whole, self._directory, REPORT, report)
-        _send(self._channel, b"e", report)
+        if self._facts["is_reported"]:
+            quietly(write_whole, self._log.directory(), REPORT, report)
+        is_last = is_last or self._is_stuck()
+        first = self._streams[0]
+        if isinstance(first, Target):
+            report += first.data
+        self._line.send(b"l" if is_last else b"e", report)
+        return not is_last
+
+    def _is_stuck(self) -> bool:
+        """Tell whether something of this run would cling to the next one."""
+        return self._why in {"engine", "lease"} or (self._pen is not None and self._pen.is_inside)
+
+    def clear(self) -> None:
+        """Let go of all that was held for the run."""
+        self._close_ends()
+        for stream in self._streams:
+            stream.close()
+        self._log.close()
+        self._deaths.hear()
+        os.chdir("/")
+
+    def _close_ends(self) -> None:
+        """Close what the command alone needs."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+        for stream in self._streams:
+            stream.close_end()
 
     def _end_tree(self) -> None:
         """Kill until the kernel says that there is no child: below a subreaper that is proof."""
@@ -382,6 +554,10 @@ class Supervisor:
             parts["seconds"] = _number(now() - self._began_at)
             parts["cpu_seconds"] = _number(used.ru_utime + used.ru_stime)
             parts["max_rss"] = str(used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        first = self._streams[0]
+        if isinstance(first, Target):
+            parts |= {"size": str(first.size), "sum": quoted(first.digest())}
+            parts["fault"] = quoted(first.fault)
         parts["output"] = str(self._log.total)
         parts["left_out"] = str(self._log.left_out)
         return "{" + ", ".join(f'"{name}": {value}' for name, value in parts.items()) + "}\n"
@@ -410,24 +586,18 @@ def find_program(name: bytes, path: bytes) -> bytes:
     raise Refusal(f"{_text(name)}: no such program{where}")
 
 
-def _open_directory(path: bytes) -> int:
-    """Return a descriptor of a directory, which is made if it is not there."""
+def _forget_before(path: bytes) -> None:
+    """Remove what an attempt before left in its directory: it is not about this one."""
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
-        os.makedirs(path, 0o700, exist_ok=True)
+        return
     except FileExistsError:
-        _forget_before(path)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _forget_before(path: bytes) -> None:
-    """Remove what an attempt before left here: it is not about this one."""
-    for name in (REPORT, LOG):
-        try:
-            os.remove(path + b"/" + name)
-        except FileNotFoundError:
-            continue
+        for name in (REPORT, LOG):
+            try:
+                os.remove(path + b"/" + name)
+            except FileNotFoundError:
+                continue
 
 
 def _apart(*, certain: bool) -> Apart:
@@ -459,16 +629,16 @@ def _limit(limits: list[tuple[int, int]]) -> None:
     give_up_privileges()
 
 
-def _stdin(directory: int, data: bytes) -> int:
+def _stdin(directory: Callable[[], int], source: bytes | None, data: bytes) -> int:
     """Return a descriptor from which the command reads its input."""
     if not data:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(source or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(b".stdin", flags, 0o600, dir_fd=directory)
-        os.remove(b".stdin", dir_fd=directory)
+        descriptor = os.open(b".stdin", flags, 0o600, dir_fd=directory())
+        os.remove(b".stdin", dir_fd=directory())
     while data:
         data = data[os.write(descriptor, data) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -487,27 +657,18 @@ def write_whole(directory: int, name: bytes, data: bytes) -> None:
     os.replace(name + b".new", name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _receive(channel: _socket.socket, length: int) -> bytes | None:
-    """Return exactly so many bytes; None if the other end went away before."""
+def _receive(channel: _socket.socket, length: int) -> bytes:
+    """Return so many bytes, or less if the other end went away before."""
     data = bytearray()
     while len(data) < length:
         try:
             part = channel.recv(min(length - len(data), CHUNK))
         except OSError:
-            return None
+            break
         if not part:
-            return None
+            break
         data += part
     return bytes(data)
-
-
-def _send(channel: _socket.socket, kind: bytes, data: bytes) -> None:
-    _tell(channel, kind + _struct.pack("<I", len(data)) + data)
-
-
-def _tell(channel: _socket.socket, data: bytes) -> None:
-    """Say something to the engine, if it is there to hear."""
-    quietly(channel.sendall, data)
 
 
 def _words(error: Exception) -> str:

@@ -26,7 +26,7 @@ from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, shown, verdict
 from horae.runner.command import facts_of
-from horae.runner.languages import AGENT, filled, language_of
+from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.processes import LOG_NAME, Limits, allowed_environment
 from horae.runner.record import (
     RECORD,
@@ -41,26 +41,39 @@ from horae.runner.record import (
     read_record,
     steps_in,
 )
-from horae.runner.steps import MIB, SUPERVISED, Bounds, Hands, Output, clear, log_of, size_text
+from horae.runner.steps import (
+    MIB,
+    SHORT,
+    Bench,
+    Benches,
+    Bounds,
+    Filter,
+    Hands,
+    Output,
+    clear,
+    log_of,
+    size_text,
+)
 from horae.runner.tree import started
-from horae.runner.workshop import Asking, BuildError, Ready, Workshop, lay, line_in
+from horae.runner.workshop import Asking, BuildError, Ready, Workshop, line_in
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.ports import Clock, Filed, Held, Job, Run
     from horae.kernel.plan import Plan
     from horae.kernel.world import World
     from horae.rules.dataflow import Flow, Step
+    from horae.runner.agents import BlockAgents, RunAgents
     from horae.runner.command import Place
     from horae.runner.languages import Found
-    from horae.runner.processes import Processes
+    from horae.runner.processes import LiveRun, Processes
 
 TAIL: Final = 4096  # bytes of a step's stderr in its record
 LOGGED: Final = 256 << 10  # bytes of it in the log of the run
-SCRATCH: Final = ".work"
+AGENT_SUFFIX: Final = ".agent"  # of the directory of a step that an agent answers to
 DEEPEST: Final = 100  # workflows inside one another
 _TIMED: Final = ("cron:", "at:")  # how the keys begin of what a clock asked for
 _SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
@@ -82,7 +95,6 @@ class Told(NamedTuple):
 
 
 if TYPE_CHECKING:
-    AgentHook = Callable[[str, str, bytes], Awaitable[Answer]]  # name, prompt, input
     Progress = Callable[[Told], None]
 
 
@@ -115,7 +127,7 @@ class WorkflowRunner:
         place: Place,
         *,
         clock: Clock,
-        agent: AgentHook | None = None,
+        agent: BlockAgents | None = None,
         bounds: Bounds | None = None,
     ) -> None:
         self._processes = processes
@@ -138,7 +150,7 @@ class WorkflowRunner:
             workshop=self._workshop,
             environ=self._place.environ,
             clock=self._clock,
-            agent=self._agent,
+            agent=None if self._agent is None else self._agent.inside(order),
             bounds=self._bounds,
             progress=progress or (lambda _: None),
         )
@@ -170,7 +182,7 @@ async def run_workflow(
     workflow: str | None = None,
     input: bytes = b"",  # noqa: A002 - the word of the house
     resume: Path | None = None,
-    agent: AgentHook | None = None,
+    agent: BlockAgents | None = None,
     bounds: Bounds | None = None,
     progress: Progress | None = None,
 ) -> Record:
@@ -236,7 +248,7 @@ class WorkflowRun:
         workshop: Workshop,
         environ: Mapping[str, str],
         clock: Clock,
-        agent: AgentHook | None,
+        agent: RunAgents | None,
         bounds: Bounds,
         progress: Progress,
     ) -> None:
@@ -255,10 +267,14 @@ class WorkflowRun:
             **order.environment,
         }
         self._before = _done_before(order.resume)
+        self._input = _as_output(order.directory / "input.in", order.input)
         self._outputs: dict[int, Output] = {}  # by headline
         self._ready: dict[int, Ready] = {}
         self._tools: dict[str, Found] = {}
-        self._clearing: list[asyncio.Future[None]] = []
+        self._benches = Benches(order.directory)
+        self._following: dict[int, LiveRun] = {}  # those that begin by themselves, by headline
+        self._is_chain = False  # whether no two steps can be run at the same time now
+        self._lines: list[bytes] = []  # of the log, that are not written yet
         self._hands: Hands | None = None
         self._reason = ""  # why it is to end, if somebody said so
         self._is_late = False  # whether the wall clock of the whole run is over
@@ -327,12 +343,12 @@ class WorkflowRun:
         )
         if self._reason:
             self._hands.cancel(self._reason)
-        if order.input:
-            put(order.directory / "input.in", order.input)
+        if len(order.input) > SHORT:
+            put(self._input.path, order.input)
         await self._make_ready(self._hands)
         for stage in self._stages:
             await self._run_stage(stage, self._hands)
-        await asyncio.gather(*self._clearing)
+        await self._benches.cleared()
         return self._finish()
 
     # Before anything runs.
@@ -364,7 +380,7 @@ class WorkflowRun:
         try:
             language = language_of(note.lang)
             if language.name == AGENT:
-                _need(self._agent)
+                note.tool = await _need(self._agent).ready(at)
             else:
                 ask = Asking(
                     hands,
@@ -406,17 +422,39 @@ class WorkflowRun:
     async def _run_stage(self, stage: _Stage, hands: Hands) -> None:
         """Run the steps of one workflow, each when what it takes is there."""
         course = Course(stage.flow)
-        going: set[asyncio.Task[Step]] = set()
-        most = 2 * self._bounds.at_once  # while some run, the next are made and wait
-        while True:
-            while len(going) < most and (number := course.take()) is not None:
-                step = stage.flow.steps[number]
-                going.add(asyncio.create_task(self._run_step(stage, step, hands)))
-            if not going:
-                return
-            done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+        lanes: set[asyncio.Task[None]] = set()
+
+        async def lane(number: int | None) -> None:
+            while number is not None:
+                step = await self._run_step(stage, stage.flow.steps[number], hands)
+                await self._call_back(stage, step)
+                self._after(stage, course, step)
+                number = course.take()
+                spread()
+
+        def spread() -> None:
+            while len(lanes) < self._bounds.at_once and (number := course.take()) is not None:
+                lanes.add(asyncio.create_task(lane(number)))
+            # If there was room and nothing for it, then whatever comes next follows from one step.
+            self._is_chain = len(lanes) == 1 < self._bounds.at_once
+
+        spread()
+        while lanes:
+            done, _ = await asyncio.wait(lanes, return_when=asyncio.FIRST_COMPLETED)
+            lanes -= done
+            spread()
             for each in done:
-                self._after(stage, course, each.result())
+                each.result()
+
+    async def _call_back(self, stage: _Stage, step: Step) -> None:
+        """Return when nothing goes on that was to follow a step, unless that was done."""
+        if stage.record.steps[step.number].status.is_good:
+            return
+        for number in stage.flow.followers[step.number]:
+            run = self._following.pop(stage.flow.steps[number].component.at, None)
+            if run is not None:
+                run.cancel("what it takes was not put out")
+                await run.ended()
 
     def _after(self, stage: _Stage, course: Course, step: Step) -> None:
         """Let those run that take what a step has put out, or say that they never will."""
@@ -432,64 +470,58 @@ class WorkflowRun:
         note = stage.record.steps[step.number]
         if note.error is not None:
             return step
-        if hands.reason or self._is_late:
+        has_begun = step.component.at in self._following
+        if (hands.reason or self._is_late) and not has_begun:
             self._say(stage, note, StepStatus.SKIPPED, hands.reason or self._too_long())
             return step
         before = None if step.after is None else stage.flow.steps[step.after].component.at
-        source = self._order.directory / "input.in" if self._order.input else Path(os.devnull)
-        given = Output(source, len(self._order.input), sha256(self._order.input).hexdigest())
-        if before is not None:
-            given = self._outputs[before]
+        given = self._input if before is None else self._outputs[before]
         note.digest = self._digest(step, given)
         if self._reuse(stage, note, step):
             return step
-        directory = self._order.directory / f"{step.component.at}.step"
+        said = b""
         try:
             if step.component.at in self._ready:
-                await self._run_block(stage, step, given, hands, directory)
+                said = await self._run_block(stage, step, given, hands)
             else:
                 await self._ask_agent(stage, step, given, hands)
+                at = step.component.at
+                said = log_of(self._order.directory / f"{at}{AGENT_SUFFIX}", LOGGED)
         except HoraeError as error:
             self._say(stage, note, StepStatus.FAILED, str(error))
         except OSError as error:
             self._say(stage, note, StepStatus.FAILED, f"could not be run: {error}")
-        finally:
-            self._log(note, directory)
-            # A disk may take its time over directories; the next step does not wait for that.
-            self._clearing.append(asyncio.ensure_future(asyncio.to_thread(clear, directory)))
+        self._log(note, said)
         return step
 
-    async def _run_block(
-        self, stage: _Stage, step: Step, given: Output, hands: Hands, directory: Path
-    ) -> None:
-        """Run a block as a filter, and note how it ended."""
-        note, bounds = stage.record.steps[step.number], stage.bounds[step.number]
-        ready = self._ready[step.component.at]
-        scratch = directory / SCRATCH
-        lay(directory, ready.files)
-        scratch.mkdir(mode=0o700)
-        memory = bounds.memory or self._bounds.memory
-        tool = ready.found.tool
-        most = self._bounds.output
+    async def _run_block(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> bytes:
+        """Run a block as a filter, note how it ended, and return what it said on stderr."""
+        at = step.component.at
+        bench = self._benches.take(at, self._ready[at].files)
+        try:
+            return await self._filter(stage, step, given, hands, bench)
+        finally:
+            self._benches.give_back(bench)
+
+    async def _filter(
+        self, stage: _Stage, step: Step, given: Output, hands: Hands, bench: Bench
+    ) -> bytes:
+        note = stage.record.steps[step.number]
         ended, output = await hands.filter(
-            _command(ready, directory, memory),
-            source=given.path,
-            target=self._order.directory / f"{step.component.at}.out",
-            cwd=ready.directory or scratch,
-            environment=self._environment | self._facts(note, scratch),
-            directory=directory,
-            timeout=bounds.timeout,
-            limits=Limits(address_space=memory if tool.heap is None else None),
-            memory=memory,
-            most=most,
+            self._recipe(stage, step, bench),
+            given,
+            following=self._following.pop(step.component.at, None),
             begun=lambda: self._say(stage, note, StepStatus.RUNNING),
+            meanwhile=lambda run: self._look_ahead(stage, step, hands, run),
         )
-        said = _text(log_of(directory / SUPERVISED, TAIL))
+        heard = log_of(bench.words, LOGGED) if ended.facts.get("output", 1) else b""
+        said = _text(heard[-TAIL:])
         note.stderr, note.exit_code = said, ended.exit_code
         note.seconds = _number(ended.facts.get("seconds"))
         match ended.outcome:
             case _ if output is None:
-                reason = f"it put out more than {size_text(most)}, which is all it may"
+                most = size_text(self._bounds.output)
+                reason = f"it put out more than {most}, which is all it may"
                 self._say(stage, note, StepStatus.KILLED, reason)
             case Status.DONE | Status.NO_WORK:
                 self._take(stage, note, step, output)
@@ -502,6 +534,42 @@ class WorkflowRun:
             case _:
                 self._place_error(note, step, line_in(said, last=True))
                 self._say(stage, note, StepStatus.FAILED, _with_words(ended.reason, said))
+        return heard
+
+    def _recipe(self, stage: _Stage, step: Step, bench: Bench) -> Filter:
+        """Return how a block is run, on a bench where its files are."""
+        ready, bounds = self._ready[step.component.at], stage.bounds[step.number]
+        memory = bounds.memory or self._bounds.memory
+        return Filter(
+            _command(ready, bench.directory, memory),
+            target=self._order.directory / f"{step.component.at}.out",
+            cwd=ready.directory or bench.scratch,
+            environment=self._environment
+            | self._facts(stage.record.steps[step.number], bench.scratch),
+            directory=bench.words,
+            timeout=bounds.timeout,
+            limits=Limits(address_space=memory if ready.found.tool.heap is None else None),
+            memory=memory,
+            most=self._bounds.output,
+        )
+
+    def _look_ahead(self, stage: _Stage, step: Step, hands: Hands, run: LiveRun) -> None:
+        """While a step runs, make ready what comes next; in a chain let it follow by itself."""
+        followers = stage.flow.followers[step.number]
+        later = stage.flow.steps[followers[0]] if followers else None
+        if later is None or later.component.at not in self._ready:
+            self._benches.tidy()
+            return
+        at = later.component.at
+        try:
+            bench = self._benches.lay_ahead(at, self._ready[at].files)
+        except OSError:  # it will be told when it is to run
+            return
+        # What may have been done before is looked at when its input is known.
+        if self._is_chain and len(followers) == 1 and not self._before:
+            following = hands.follow(run, self._recipe(stage, later, bench))
+            if following is not None:
+                self._following[at] = following
 
     async def _ask_agent(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> None:
         """Let an agent answer to what a step is given."""
@@ -512,7 +580,7 @@ class WorkflowRun:
         self._say(stage, note, StepStatus.RUNNING)
         data = given.beginning(given.size)
         limit = min(filter(None, (hands.left(), bounds.timeout)))
-        asked = asyncio.ensure_future(self._agent(note.name, block.body.strip(), data))
+        asked = asyncio.ensure_future(self._agent.ask(step.component.at, block.body.strip(), data))
         cancelled = asyncio.ensure_future(hands.cancelled.wait())
         await asyncio.wait(
             {asked, cancelled},
@@ -531,8 +599,9 @@ class WorkflowRun:
             self._say(stage, note, StepStatus.FAILED, shown(answer.error))
             return
         target = self._order.directory / f"{step.component.at}.out"
-        put(target, answer.output)
-        output = Output(target, len(answer.output), sha256(answer.output).hexdigest())
+        output = _as_output(target, answer.output)
+        if output.data is None:
+            put(target, answer.output)
         self._take(stage, note, step, output)
 
     def _take(
@@ -545,6 +614,8 @@ class WorkflowRun:
     ) -> None:
         """Note that a step was done, and what it has put out."""
         self._outputs[step.component.at] = output
+        if note.persist:
+            output.keep()
         note.take_output(output.beginning(SHOWN), output.size)
         note.sum, note.output = output.sum, output.path.name
         self._say(stage, note, status)
@@ -568,7 +639,7 @@ class WorkflowRun:
     def _digest(self, step: Step, given: Output) -> str:
         """Return what names a step with all that it is made from, and what it is given."""
         ready, block = self._ready.get(step.component.at), step.component.block
-        made = ready.digest if ready is not None else f"agent {block.body if block else ''}"
+        made = ready.digest if ready is not None else f"agent {block and (block.args, block.body)}"
         return sha256(f"{made}\0{given.sum}".encode(errors="replace")).hexdigest()
 
     def _facts(self, note: StepRecord, scratch: Path) -> dict[str, str]:
@@ -614,17 +685,20 @@ class WorkflowRun:
     def _finish(self) -> Ended:
         """Say how all of it ended, write that down, and leave only what is to be kept."""
         record, directory = self.record, self._order.directory
+        self._write_log()
         record.world.settle()
         outcome, reason, code = self._outcome()
         record.outcome, record.reason, record.exit_code = outcome, reason, code
         record.finished_at = self._clock.now()
         kept = set()
-        for note in record.steps():
-            # What went wrong may be taken up again where it was left.
-            if note.output is not None and (note.persist or not record.is_good):
-                kept.add(note.output)
-            else:
-                note.output = None
+        for stage in self._stages:
+            for step, note in zip(stage.flow.steps, stage.record.steps, strict=True):
+                # What went wrong may be taken up again where it was left.
+                if note.output is not None and (note.persist or not record.is_good):
+                    self._outputs[step.component.at].keep()
+                    kept.add(note.output)
+                else:
+                    note.output = None
         with suppress(OSError):
             record.write(directory)
         for each in directory.iterdir():
@@ -653,14 +727,29 @@ class WorkflowRun:
         count = sum(1 for _ in self.record.steps())
         return Status.DONE, f"{count} steps" if count else "it has no steps", 0
 
-    def _log(self, note: StepRecord, directory: Path) -> None:
-        """Add what a step said to the log of the run."""
-        said = log_of(directory / SUPERVISED, LOGGED)
+    def _log(self, note: StepRecord, said: bytes) -> None:
+        """Add what a step said to the log of the run, when the next one has begun."""
         head = f"{note.name} ({note.where}): {note.status}"
         head += "" if note.seconds is None else f" in {note.seconds:.2f}s"
         head += "" if note.error is None else f": {note.error}"
         end = b"\n" if said and not said.endswith(b"\n") else b""
-        _append(self._order.directory / LOG_NAME, head.replace("\n", " "), said + end)
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._write_log)
+        self._lines.append(
+            b"%b\n%b%b" % (head.replace("\n", " ").encode(errors="replace"), said, end)
+        )
+
+    def _write_log(self) -> None:
+        """Write what is to be in the log; what the disk does not take is lost."""
+        lines, self._lines = b"".join(self._lines), []
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        with suppress(OSError):
+            descriptor = os.open(self._order.directory / LOG_NAME, flags, 0o600)
+            try:
+                while lines:
+                    lines = lines[os.write(descriptor, lines) :]
+            finally:
+                os.close(descriptor)
 
 
 class _StepBounds(NamedTuple):
@@ -832,16 +921,23 @@ def _facts(record: Mapping[str, Any], directory: Path) -> dict[str, object]:
     return {"record_file": str(directory / RECORD)}
 
 
+def _as_output(path: Path, data: bytes) -> Output:
+    """Return something as if a step had put it out; what is long is to be in its file."""
+    short = data if len(data) <= SHORT else None
+    return Output(path, len(data), sha256(data).hexdigest(), short)
+
+
 def _with(order: Order, *, input: bytes, resume: Path | None) -> Order:  # noqa: A002
     from dataclasses import replace
 
     return replace(order, input=input, resume=resume)
 
 
-def _need(agent: AgentHook | None) -> None:
-    """Refuse a block that only an agent could answer to, if there is none."""
+def _need(agent: RunAgents | None) -> RunAgents:
+    """Return who answers to agent blocks, or refuse them if nobody does."""
     if agent is None:
         raise RunError("an agent block needs agents, and this run has none to ask")
+    return agent
 
 
 def _is_bad(note: StepRecord) -> bool:
@@ -850,16 +946,8 @@ def _is_bad(note: StepRecord) -> bool:
 
 def _with_words(reason: str, said: str) -> str:
     """Return why a step failed, with the last words it said."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    words = shown(lines[-1]) if lines else ""
+    words = shown(telling(said))
     return f"{reason}: {words}" if words else reason
-
-
-def _append(path: Path, head: str, said: bytes) -> None:
-    """Add to a log; what the disk does not take is lost, and nobody waits for it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "ab") as file:
-        file.write(head.encode(errors="replace") + b"\n" + said)
 
 
 def _text(data: bytes) -> str:

@@ -25,10 +25,11 @@ from horae.runner.languages import (
     filled,
     is_new_enough,
     missing,
+    telling,
     tool_environment,
 )
 from horae.runner.record import put
-from horae.runner.steps import MIB, clear, log_of, size_text
+from horae.runner.steps import MIB, clear, lay, log_of, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +45,7 @@ LARGEST: Final = 16 * MIB  # bytes of the files that one block is made from
 MOST_FILES: Final = 1000
 LOG: Final = 64 << 10  # bytes of what a tool says
 _DAY: Final = 86400.0  # seconds after which a tool is asked for its version again
-_LINE: Final = re.compile(r"\bblock\.\w+(?:\", line |:| line )(\d+)", re.ASCII)
+_LINE: Final = re.compile(r"\bblock\.\w+(?:\", line |: line |: ?| line )(\d+)", re.ASCII)
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -220,6 +221,7 @@ class Workshop:
                 return
             work = ask.directory.with_name(ask.directory.name + ".src")
             try:
+                os.mkdir(work, 0o700)  # noqa: PTH102
                 lay(work, files)
                 same = [name for name in files if name.endswith(found.language.suffix)]
                 command = filled(
@@ -235,7 +237,7 @@ class Workshop:
             if ended.outcome is Status.FAILED:
                 plain = _COLOURS.sub("", said.decode(errors="replace"))
                 raise BuildError(
-                    f"does not compile: {_first_error(plain) or ended.reason}",
+                    f"does not compile: {shown(telling(plain, first=True)) or ended.reason}",
                     said,
                     line=line_in(plain),
                 )
@@ -261,16 +263,6 @@ class Workshop:
                 total -= stat.st_size
 
 
-def lay(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a new directory of our own."""
-    directory.mkdir(mode=0o700)
-    for name, data in files.items():
-        path = directory / name
-        if "/" in name:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        put(path, data)
-
-
 def line_in(said: str, *, last: bool = False) -> int | None:
     """Return the line of the block that a tool's own words are about, if they say one.
 
@@ -279,13 +271,6 @@ def line_in(said: str, *, last: bool = False) -> int | None:
     """
     found = [int(each[1]) for each in _LINE.finditer(said)]
     return found[-1 if last else 0] if found else None
-
-
-def _first_error(said: str) -> str:
-    """Return the first line that tells of an error, without the path before it."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    line = next((each for each in lines if "error" in each.lower()), lines[0] if lines else "")
-    return shown(re.sub(r"^\S*/(?=block\.)", "", line))
 
 
 def _digest(found: Found, flags: Sequence[str], files: Mapping[str, bytes]) -> str:
