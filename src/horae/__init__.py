@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
     from horae.timing.rfc3339 import parse_rfc3339
+    from horae.workflows import run_workflow
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "project",
     "query",
     "repeat",
+    "run_workflow",
     "tangle",
     "upgrade",
     "validate",
@@ -50,6 +52,7 @@ _HOME = {
     "project": "horae.rules.project",
     "query": "horae.kernel.query",
     "repeat": "horae.timing.repeater",
+    "run_workflow": "horae.workflows",
     "tangle": "horae.kernel.world",
     "upgrade": "horae.kernel.world",
     "validate": "horae.kernel.world",

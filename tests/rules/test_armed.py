@@ -12,6 +12,7 @@ from horae.kernel.org.document import read
 from horae.rules.armed import (
     DEEPEST,
     PolicyError,
+    agent_blocks,
     cron_rule,
     entries,
     entries_of,
@@ -142,6 +143,53 @@ def test_an_entry_says_what_it_is_and_where_it_stands() -> None:
     assert str(entry.origin) == "plan.org:4"
     assert entry.address == "plan.org::Morning/Digest"
     assert (entry.number, entry.accounted_to, entry.ended_at) == (0, None, None)
+
+
+def asks(title: str, args: str = "", stars: str = "**") -> str:
+    return f"{stars} {title} :component:\n#+begin_src agent {args}\nBe brief.\n#+end_src\n"
+
+
+def agents_of(text: str) -> dict[str, tuple[str, ...]]:
+    return {each.title: each.agents for each in entries(text)}
+
+
+def test_a_workflow_names_every_agent_of_its_blocks_each_once() -> None:
+    text = (
+        "* Digest :workflow:\n"
+        + asks("A", ":in x :agent wren :out y")
+        + asks("B", ":agent moss")
+        + asks("C", ":agent wren")
+        + "** D :component:\n#+begin_src sh :agent nobody\ncat\n#+end_src\n"
+        + "* Other :workflow:\n"
+    )
+    assert agents_of(text) == {"Digest": ("wren", "moss"), "Other": ()}
+
+
+def test_a_block_that_names_no_agent_asks_that_of_its_own_workflow() -> None:
+    drawer = ":PROPERTIES:\n:AGENT: moss\n:END:\n"
+    text = f"* Digest :workflow:\n{drawer}{asks('A')}{asks('B', ':agent wren')}"
+    assert agents_of(text) == {"Digest": ("moss", "wren")}
+    inside = f"{text}** Inner :workflow:\n{asks('C', stars='***')}"
+    assert agents_of(inside) == {"Digest": ("moss", "wren"), "Inner": ()}
+    assert [name for _, name in agent_blocks(read(inside))] == ["moss", "wren", None]
+
+
+def test_the_agents_of_the_workflows_inside_are_needed_too() -> None:
+    inner = (
+        f"** Inner :workflow:\nSCHEDULED: <2026-06-06 09:00 +1h>\n{asks('B', ':agent moss', '***')}"
+    )
+    text = f"* Digest :workflow:\n{asks('A', ':agent wren')}{inner}"
+    assert agents_of(text) == {"Digest": ("wren", "moss"), "Inner": ("moss",)}
+
+
+def test_what_calls_a_program_needs_no_agent() -> None:
+    text = f"* Call :workflow:\n:PROPERTIES:\n:COMMAND: true\n:END:\n{asks('A', ':agent wren')}"
+    assert agents_of(text) == {"Call": ()}
+
+
+def test_a_name_behind_agent_is_a_name_and_no_other_argument() -> None:
+    assert agents_of("* D :workflow:\n" + asks("A", ":agent :out y")) == {"D": ()}
+    assert agents_of("* D :workflow:\n" + asks("A", ":agent")) == {"D": ()}
 
 
 def test_the_digest_is_of_the_text_that_would_run() -> None:
@@ -481,6 +529,7 @@ def test_a_thousand_levels_are_read_to_the_end() -> None:
         ("TIMEOUT", "15m", Policy(timeout=timedelta(minutes=15))),
         ("JITTER", "5m", Policy(jitter=timedelta(minutes=5))),
         ("PAUSE-AFTER", "5", Policy(pause_after=5)),
+        ("HOST", "gpu, berlin gpu", Policy(requires=("gpu", "berlin"))),
         ("UNTIL", "2026-12-30", Policy(until=at("2026-12-30T23:59:59.999999Z"))),
         ("UNTIL", "<2026-12-31 Thu>", Policy(until=at("2026-12-31T23:59:59.999999Z"))),
         ("UNTIL", "[2026-12-31 Thu]", Policy(until=at("2026-12-31T23:59:59.999999Z"))),
@@ -532,6 +581,7 @@ def test_policies_stand_side_by_side() -> None:
         ("TIMEOUT", "0s", "is no time at all; write 1s or more"),
         ("TIMEOUT", "-5m", "a length of time has no sign; write 5m"),
         ("JITTER", "5", "has no unit; write 5s or 5m"),
+        ("HOST", "a/b", "write labels of a machine, such as gpu, or its name"),
         ("PAUSE-AFTER", "0", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "five", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "\N{ARABIC-INDIC DIGIT THREE}", "write a number of failures, such as 5"),
@@ -561,7 +611,18 @@ def test_a_long_value_is_shown_in_part() -> None:
 
 ANY = st.text(alphabet=st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 KEYS = st.sampled_from(
-    ["SCHEDULE", "TZ", "CATCHUP", "OVERLAP", "RETRY", "TIMEOUT", "JITTER", "PAUSE-AFTER", "UNTIL"]
+    [
+        "SCHEDULE",
+        "TZ",
+        "CATCHUP",
+        "OVERLAP",
+        "RETRY",
+        "TIMEOUT",
+        "JITTER",
+        "PAUSE-AFTER",
+        "UNTIL",
+        "HOST",
+    ]
 )
 STAMPS = st.one_of(
     ANY,

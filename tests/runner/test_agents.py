@@ -6,13 +6,18 @@ import asyncio
 import base64
 import json
 import os
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
+import horae
+from horae.cli.workflow import records_of
+from horae.config import load
 from horae.engine.ports import Ended, Held, Run, RunError
+from horae.house import open_house, run_once
 from horae.rules.agent import parse_agent
 from horae.rules.entry import Origin
 from horae.rules.misfire import Status
@@ -23,6 +28,7 @@ from horae.runner.agents import (
     Agent,
     AgentNotFoundError,
     AgentTwiceError,
+    BlockAgents,
     Provider,
     Registry,
     hold_agent,
@@ -32,11 +38,15 @@ from horae.runner.agents import (
 )
 from horae.runner.command import Place
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from runner.stage import until
+from runner.workflows import flow, marked, only, step, tasks, yard
 from store.ledger_suite import story
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
+
+    from runner.workflows import Yard
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
 
@@ -363,6 +373,195 @@ async def test_one_function_runs_many_at_a_time(stage: Stage) -> None:
 
         ends = await asyncio.gather(*map(one, range(8)))
     assert [str(each.facts["text"])[-9:] for each in ends] == [f"Number {n}." for n in range(8)]
+
+
+# Blocks of workflows
+
+WREN = agent(":COMMAND: cat")
+NAMED = {
+    "wren": WREN,
+    "moss": agent(":COMMAND: sh -c 'echo no words left; exit 3'", name="moss"),
+    "slow": agent(":COMMAND: sh -c 'echo busy; sleep 1000'", name="slow"),
+    "idle": agent(":COMMAND: echo NO-WORK: all is said", name="idle"),
+    "long": agent(":COMMAND: sh -c 'yes word | head -n 10000'", name="long"),
+    "turns": agent(
+        ":COMMAND: sh -c 'mkdir turn || exit 9; sleep 0.2; rmdir turn; echo mine'", name="turns"
+    ),
+    "bare": agent(name="bare"),
+}
+
+
+@asynccontextmanager
+async def asking(home: Path, **options: Any) -> AsyncIterator[Yard]:
+    """Give a place where workflows can be run that ask the agents above."""
+    registry = Registry()
+    for each in NAMED.values():
+        registry.add(each, environ={"PATH": PATH})
+
+    async def find(name: str) -> tuple[Registry, Agent]:
+        return registry, registry.get(name)
+
+    async with yard(home, **options) as place:
+        place.agent = BlockAgents(find, place.processes, place.place)
+        yield place
+
+
+@story
+async def test_a_block_is_the_prompt_the_input_the_task_and_the_answer_the_output(
+    tmp_path: Path,
+) -> None:
+    text = flow(
+        step("Fetch", "sh", "sed s/a/o/", ":out events"),
+        step("Sum up", "agent", "Be brief.", ":agent wren :in events :out letter"),
+        step("Send", "sh", "wc -l; echo end", ":in letter"),
+    )
+    async with asking(tmp_path) as place:
+        record = await place.run(text, input=b"beans")
+        assert marked(place.data) == []
+        log = next(place.data.glob("runs/*/*/output.log")).read_text()
+    assert record.outcome is Status.DONE, record.reason
+    assert tasks(record)["Sum up"] == "You write.\n\nBe brief.\n\nbeons"
+    assert tasks(record)["Send"] == "5\nend"  # the last line has an end, too
+    assert only(record, "Sum up").tool == "wren"
+    assert "Be brief." in log
+
+
+@story
+async def test_all_of_a_long_answer_is_piped_on(tmp_path: Path) -> None:
+    text = flow(
+        step("A", "agent", "Go on.", ":agent long :out a"), step("B", "sh", "wc -l", ":in a")
+    )
+    async with asking(tmp_path) as place:
+        record = await place.run(text)
+    assert tasks(record)["B"] == "10000"
+
+
+@story
+async def test_an_agent_that_fails_fails_its_step_and_what_hangs_on_it_never_runs(
+    tmp_path: Path,
+) -> None:
+    text = flow(
+        step("Ask", "agent", "Try.", ":agent moss :out a"),
+        step("After", "sh", "cat", ":in a"),
+        step("Beside", "sh", "echo done"),
+    )
+    async with asking(tmp_path) as place:
+        record = await place.run(text)
+    assert (record.outcome, record.reason) == (
+        Status.FAILED,
+        "Ask (plan.org:3): moss: exit code 3",
+    )
+    assert [each.status for each in record.steps()] == ["failed", "skipped", "done"]
+
+
+@story
+async def test_no_work_is_an_answer_and_that_of_the_whole_run_if_it_is_the_last(
+    tmp_path: Path,
+) -> None:
+    ask = step("Ask", "agent", "Look.", ":agent idle :out a")
+    async with asking(tmp_path) as place:
+        last = await place.run(flow(ask))
+        inside = await place.run(flow(ask, step("B", "sh", "tr a-z A-Z", ":in a")))
+        ends_else = await place.run(flow(ask, step("B", "sh", "echo seen", ":in a")))
+    assert (last.outcome, last.reason) == (Status.NO_WORK, "NO-WORK: all is said")
+    assert tasks(inside)["B"] == "NO-WORK: ALL IS SAID"
+    assert (ends_else.outcome, tasks(ends_else)["B"]) == (Status.DONE, "seen")
+
+
+@pytest.mark.parametrize(
+    ("args", "drawer", "why"),
+    [
+        ("", "", "this block names no agent; write :agent NAME behind its language, or :AGENT:"),
+        (":agent wrem", "", "no agent is called 'wrem'; did you mean wren?"),
+        ("", ":AGENT: bare\n", "the agent bare has no command; write :COMMAND: in wren.org:1"),
+    ],
+)
+def test_without_its_agent_nothing_runs_and_the_block_is_named(
+    args: str, drawer: str, why: str, tmp_path: Path
+) -> None:
+    @story
+    async def lack() -> None:
+        steps = step("First", "sh", "touch $HORAE_PLAN_DIR/ran") + step("Ask", "agent", "X", args)
+        props = f":PROPERTIES:\n{drawer}:END:\n" if drawer else ""
+        async with asking(tmp_path) as place:
+            record = await place.run(f"* Flow :workflow:\n{props}{steps}")
+            assert not (place.root / "ran").exists()
+        line = 7 if not drawer else 10
+        assert record.outcome is Status.FAILED
+        assert record.reason.startswith(f"Ask (plan.org:{line}): {why}")
+
+    lack()
+
+
+@story
+async def test_an_agent_that_takes_longer_than_its_step_may_is_ended_with_all_it_started(
+    tmp_path: Path,
+) -> None:
+    async with asking(tmp_path) as place:
+        slow = step("Ask", "agent", "X", ":agent slow", ":TIMEOUT: 300ms\n")
+        record = await place.run(flow(slow))
+        assert only(record).error == "it took longer than 300ms"
+        assert marked(place.data) == []
+        held = place.held(flow(step("Ask", "agent", "X", ":agent slow")))
+        held.go()
+        await until(lambda: marked(place.data), limit=20)
+        held.cancel("no longer wanted")
+        ended = await held.ended()
+        assert (ended.outcome, ended.reason) == (Status.KILLED, "no longer wanted")
+        assert marked(place.data) == []
+
+
+@story
+async def test_two_blocks_of_one_agent_take_turns(tmp_path: Path) -> None:
+    steps = [step(f"S{n}", "agent", "Go.", ":agent turns") for n in range(4)]
+    async with asking(tmp_path, at_once=4) as place:
+        record = await place.run(flow(*steps))
+    assert tasks(record) == {f"S{n}": "mine" for n in range(4)}
+
+
+PLAN = """\
+* Wren :agent:
+:PROPERTIES:
+:ID: wren
+:COMMAND: sh -c 'cat; echo run $HORAE_RUN'
+:END:
+** System prompt
+You write.
+* Digest :workflow:
+:PROPERTIES:
+:AGENT: wren
+:END:
+** Sum up :component:
+#+begin_src agent
+Be brief.
+#+end_src
+"""
+
+
+@story
+async def test_an_engine_runs_a_block_with_the_agent_held_at_the_gate(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    async with open_house(load(str(tmp_path))) as house:
+        filed = await run_once(house, "Digest")
+        assert (filed.status, filed.agents) == (Status.DONE, ("wren",)), filed.receipt.reason
+    told = next((tmp_path / ".horae" / "runs").glob("*/*/record.json"))
+    said = {"Sum up": f"You write.\n\nBe brief.\nrun {told.parent.name}"}
+    assert json.loads(told.read_text())["tasks"] == said
+
+
+def test_the_command_line_asks_agents_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "plan.org").write_text(PLAN)
+    [record], code = records_of("plan.org", PLAN, b"Peas.")
+    assert code == 0
+    assert record["tasks"] == {"Sum up": "You write.\n\nBe brief.\n\nPeas.\nrun"}
+
+
+def test_public_run_workflow_asks_agents_too(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    record = horae.run_workflow(tmp_path / "plan.org", data=tmp_path / "data", input="Peas.")
+    assert record["tasks"] == {"Sum up": "You write.\n\nBe brief.\n\nPeas.\nrun"}
 
 
 # Secrets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from horae.runner.languages import (
     is_new_enough,
     language_of,
     missing,
+    telling,
 )
 from horae.runner.processes import can_kill_trees
 from horae.runner.workshop import Workshop
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="needs pidfds")
+
+needs_shell = pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
 
 # One program in each language: what it reads, in capitals.
 SHOUTS = {
@@ -87,6 +91,169 @@ def test_a_block_of_each_language_runs_where_its_tool_is(name: str, tmp_path: Pa
                 pytest.skip(record.reason)
             assert record.outcome is Status.DONE, only(record).stderr
             assert tasks(record)["Shout"] == "BEANS"
+
+    shout()
+
+
+# One program in each language that goes wrong on its third line; a shell does not say where.
+FALLS = {
+    "python": "import sys\n\nraise ValueError('oops')",
+    "js": "const a = 1;\n\nthrow new Error('oops');",
+    "ts": "const a: number = 1;\n\nthrow new Error('oops');",
+    "rust": 'fn main() {\n\n panic!("oops");\n}',
+    "go": 'package main\nfunc main() {\n panic("oops")\n}',
+    "ruby": "a = 1\n\nraise 'oops'",
+    "perl": "my $a = 1;\n\ndie 'oops';",
+    "lua": "local a = 1\n\nerror('oops')",
+    "java": (
+        "public class Fall {\n public static void main(String[] a) {\n"
+        '  throw new RuntimeException("oops");\n }\n}'
+    ),
+}
+# And what is wrong with it before it begins.
+WRONG = {
+    "python": "a = 1\n\nb = = 1",
+    "js": "let a;\n\nlet b = (;",
+    "ts": "let a: number;\n\nlet b = (;",
+    "rust": 'fn main() {\n\n let a: u8 = "x";\n}',
+    "go": "package main\nfunc main() {\n x := 1\n}",
+    "c": "int a;\n\nint main(void) { return b; }",
+    "c++": "int a;\n\nint main() { return b; }",
+    "ruby": "a = 1\n\nb = = 1",
+    "perl": "my $a;\n\nif ((;",
+    "lua": "local a\n\nlocal b = = 1",
+    "java": ('public class Wrong {\n public static void main(String[] a) {\n  int x = "a";\n }\n}'),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [*FALLS.items(), *WRONG.items()],
+    ids=[*(f"{name}-falls" for name in FALLS), *(f"{name}-wrong" for name in WRONG)],
+)
+def test_the_line_at_which_a_block_goes_wrong_is_found_in_what_its_tool_says(
+    name: str, body: str, tmp_path: Path
+) -> None:
+    @story
+    async def fall() -> None:
+        async with yard(tmp_path) as place:
+            record = await place.run(flow(step("Fall", name, body)))
+            if f"a {name} block needs" in record.reason:
+                pytest.skip(record.reason)
+            note = only(record)
+            assert note.status == "failed"
+            assert note.error_line == note.line + 3, note.stderr
+            if name in FALLS and body == FALLS[name]:
+                assert "oops" in (note.error or ""), note.stderr
+
+    fall()
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "words"),
+    [
+        ("", False, ""),
+        ("one\ntwo\n", False, "two"),
+        ("/tmp/7/block.sh: 2: no such thing", False, "block.sh: 2: no such thing"),
+        (
+            "# command-line-arguments\n./block.go:3:2: x declared\n",
+            True,
+            "block.go:3:2: x declared",
+        ),
+        (
+            "block.java:3: error: types\n  int x;\n      ^\n1 error\n",
+            True,
+            "block.java:3: error: types",
+        ),
+        ("Node.js v20.1.0\n", False, "Node.js v20.1.0"),  # better than nothing
+        ("warning: a\nblock.c:2: error: b\nblock.c:9: error: c\n", True, "block.c:2: error: b"),
+    ],
+)
+def test_of_what_a_tool_says_the_line_is_shown_that_tells_most(
+    said: str, first: bool, words: str
+) -> None:
+    assert telling(said, first=first) == words
+
+
+@pytest.mark.parametrize("unit", ["^\n", "x", "a/", "at x\n", "  ^\n\n", "'", "file://"])
+def test_what_a_tool_says_may_be_long(unit: str) -> None:
+    start = time.perf_counter()
+    telling(unit * (4_000_000 // len(unit)))
+    assert time.perf_counter() - start < 5
+
+
+@needs_shell
+@story
+async def test_the_line_of_a_shell_is_found_where_it_says_one(tmp_path: Path) -> None:
+    async with yard(tmp_path) as place:
+        for lang in ("sh", "bash"):
+            note = only(await place.run(flow(step("A", lang, "true\n\nno-such-program\nexit 1"))))
+            assert note.error_line == note.line + 3, note.stderr
+            assert "no-such-program" in (note.error or "")
+
+
+# A package of each language that comes with it, or is laid beside the plan.
+PACKAGES = {
+    "python": "json",
+    "sh": "sed",
+    "bash": "sed",
+    "js": "kleur",
+    "ts": "kleur",
+    "ruby": "json",
+    "perl": "File::Spec",
+    "lua": "string",
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_that_is_there_is_found_and_one_that_is_not_is_named(
+    name: str, tmp_path: Path
+) -> None:
+    @story
+    async def look() -> None:
+        async with yard(tmp_path) as place:
+            lay_package(place.root)
+            text = flow(step("Shout", name, SHOUTS[name], f":deps {PACKAGES[name]}"))
+            record = await place.run(text, input=b"beans\n")
+            if f"a {name} block needs" in record.reason:
+                pytest.skip(record.reason)
+            if "deno" in str(only(record).tool):
+                pytest.skip("packages are not looked for with deno")
+            assert record.outcome is Status.DONE, only(record).stderr
+            assert tasks(record)["Shout"] == "BEANS"
+            record = await place.run(flow(step("A", name, SHOUTS[name], ":deps nosuchthing")))
+            assert (only(record).error or "").startswith(":deps nosuchthing: not found")
+
+    look()
+
+
+def lay_package(root: Path) -> None:
+    home = root / "node_modules" / "kleur"
+    home.mkdir(parents=True)
+    (home / "package.json").write_text('{"name": "kleur", "version": "1.0.0", "main": "a.js"}')
+    (home / "a.js").write_text("module.exports = {}")
+
+
+@pytest.mark.parametrize("tool", [tool.program for tool in language_of("ts").tools])
+def test_typescript_runs_with_each_of_its_tools(tool: str, tmp_path: Path) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not on this machine")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for each in ("sh", "env", *(("node",) if tool == "tsx" else ()), tool):
+        (tools / each).symlink_to(shutil.which(each) or each)
+
+    @story
+    async def shout() -> None:
+        async with yard(tmp_path, path=str(tools)) as place:
+            record = await place.run(flow(step("A", "ts", SHOUTS["ts"])), input=b"beans\n")
+            if "a ts block needs" in record.reason:
+                pytest.skip(record.reason)
+            assert record.outcome is Status.DONE, only(record).stderr
+            assert (tasks(record)["A"], only(record).tool.split()[0]) == (  # type: ignore[union-attr]
+                "BEANS",
+                str(tools / tool),
+            )
 
     shout()
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.engine.ports import Run
+from horae.rules.agent import parse_agent
+from horae.rules.entry import Origin
+from horae.rules.misfire import Status
 from horae.rules.tools import OPEN, ToolPolicy, parse_policy
+from horae.runner.agents import Agent, Registry, hold_agent
+from horae.runner.command import Place
+from horae.runner.processes import Processes, can_kill_trees
 from horae.runner.programs import (
     ROWS,
     Answers,
@@ -20,8 +31,14 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
+from provider import Provider, Reply, fails, says, uses
 from scale import scaled
+from store.ledger_suite import story
 
+if TYPE_CHECKING:
+    from horae.engine.ports import Ended
+
+DATA = Path(__file__).parent.parent / "data" / "programs"
 WORK, PROMPT = Path("/srv/garden"), Path("/runs/1/prompt.txt")
 
 
@@ -47,11 +64,8 @@ def only(*tools: str) -> ToolPolicy:
             "codex exec -m m2 --sandbox=workspace-write",
             "codex exec -m m2 --sandbox=workspace-write --json --skip-git-repo-check --cd=/srv/garden -",
         ),
-        ("gemini", "gemini --output-format=json --model=m1"),
-        (
-            "aider notes.md",
-            "aider notes.md --yes-always --no-stream --no-pretty --model=m1 --message-file=/runs/1/prompt.txt",
-        ),
+        ("gemini", "gemini --output-format=json --skip-trust --model=m1"),
+        ("gemini -o json -m m2", "gemini -o json -m m2 --skip-trust"),
         ("llm", "llm --no-stream --usage --model=m1"),
         ("my-agent --once", "my-agent --once"),
         (
@@ -64,6 +78,18 @@ def test_a_program_is_called_as_its_makers_say_and_its_own_words_win(
     command: str, argv: str
 ) -> None:
     assert called(*command.split(), model="m1").argv == tuple(argv.split())
+
+
+def test_aider_asks_nobody_fetches_nothing_and_makes_no_repository(tmp_path: Path) -> None:
+    argv = called("aider", "--stream", "notes.md", model="m1").argv
+    assert argv[:3] == ("aider", "--stream", "notes.md")
+    assert "--no-stream" not in argv
+    assert {"--yes-always", "--no-detect-urls", "--no-check-update", "--no-analytics"} <= {*argv}
+    assert argv[-3:] == ("--model=m1", f"--message-file={PROMPT}", "--no-git")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "deep").mkdir()
+    inside = call(("aider",), model=None, policy=OPEN, work=tmp_path / "deep", prompt_file=PROMPT)
+    assert "--no-git" not in inside.argv
 
 
 def test_the_prompt_is_in_a_file_only_where_a_program_wants_one() -> None:
@@ -80,6 +106,8 @@ def test_an_answer_in_another_form_than_ours_is_read_as_text() -> None:
     assert called("claude", "--output-format", "text").answers is Answers.TEXT
     assert called("claude", "--output-format", "json").answers is Answers.CLAUDE
     assert called("gemini", "--output-format=json").answers is Answers.GEMINI
+    assert called("gemini", "-o", "json").answers is Answers.GEMINI
+    assert called("gemini", "-o", "text").answers is Answers.TEXT
 
 
 def test_claude_is_made_to_keep_an_allow_list() -> None:
@@ -108,20 +136,45 @@ def test_claude_is_made_to_keep_a_deny_list_and_to_have_no_tool_at_all() -> None
     assert "--tools=" in called("claude", policy=parse_policy({"mode": "deny_all"})).argv
 
 
-@pytest.mark.parametrize(
-    ("program", "option"),
-    [("codex", "--sandbox=read-only"), ("gemini", "--approval-mode=plan")],
-)
-def test_some_programs_can_only_be_kept_from_writing(program: str, option: str) -> None:
-    row = ROWS[program]
-    assert option in called(program, policy=only("Read", "Grep")).argv
+def test_codex_can_only_be_kept_from_writing_and_from_the_web() -> None:
+    row = ROWS["codex"]
+    argv = called("codex", policy=only("Read", "Grep")).argv
+    assert {"--sandbox=read-only", '--config=web_search="disabled"'} <= {*argv}
     for policy in (only("Read", "Bash(git *)"), only(), parse_policy({"mode": "deny_all"})):
         assert not can_keep(row, policy)
-        assert not called(program, policy=policy).keeps
+        assert not called("codex", policy=policy).keeps
+
+
+def test_gemini_comes_near_to_a_policy_that_only_reads_and_does_not_keep_it() -> None:
+    reading = called("gemini", policy=only("Read", "Grep"))
+    assert "--approval-mode=plan" in reading.argv
+    assert not reading.keeps  # it may still search the web
+    assert "--approval-mode=plan" not in called("gemini", policy=only("Edit")).argv
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "claude --dangerously-skip-permissions",
+        "claude --allowedTools Bash",
+        "claude --settings={}",
+        "codex exec -s workspace-write",
+        "codex --config=sandbox_mode='danger-full-access'",
+        "gemini --yolo",
+    ],
+)
+def test_a_command_that_decides_about_tools_itself_keeps_no_policy(command: str) -> None:
+    words = tuple(command.split())
+    told = called(*words, policy=only("Read"))
+    assert not told.keeps
+    assert not can_keep(program_of(words), only("Read"))
+    assert [word for word in told.argv if word in words] == list(words)
+    added = {word.partition("=")[0] for word in told.argv if word not in words}
+    assert not added & {"--tools", "--sandbox", "--approval-mode", "--allowedTools"}
 
 
 def test_what_cannot_be_kept_is_said() -> None:
-    for program in ("aider", "llm", "my-agent"):
+    for program in ("gemini", "aider", "llm", "my-agent"):
         row = program_of((program,))
         assert not can_keep(row, only("Read"))
         assert can_keep(row, OPEN)
@@ -152,7 +205,14 @@ CLAUDE = {
         "cache_read_input_tokens": 1000,
         "output_tokens": 40,
     },
-    "modelUsage": {"claude-x": {}},
+    "modelUsage": {
+        "claude-x": {
+            "inputTokens": 10,
+            "cacheCreationInputTokens": 200,
+            "cacheReadInputTokens": 1000,
+            "outputTokens": 40,
+        }
+    },
 }
 CLAUDE_READ = Result(
     "All swept.",
@@ -176,6 +236,16 @@ CLAUDE_READ = Result(
 )
 def test_the_answer_of_claude_is_found_among_other_lines(printed: str) -> None:
     assert read_answer(printed, Answers.CLAUDE) == CLAUDE_READ
+
+
+def test_what_claude_asked_on_the_side_counts_too() -> None:
+    aside = {"inputTokens": 5, "outputTokens": 2}
+    said = {**CLAUDE, "modelUsage": {**CLAUDE["modelUsage"], "small-x": aside}}  # type: ignore[dict-item]
+    found = read_answer(json.dumps(said), Answers.CLAUDE)
+    assert (found.tokens_in, found.tokens_out, found.model) == (1215, 42, "")
+    older = {name: value for name, value in CLAUDE.items() if name != "modelUsage"}
+    found = read_answer(json.dumps(older), Answers.CLAUDE)
+    assert (found.tokens_in, found.tokens_out) == (1210, 40)
 
 
 def test_claude_says_when_it_failed() -> None:
@@ -216,15 +286,195 @@ def test_the_answer_of_gemini_is_its_response() -> None:
     assert read_answer(json.dumps(error), Answers.GEMINI).error == "quota"
 
 
+AIDER = (
+    "Aider v0.86.2\nMain model: m\nGit repo: none\nRepo-map: disabled\nAdded a.py to the chat.\n\n"
+)
+
+
 def test_tokens_and_cost_of_aider_and_llm_are_in_what_they_print() -> None:
-    aider = (
-        "Added it.\nTokens: 2.3k sent, 1.1k cache hit, 214 received."
-        " Cost: $0.0069 message, $0.0100 session.\n"
+    spent = (
+        "Tokens: 2.3k sent, 1.1k cache hit, 214 received. Cost: $0.0069 message, $0.0100 session.\n"
     )
-    found = read_answer(aider, Answers.AIDER)
+    found = read_answer(f"a warning\n{AIDER}Added it.\n\n{spent}\nCommit 12 it\n", Answers.AIDER)
     assert (found.tokens_in, found.tokens_out, found.cost) == (2300, 214, 0.01)
+    assert (found.text, found.error) == ("Added it.\n\nCommit 12 it", "")
     found = read_answer("Hello.\nToken usage: 1,010 input, 12 output\n", Answers.LLM)
-    assert found == Result("Hello.", tokens_in=1010, tokens_out=12, steps=1)
+    assert found == Result("Hello.", is_read=True, tokens_in=1010, tokens_out=12, steps=1)
+
+
+def test_aider_fails_where_its_exit_code_does_not_say_so() -> None:
+    wrong = "litellm.AuthenticationError: no key"
+    assert read_answer(f"{AIDER}{wrong}\nand more", Answers.AIDER).error == wrong
+    assert read_answer(f"{AIDER}No model m.\n", Answers.AIDER).error == "No model m."
+    spent = "Tokens: 10 sent, 2 received.\n"
+    assert read_answer(f"{AIDER}Fixed.\n{spent}{wrong}\nmore", Answers.AIDER).error == wrong
+    assert read_answer(f"{AIDER}{wrong} I said.\n{spent}", Answers.AIDER).error == ""
+    assert read_answer(AIDER, Answers.AIDER).error == "it ended before its model answered"
+
+
+def test_an_error_that_is_passed_on_as_json_is_told_in_words() -> None:
+    said = json.dumps({"type": "error", "message": json.dumps({"error": {"message": "gone"}})})
+    assert read_answer(said, Answers.CODEX).error == "gone"
+
+
+# What the programs themselves have printed
+
+
+@pytest.mark.parametrize(
+    ("program", "tokens", "steps"),
+    [
+        ("claude", (200, 20), 1),
+        ("codex", (100, 10), 0),
+        ("gemini", (100, 10), 0),
+        ("aider", (100, 10), 1),
+        ("llm", (100, 10), 1),
+    ],
+)
+def test_no_work_is_read_in_what_each_program_really_prints(
+    program: str, tokens: tuple[int, int], steps: int
+) -> None:
+    found = recorded(program, "no-work")
+    assert (found.text, found.error, found.is_read) == ("NO-WORK: nothing to water.", "", True)
+    assert (found.tokens_in, found.tokens_out, found.steps) == (*tokens, steps)
+
+
+def test_an_answer_after_the_use_of_tools_is_the_last_one() -> None:
+    for program, tokens in {"claude": (400, 40), "codex": (300, 30), "gemini": (300, 30)}.items():
+        found = recorded(program, "tools")
+        assert (found.text, found.error) == ("Written.", "")
+        assert (found.tokens_in, found.tokens_out) == tokens
+    assert recorded("aider", "tools").text.startswith("I add it.\n")
+    assert recorded("llm", "tools").text == "Written.\n\nTwo lines."
+    assert [recorded(each, "tools").cost for each in ("claude", "aider")] == [0.0018, 0.00035]
+
+
+@pytest.mark.parametrize("program", ["claude", "codex", "gemini", "aider"])
+def test_an_error_of_the_provider_is_read_as_one(program: str) -> None:
+    assert recorded(program, "failed").error.endswith("no such model")
+
+
+def recorded(program: str, what: str) -> Result:
+    printed = (DATA / f"{program}-{what}.txt").read_text()
+    return read_answer(printed, ROWS[program].answers)
+
+
+# The programs themselves, where they are
+
+MODELS = {
+    "claude": "claude-sonnet-4-5",
+    "codex": "gpt-5",
+    "gemini": "gemini-2.5-flash",
+    "aider": "openai/gpt-4o",
+    "llm": "gpt-4o",
+}
+KEY = "sk-not-a-key-12345678"
+
+
+def settings_of(program: str, provider: Provider, home: Path) -> dict[str, str]:
+    """Return what makes a program call a provider on this machine, with nothing of its user's."""
+    (home / ".gemini").mkdir(parents=True)
+    auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (home / ".gemini" / "settings.json").write_text(json.dumps(auth))
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(
+        'model_provider = "here"\n[model_providers.here]\nname = "here"\n'
+        f'base_url = "{provider.url}"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
+    )
+    return {
+        "HOME": str(home),
+        "CODEX_HOME": str(home / ".codex"),
+        "ANTHROPIC_BASE_URL": provider.root,
+        "ANTHROPIC_API_KEY": KEY,
+        "GOOGLE_GEMINI_BASE_URL": provider.root,
+        "GEMINI_API_KEY": KEY,
+        "OPENAI_BASE_URL": provider.url,
+        "OPENAI_API_BASE": provider.url,
+        "OPENAI_API_KEY": KEY,
+    }
+
+
+async def asked(program: str, home: Path, *replies: Reply, command: str = "") -> tuple[Ended, Path]:
+    """Let the program itself run as an agent; return how that ended and where it worked."""
+    home.mkdir()
+    work, data = home / "work", home / "data"
+    work.mkdir()
+    data.mkdir()
+    words = f":COMMAND: {command or program}\n:MODEL: {MODELS[program]}\n"
+    text = f"* Gardener :agent:\n:PROPERTIES:\n{words}:END:\nYou look after a garden.\n"
+    with Provider(*replies) as provider:
+        environ = settings_of(program, provider, home / "home")
+        who = Agent("wren", parse_agent(text, "wren.org"), Origin("wren.org", 1), work, (*environ,))
+        place = Place(work, data, {**environ, "PATH": os.environ["PATH"]}, timedelta(minutes=3))
+        async with Processes(data) as processes:
+            held = await hold_agent(
+                Registry(),
+                who,
+                "Water the beans.",
+                run=Run(1, 1, 1, datetime(2026, 6, 6, 9, 0, tzinfo=UTC)),
+                processes=processes,
+                place=place,
+                timeout=timedelta(minutes=3),
+            )
+            held.go()
+            ended = await held.ended()
+        heard = json.dumps(provider.asked)
+        assert "You look after a garden." in heard
+        assert "Water the beans." in heard
+        return ended, work
+
+
+@pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
+@pytest.mark.parametrize("program", ROWS)
+def test_the_program_itself_takes_its_prompt_and_its_answer_is_read(
+    program: str, tmp_path: Path
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on this machine")
+
+    @story
+    async def tell() -> None:
+        idle, _ = await asked(program, tmp_path / "a", says("NO-WORK: all is watered."))
+        assert (idle.outcome, idle.reason) == (Status.NO_WORK, "NO-WORK: all is watered."), idle
+        assert idle.facts["tokens"] in {110, 220}  # claude asks for a title, too
+        assert idle.facts["model"] == MODELS[program]
+        wrong, _ = await asked(program, tmp_path / "b", fails(400, "no such model"))
+        assert wrong.outcome is Status.FAILED
+        assert "no such model" in f"{wrong.reason} {wrong.facts.get('text')}"
+
+    tell()
+
+
+WRITES = {
+    "claude": ("claude --permission-mode=acceptEdits", "Write", "file_path"),
+    "codex": ("codex exec --sandbox=workspace-write", "exec_command", ""),
+    "gemini": ("gemini --approval-mode=auto_edit", "write_file", "file_path"),
+}
+
+
+@pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
+@pytest.mark.parametrize("program", WRITES)
+def test_the_program_itself_writes_only_if_its_command_lets_it(
+    program: str, tmp_path: Path
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on this machine")
+    command, tool, option = WRITES[program]
+
+    async def wrote(home: Path, command: str) -> bool:
+        path = str(home / "work" / "notes.txt")
+        given = {option: path, "content": "wet"} if option else {"cmd": f"echo wet >{path}"}
+        ended, work = await asked(
+            program, home, uses(tool, **given), says("Done."), command=command
+        )
+        assert (ended.outcome, ended.facts["text"]) == (Status.DONE, "Done.")
+        return (work / "notes.txt").exists()
+
+    @story
+    async def tell() -> None:
+        assert not await wrote(tmp_path / "a", program)
+        assert await wrote(tmp_path / "b", command)
+
+    tell()
 
 
 def test_what_cannot_be_read_as_an_answer_is_text() -> None:
@@ -243,8 +493,9 @@ def test_what_cannot_be_read_as_an_answer_is_text() -> None:
         {"total_cost_usd": float("nan")},
         {"total_cost_usd": -1},
         {"total_cost_usd": "9" * 400},
-        {"usage": ["x"]},
-        {"usage": {"input_tokens": None}},
+        {"modelUsage": ["x"]},
+        {"modelUsage": {}, "usage": ["x"]},
+        {"modelUsage": {}, "usage": {"input_tokens": None}},
         {"modelUsage": {"--evil": 1}},
         {"result": {"a": 1}},
     ],
@@ -279,7 +530,14 @@ def test_any_output_is_read(printed: str) -> None:
         json.dumps(found.facts())
 
 
-@pytest.mark.parametrize("unit", ["{", '{"a":', "[", '{"type":"result"', "{\n", '{"type":"x"}\n'])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{", '{"a":', "[", '{"type":"result"', "{\n", '{"type":"x"}\n',
+        "Aider v1\n", "Aider v1\nRepo-map: x\n", "Tokens: 1 sent, ", "Tokens: 1 sent, 1 received.\n",
+        "\n", "litellm.", "Token usage: 1 input, 1 output\n",
+    ],
+)  # fmt: skip
 def test_hostile_output_costs_little(unit: str) -> None:
     printed = unit * ((2 << 20) // len(unit))
     start = time.perf_counter()

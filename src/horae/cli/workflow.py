@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from horae.config import Config
     from horae.kernel.plan import Plan
     from horae.kernel.world import World
     from horae.runner.command import Place
@@ -84,6 +85,7 @@ class _Asked:
     plan: Plan
     worlds: list[World]
     place: Place
+    config: Config
 
     @classmethod
     def of(
@@ -100,6 +102,7 @@ class _Asked:
         from horae.kernel.org.document import read
         from horae.kernel.world import every, worlds
         from horae.runner.command import Place
+        from horae.workflows import state_directory
         from horae.workspace.files import PlanMissingError, read_plan
 
         config = load(plan_root((file,)), flags={"data": data})
@@ -115,9 +118,9 @@ class _Asked:
             names = ", ".join(each.name for each in every(top)) or "none at all"
             what = "no workflow" if workflow is None else f"no single workflow {workflow!r}"
             raise PlanMissingError(file, f"holds {what}; its workflows: {names}")
-        kept = Path(config.data).resolve() if data or config.data.is_dir() else _state_directory()
+        kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
         place = Place(root, kept, os.environ, config.run_timeout)
-        return cls(str(path.relative_to(root)), plan, chosen, place)
+        return cls(str(path.relative_to(root)), plan, chosen, place, config)
 
 
 async def _run_all(
@@ -129,6 +132,7 @@ async def _run_all(
     from horae.app import SystemClock
     from horae.runner.processes import Processes
     from horae.runner.workflow import WorkflowRunner, order_of
+    from horae.workflows import block_agents
 
     clock = SystemClock()
     began_at = clock.now()
@@ -139,7 +143,8 @@ async def _run_all(
     records: list[Record] = []
     stopped = asyncio.Event()
     async with Processes(lock) as processes:
-        runner = WorkflowRunner(processes, asked.place, clock=clock)
+        agents = block_agents(asked.config, processes, asked.place)
+        runner = WorkflowRunner(processes, asked.place, clock=clock, agent=agents)
         for number, world in enumerate(asked.worlds, 1):
             run = name if number == 1 else f"{name}-{number}"
             order = order_of(
@@ -319,10 +324,3 @@ def _run_directory(place: Place, run: str) -> Path:
         for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):
             return found
     raise PlanMissingError(str(place.data / "runs"), f"holds no run {run}")
-
-
-def _state_directory() -> Path:
-    """Return where runs are kept of plans that have no data directory."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
-    return home / "horae"

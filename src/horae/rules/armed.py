@@ -6,18 +6,22 @@ What cannot fire is listed with its reason, not dropped.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from horae.errors import HoraeError, ScheduleError
 from horae.kernel.org.document import read
 from horae.kernel.org.timestamp import parse_timestamp
+from horae.kernel.world import every, worlds
 from horae.rules.after import parse_after
 from horae.rules.command import call_of
 from horae.rules.deadline import end_of
 from horae.rules.entry import (
+    HOST_FIX,
     CatchUp,
     CronRule,
     Entry,
@@ -31,6 +35,7 @@ from horae.rules.entry import (
     Task,
     Unarmed,
     Work,
+    labels,
 )
 from horae.rules.identity import Mark
 from horae.timing.cron import Cron
@@ -44,9 +49,10 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.kernel.org.timestamp import Timestamp
-    from horae.kernel.plan import Headline, Plan
+    from horae.kernel.plan import Block, Headline, Plan
     from horae.rules.entry import Rule
 
+AGENT: Final = "agent"  # the language of a block that an agent answers to
 DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
 _SHOWN: Final = 60
 _MOST_EXPRESSIONS: Final = 50
@@ -89,6 +95,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     places = plan.places()
     subtrees = _subtrees(plan)
     names: dict[int, str] = {}
+    asked = sorted(agent_blocks(plan), key=lambda each: each[0])
     found = []
     for index, path in _paths(plan):
         headline = plan.headlines[index]
@@ -106,9 +113,47 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         mark = Mark(address, headline.title, rule_text(headline), body)
         item = _item(plan, headline, path, address=address, origin=origin, zone_name=zone_name)
         if isinstance(item, Entry):
-            item = replace(item, digest=_digest(text))
+            first, over = (
+                bisect_left(asked, at, key=lambda each: each[0]) for at in (index, subtrees[index])
+            )
+            inside = [name for _, name in asked[first:over] if name]
+            is_workflow = item.work is Work.WORKFLOW
+            agents = tuple(dict.fromkeys(inside)) if is_workflow else ()
+            item = replace(item, digest=_digest(text), agents=agents)
         found.append(Scanned(mark, item, text))
     return found
+
+
+def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
+    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
+
+        The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+
+        >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+    >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
+    [(1, 'wren')]
+    """
+    if not any("component" in each.tags and _may_ask(each) for each in plan.headlines):
+        return  # so that nearly all plans need not be looked at block by block
+    for world in every(worlds(plan)):
+        usual = plan.headlines[world.at].props.get("AGENT", "").strip()
+        for component in world.components:
+            block = component.block
+            if block is not None and block.lang.lower() == AGENT:
+                yield component.at, _named(block) or usual or None
+
+
+def _may_ask(headline: Headline) -> bool:
+    return AGENT in headline.text.lower()
+
+
+def _named(block: Block) -> str:
+    """Return the agent that a block names behind `:agent`, or nothing."""
+    words = block.args.split()
+    for word, following in pairwise(words):
+        if word == ":agent" and not following.startswith(":"):
+            return following
+    return ""
 
 
 def is_entry(headline: Headline) -> bool:
@@ -272,6 +317,7 @@ _POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
     "JITTER": lambda policy, text, _: replace(policy, jitter=parse_duration(text)),
     "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
     "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
+    "HOST": lambda policy, text, _: replace(policy, requires=labels(text)),
 }
 _EXPECTED: Final = {
     "CATCHUP": "write all, latest or none",
@@ -281,6 +327,7 @@ _EXPECTED: Final = {
     "JITTER": "write a length such as 5m",
     "PAUSE-AFTER": "write a number of failures, such as 5",
     "UNTIL": "write a date such as 2026-12-31",
+    "HOST": HOST_FIX,
 }
 
 

@@ -7,16 +7,20 @@ longer matters to anything that looks at it: `project` lays its rule onto time,
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.timing.rfc3339 import format_rfc3339
 
 if TYPE_CHECKING:
     from horae.timing.cron import Cron
     from horae.timing.repeater import Repeater
+
+HOST_FIX: Final = "write labels of a machine, such as gpu, or its name"
+_LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 class CatchUp(StrEnum):
@@ -76,6 +80,19 @@ class Policy:
     jitter: timedelta = timedelta(0)
     pause_after: int | None = None
     until: datetime | None = None
+    requires: tuple[str, ...] = ()  # labels of the machine that runs it
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """Return the labels that a machine must have, each once; ValueError: some are none.
+
+    >>> labels("gpu, berlin gpu")
+    ('gpu', 'berlin')
+    """
+    found = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip())))
+    if not all(map(_LABEL.fullmatch, found)):
+        raise ValueError(text)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from shutil import which
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from horae.engine.ports import Ended, RunError
 from horae.errors import Exit, HoraeError
 from horae.rules.agent import AgentDefinition, Runner
+from horae.rules.armed import agent_blocks
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, shown, verdict
 from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
@@ -44,9 +45,10 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
+from horae.runner.workflow import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from horae.rules.entry import Origin
     from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.runner.workflow import Order as WorkflowOrder
 
 MODEL: Final = ("-I", "-m", "horae.runner.model")
 OPENAI: Final = "https://api.openai.com/v1"
@@ -244,12 +247,19 @@ class Registry:
         return None
 
 
+class Part(NamedTuple):
+    """A part of a run, with a directory of its own for what it prints."""
+
+    number: int  # of the run
+    directory: Path
+
+
 async def hold_agent(
     registry: Registry,
     agent: Agent,
     prompt: str,
     *,
-    run: Run,
+    run: Run | Part,
     processes: Processes,
     place: Place,
     timeout: timedelta,
@@ -270,7 +280,7 @@ async def hold_agent(
         raise RunError(f"{shown(wanted)!r} cannot name a model")
     policy = agent.policy if tools is None else tools
     asked = _Asked(agent, prompt, policy, wanted)
-    directory = place.directory_of(run)
+    directory = run.directory if isinstance(run, Part) else place.directory_of(run)
     spec = Spec(
         run=run.number,
         argv=(),
@@ -309,6 +319,7 @@ class AgentRun:
         self._secrets = spec.secrets
         self._model = model
         self.called = called
+        self.answer = ""  # once it has ended, all that the agent answered
 
     @property
     def process(self) -> Process:
@@ -327,14 +338,11 @@ class AgentRun:
         """Return how it ended and what the agent answered, once nothing of it is left."""
         ended = await self._live.ended()
         _remove(self._directory / PROMPT_NAME)
-        return await asyncio.to_thread(
-            with_answer,
-            ended,
-            self._directory,
-            self.called.answers,
-            model=self._model,
-            secrets=self._secrets,
+        result = await asyncio.to_thread(
+            _result, self._directory, self.called.answers, self._secrets
         )
+        self.answer = result.text
+        return _with_result(ended, result, self._model)
 
 
 async def look_back_agent(
@@ -366,7 +374,11 @@ def with_answer(
     secrets: tuple[bytes, ...] = (),
 ) -> Ended:
     """Return the end of a run with what its agent answered, and what that makes of it."""
-    result = _result(directory, answers, secrets)
+    return _with_result(ended, _result(directory, answers, secrets), model)
+
+
+def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
+    """Return the end of a run of which this is the result."""
     if model and not result.model:
         result = replace(result, model=model)
     text = {"text": _cut(result.text)} if result.text else {}
@@ -381,6 +393,92 @@ def with_answer(
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(Finish(Why.EXIT, code=0, first=first))
     return replace(ended, outcome=status, reason=reason)
+
+
+class BlockAgents:
+    """Answers to the agent blocks of workflows: each block is a run of the agent it names.
+
+    *find* gives an agent by its name with the registry that runs it, as they are written now,
+    or raises AgentNotFoundError.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Awaitable[tuple[Registry, Agent]]],
+        processes: Processes,
+        place: Place,
+    ) -> None:
+        self.find = find
+        self.processes = processes
+        self.place = place
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def inside(self, order: WorkflowOrder) -> RunAgents:
+        """Return who answers to the blocks of one run."""
+        return RunAgents(self, order)
+
+    def turn_of(self, name: str) -> asyncio.Lock:
+        """Return what is held while an agent runs: it has one live run, so blocks take turns."""
+        return self._turns.setdefault(name, asyncio.Lock())
+
+
+class RunAgents:
+    """Answers to the agent blocks of one run of a workflow."""
+
+    def __init__(self, agents: BlockAgents, order: WorkflowOrder) -> None:
+        self._agents = agents
+        self._order = order
+        self._named = dict(agent_blocks(order.plan))
+
+    async def ready(self, at: int) -> str:
+        """Return who answers to the block of a headline, or raise an error that says why nobody."""
+        name = self._named.get(at)
+        if name is None:
+            raise RunError(
+                "this block names no agent; write :agent NAME behind its language,"
+                " or :AGENT: NAME in the drawer of its workflow"
+            )
+        registry, agent = await self._agents.find(name)
+        obstacle = registry.obstacle(agent, environ=self._agents.place.environ)
+        if obstacle is not None:
+            raise RunError(obstacle)
+        return name
+
+    async def ask(self, at: int, prompt: str, given: bytes) -> Answer:
+        """Return what the agent says to a prompt and to what is piped in; cancelled, it is ended.
+
+        An answer that begins with NO-WORK is an answer like any other.
+        """
+        name = await self.ready(at)
+        registry, agent = await self._agents.find(name)
+        order = self._order
+        number = order.run if isinstance(order.run, int) else 0
+        async with self._agents.turn_of(name):
+            held = await hold_agent(
+                registry,
+                agent,
+                f"{prompt}\n\n{given.decode(errors='replace')}".strip(),
+                run=Part(number, order.directory / f"{at}{AGENT_SUFFIX}"),
+                processes=self._agents.processes,
+                place=self._agents.place,
+                timeout=agent.definition.timeout or order.timeout,
+                facts=order.environment,
+            )
+            ended = await _ended(held)
+        if ended.outcome not in {Status.DONE, Status.NO_WORK}:
+            return Answer(error=f"{name}: {ended.reason}")
+        return Answer(held.answer.encode() + b"\n" if held.answer else b"")
+
+
+async def _ended(held: AgentRun) -> Ended:
+    """Let a run go, and return how it ended; whoever is cancelled meanwhile ends it first."""
+    held.go()
+    try:
+        return await held.ended()
+    except asyncio.CancelledError:
+        held.cancel("the step was ended")
+        await held.ended()
+        raise
 
 
 def secrets_of(

@@ -27,6 +27,16 @@ FLAGS: Final = "{flags}"  # what its packages ask for
 PACKAGE: Final = "{package}"
 MEBIBYTES: Final = "{mebibytes}"
 
+_WORDS: Final = 1 << 16  # characters of what a tool said that are looked at
+# What stands around the words that tell something: frames, versions, hints.
+_NOISE: Final = re.compile(
+    r"at |from |# |\[C\]|\S+:\d+: in |\S+:\d+ \+0x|main\.\w+\(|goroutine |stack traceback"
+    r"|Node\.js v|Bun v|note: |hint: |exit status |error: compilation failed|\d+ errors?$"
+    r"|Execution of \S+ aborted|(?:\d+ )?\||[{}\[\](),;]+$|\w+: (?:'[^']*'|\d+|[\[{]|undefined),?$"
+)
+_CARETS: Final = re.compile(r"[~^]+")
+# It begins where a word does: from everywhere, a long line would take very long.
+_PATH: Final = re.compile(r"(?<![^\s:'\"(])(?:file://)?[^\s:'\"(]*/(?=block\.)")
 _NUMBERS: Final = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 
 
@@ -137,7 +147,7 @@ LANGUAGES: Final = (
         (
             Tool("bun", run=("run", SOURCE), has=_NODE, heap=_NO_HEAP),
             Tool("deno", run=("run", "--allow-all", "--no-remote", SOURCE), heap=_NO_HEAP),
-            Tool("tsx", heap=_NO_HEAP),
+            Tool("tsx", has=_NODE, heap=_NO_HEAP),
             Tool(
                 "node",
                 run=("--experimental-strip-types", "--no-warnings", SOURCE),
@@ -213,7 +223,7 @@ LANGUAGES: Final = (
         "lua",
         ".lua",
         tuple(
-            Tool(name, version=("-v",), has=("-e", "require(arg[1])", PACKAGE))
+            Tool(name, version=("-v",), has=("-e", "require(arg[1]) os.exit()", "-", PACKAGE))
             for name in ("lua", "lua5.4", "lua5.3", "luajit")
         ),
         "install Lua (https://www.lua.org)",
@@ -301,6 +311,26 @@ def filled(
     return tuple(whole)
 
 
+def telling(said: str, *, first: bool = False) -> str:
+    r"""Return the line of a tool's words that tells most, without the path of the block.
+
+    It is the last one, or of a build the *first* that tells of an error; frames, versions and
+    hints around it do not count, nor does a line of the block that is only shown.
+
+    >>> telling("block.js:3\nthrow x\n^\n\nError: oops\n    at main (block.js:3)\nNode.js v20\n")
+    'Error: oops'
+    """
+    lines: list[str] = []
+    for line in (each.strip() for each in said[-_WORDS:].splitlines()):
+        if _CARETS.fullmatch(line) and lines:
+            lines.pop()  # the line that they point at
+        elif line:
+            lines.append(line)
+    sayings = [each for each in lines if not _NOISE.match(each)] or lines or [""]
+    wrong = [each for each in sayings if "error" in each.lower()] if first else []
+    return _PATH.sub("", (wrong or sayings)[0 if first else -1])
+
+
 def tool_environment(cache: str) -> dict[str, str]:
     """Return what keeps tools from the network, and their own caches where ours is."""
     return {
@@ -309,5 +339,6 @@ def tool_environment(cache: str) -> dict[str, str]:
         "GOPROXY": "off",
         "GOTOOLCHAIN": "local",
         "GO111MODULE": "auto",
+        "NO_COLOR": "1",  # colours would stand between a file and its line
         "PYTHONDONTWRITEBYTECODE": "1",
     }

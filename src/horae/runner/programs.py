@@ -1,9 +1,9 @@
 """Agent programs that are known: how each is called, and how its answer is read.
 
-Each row follows what the makers of a program document in public, and `documented` says where
-and when that was read; our tests run stand-ins, not the programs themselves. A program that
-is not here gets its prompt on its input, or in the file that `{prompt_file}` stands for, and
-what it prints is its answer.
+Each row was checked with the program itself, in the version that `checked` names, against a
+provider of models on the same machine; our tests do that again where the program is there, and
+read what it printed then where it is not. A program that is not here gets its prompt on its
+input, or in the file that `{prompt_file}` stands for, and what it prints is its answer.
 
 Nothing that a stranger wrote becomes an option: a value stands behind a `=`, or as a word
 that cannot begin with a dash.
@@ -63,7 +63,7 @@ class Program:
     """How an agent program is called."""
 
     name: str
-    documented: str
+    checked: str  # with which version of it
     always: tuple[str, ...] = ()  # options it is given, unless the command has them
     model: str = ""  # the option that names the model
     directory: str = ""  # the option that names where to work; all are started there anyway
@@ -72,6 +72,15 @@ class Program:
     answers: Answers = Answers.TEXT
     reach: Reach = Reach.NOTHING
     reading: tuple[str, ...] = ()  # the options that let it only read
+    outside: tuple[str, ...] = ()  # options for a directory that is in no repository
+    short: tuple[tuple[str, str], ...] = (("--model", "-m"),)  # other spellings of options
+    # Options by which a command decides about tools itself, so that a policy is only told.
+    decides: frozenset[str] = frozenset()
+
+    @property
+    def documented(self) -> str:
+        """Return how well the row is known, in words."""
+        return f"checked with {self.checked}" if self.checked else ""
 
 
 UNKNOWN: Final = Program("", "")
@@ -80,50 +89,107 @@ ROWS: Final = {
     for row in (
         Program(
             "claude",
-            "Claude Code 2.1, CLI reference",
+            "Claude Code 2.1.197",
             always=("-p", "--output-format=json"),
             model="--model",
             answers=Answers.CLAUDE,
             reach=Reach.PATTERNS,
+            short=(("-p", "--print"), ("--allowedTools", "--allowed-tools")),
+            decides=frozenset(
+                {
+                    "--dangerously-skip-permissions",
+                    "--allow-dangerously-skip-permissions",
+                    "--allowedTools",
+                    "--allowed-tools",
+                    "--permission-mode",
+                    "--permission-prompt-tool",
+                    "--settings",
+                    "--setting-sources",
+                    "--mcp-config",
+                    "--plugin-dir",
+                    "--tools",
+                    "--agents",
+                    "--agent",
+                    "--add-dir",
+                }
+            ),
         ),
         Program(
             "codex",
-            "Codex CLI, non-interactive mode, 2026",
+            "Codex CLI 0.166.0",
             always=("exec", "--json", "--skip-git-repo-check"),
             model="--model",
             directory="--cd",
             last=("-",),
             answers=Answers.CODEX,
             reach=Reach.READING,
-            reading=("--sandbox=read-only",),
+            reading=("--sandbox=read-only", '--config=web_search="disabled"'),
+            short=(("--model", "-m"), ("--cd", "-C"), ("exec", "e")),
+            decides=frozenset(
+                {
+                    "--dangerously-bypass-approvals-and-sandbox",
+                    "--dangerously-bypass-hook-trust",
+                    "--yolo",
+                    "--full-auto",
+                    "--approve-for-me",
+                    "--sandbox",
+                    "-s",
+                    "--config",
+                    "-c",
+                    "--profile",
+                    "-p",
+                    "--enable",
+                    "--search",
+                    "--add-dir",
+                }
+            ),
         ),
         Program(
             "gemini",
-            "Gemini CLI, CLI reference and headless mode, 2026",
-            always=("--output-format=json",),
+            "Gemini CLI 0.61.0",
+            # It does not even begin in a directory that nobody has trusted by hand.
+            always=("--output-format=json", "--skip-trust"),
             model="--model",
             answers=Answers.GEMINI,
-            reach=Reach.READING,
+            # Settings in its directory count, and a search of the web is left to it.
+            reach=Reach.NOTHING,
             reading=("--approval-mode=plan",),
+            short=(("--model", "-m"), ("--output-format", "-o")),
+            decides=frozenset({"--approval-mode", "--yolo", "-y"}),
         ),
         Program(
             "aider",
-            "aider, options reference and scripting, 2026",
-            always=("--yes-always", "--no-stream", "--no-pretty"),
+            "aider 0.86.2",
+            always=(
+                "--yes-always",
+                "--no-stream",
+                "--no-pretty",
+                "--no-fancy-input",
+                "--no-check-update",
+                "--no-show-release-notes",
+                "--no-analytics",
+                "--no-detect-urls",  # it would fetch each, since all is answered with yes
+                "--no-suggest-shell-commands",
+                "--no-gitignore",
+                "--chat-history-file=/dev/null",
+                "--input-history-file=/dev/null",
+            ),
             model="--model",
             prompt_option="--message-file",
             answers=Answers.AIDER,
+            outside=("--no-git",),  # else it makes a repository
+            short=(("--message-file", "-f"),),
         ),
         Program(
             "llm",
-            "llm, usage, 2026",
+            "llm 0.30",
             always=("--no-stream", "--usage"),
             model="--model",
             answers=Answers.LLM,
+            short=(("--model", "-m"), ("--usage", "-u")),
         ),
     )
 }
-_SHORT: Final = {"-p": "--print", "--model": "-m", "--cd": "-C", "--output-format": "-o"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +232,17 @@ class Called:
 def program_of(command: tuple[str, ...]) -> Program:
     """Return the row of a command's program; one that says nothing if it is not known.
 
+    A command that decides about tools itself is not made to keep a policy.
+
     >>> program_of(("/usr/bin/claude", "-p")).name, program_of(("my-agent",)).name
     ('claude', '')
+    >>> program_of(("claude", "--permission-mode=acceptEdits")).reach.value
+    'nothing'
     """
-    return ROWS.get(command[0].rpartition("/")[2] if command else "", UNKNOWN)
+    row = ROWS.get(command[0].rpartition("/")[2] if command else "", UNKNOWN)
+    if any(word.partition("=")[0] in row.decides for word in command[1:]):
+        return replace(row, reach=Reach.NOTHING, reading=())
+    return row
 
 
 def is_model(name: str) -> bool:
@@ -206,17 +279,18 @@ def call(
     known = {PROMPT_FILE: str(prompt_file), "{model}": model or "", "{dir}": str(work)}
     argv = [known.get(word, word) for word in command]
     wants_file = PROMPT_FILE in command
-    added = [word for word in row.always if not _has(command, word)]
-    if model and row.model and not _has(command, row.model) and "{model}" not in command:
+    added = [word for word in row.always if not _has(command, word, row)]
+    if model and row.model and not _has(command, row.model, row) and "{model}" not in command:
         added.append(f"{row.model}={model}")
-    if row.directory and not _has(command, row.directory):
+    if row.directory and not _has(command, row.directory, row):
         added.append(f"{row.directory}={work}")
-    if row.prompt_option and not wants_file and not _has(command, row.prompt_option):
+    if row.prompt_option and not wants_file and not _has(command, row.prompt_option, row):
         added.append(f"{row.prompt_option}={prompt_file}")
         wants_file = True
+    if row.outside and not _is_in_repository(work):
+        added += [word for word in row.outside if not _has(command, word, row)]
     keeps = can_keep(row, policy)
-    if keeps and not policy.is_open:
-        added += _limits(row, policy)
+    added += _limits(row, policy)
     last = [] if wants_file else [word for word in row.last if word not in command]
     # A subcommand belongs right behind the program.
     verbs = [word for word in added if not word.startswith("-") and word in row.always]
@@ -233,21 +307,28 @@ def read_answer(printed: str, answers: Answers) -> Result:
     return Result(printed.strip()) if found is None else found
 
 
-def _has(command: tuple[str, ...], option: str) -> bool:
-    """Tell whether a command has an option already, in its long or its short form."""
+def _has(command: tuple[str, ...], option: str, row: Program) -> bool:
+    """Tell whether a command has an option already, or its opposite, in any spelling."""
     name = option.partition("=")[0]
-    forms = {name, _SHORT.get(name, name)}
+    forms = {name, dict(row.short).get(name, name), name.replace("--no-", "--", 1)}
     return any(word.partition("=")[0] in forms for word in command[1:])
+
+
+def _is_in_repository(work: Path) -> bool:
+    return any((each / ".git").exists() for each in (work, *work.parents))
 
 
 def _is_as_asked(command: tuple[str, ...], row: Program) -> bool:
     """Tell whether a command leaves the form of the answer to us, or asks for the same."""
     form = next((word for word in row.always if word.startswith("--output-format")), None)
-    if form is None or not _has(command, form):
+    if form is None or not _has(command, form, row):
         return True
     name, _, value = form.partition("=")
-    words = " ".join(command).replace(f"{name} ", f"{name}=")
-    return f"{name}={value}" in words.split()
+    spelled = (name, dict(row.short).get(name, name))
+    words = " ".join(command)
+    return any(
+        f"{each}={value}" in words.replace(f"{each} ", f"{each}=").split() for each in spelled
+    )
 
 
 # Tool policies
@@ -260,8 +341,12 @@ def _only_reads(policy: ToolPolicy) -> bool:
 
 
 def _limits(row: Program, policy: ToolPolicy) -> list[str]:
-    """Return the options that make a program keep a policy."""
-    return list(row.reading) if row.reach is Reach.READING else list(_claude_limits(policy))
+    """Return the options that make a program keep a policy, or come near to it."""
+    if policy.is_open:
+        return []
+    if row.reach is Reach.PATTERNS and can_keep(row, policy):
+        return list(_claude_limits(policy))
+    return list(row.reading) if _only_reads(policy) else []
 
 
 def _claude_limits(policy: ToolPolicy) -> Iterator[str]:
@@ -302,8 +387,14 @@ def _claude(printed: str) -> Result | None:
     said = _last_object(printed, lambda each: each.get("type") == "result")
     if said is None:
         return None
+    # The tokens of `usage` are those of the conversation; what was asked on the side is in the
+    # cost, and in `modelUsage` alone.
+    models = [_table(each) for each in _table(said.get("modelUsage")).values()]
     usage = _table(said.get("usage"))
     kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    of_model = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens")
+    sent = _sum(each.get(kind) for each in models for kind in of_model)
+    got = _sum(each.get("outputTokens") for each in models)
     text = _text(said.get("result"))
     has_failed = said.get("is_error") is True or said.get("subtype", "success") != "success"
     why = text or _text(said.get("subtype")) or "it says that it failed, and not why"
@@ -311,8 +402,8 @@ def _claude(printed: str) -> Result | None:
         text,
         why if has_failed else "",
         is_read=True,
-        tokens_in=_sum(usage.get(kind) for kind in kinds),
-        tokens_out=_count(usage.get("output_tokens")),
+        tokens_in=_sum(usage.get(kind) for kind in kinds) if sent is None else sent,
+        tokens_out=_count(usage.get("output_tokens")) if got is None else got,
         cost=_cost(said.get("total_cost_usd")),
         steps=_count(said.get("num_turns")),
         model=_only(_table(said.get("modelUsage"))),
@@ -340,7 +431,7 @@ def _codex(printed: str) -> Result | None:
             )
         elif kind in {"turn.failed", "error"}:
             why = _table(event.get("error")).get("message") or event.get("message")
-            found = replace(found, error=_text(why) or "it says that it failed", is_read=True)
+            found = replace(found, error=_plain(why) or "it says that it failed", is_read=True)
     return replace(found, steps=steps) if found.is_read else None
 
 
@@ -353,7 +444,7 @@ def _gemini(printed: str) -> Result | None:
     spent = [_table(_table(each).get("tokens")) for each in models.values()]
     return Result(
         _text(said.get("response")),
-        _text(error.get("message")) or ("it says that it failed" if error else ""),
+        _plain(error.get("message")) or ("it says that it failed" if error else ""),
         is_read=True,
         tokens_in=_sum(each.get("prompt") for each in spent),
         tokens_out=_sum(each.get(kind) for each in spent for kind in ("candidates", "thoughts")),
@@ -364,19 +455,34 @@ def _gemini(printed: str) -> Result | None:
 
 _AIDER: Final = re.compile(
     r"^Tokens: ([\d.,]+)([kM]?) sent,[^\n]{0,200}? ([\d.,]+)([kM]?) received\."
-    r"(?: Cost: \$([\d.]+) message, \$([\d.]+) session\.)?",
+    r"(?: Cost: \$([\d.]+) message, \$([\d.]+) session\.)?[^\n]*$",
     re.MULTILINE,
 )
+_AIDER_HEAD: Final = re.compile(
+    r"^Aider v\d[^\n]*\n(?:[^\n]*\n){0,20}?Repo-map: [^\n]*\n"
+    r"(?:Added [^\n]* to the chat\.?\n|Restored previous conversation history\.\n|[ \t]*\n)*",
+    re.MULTILINE,
+)
+_AIDER_ERROR: Final = re.compile(r"^litellm\.\w*(?:Error|Exception)\b[^\n]*", re.MULTILINE)
 _LLM: Final = re.compile(r"^Token usage: ([\d,]+) input, ([\d,]+) output[^\n]*$", re.MULTILINE)
 
 
 def _aider(printed: str) -> Result | None:
-    said = list(_AIDER.finditer(printed))
-    if not said:
+    """Return what stands behind its opening lines; what went wrong is not in its exit code."""
+    head = _AIDER_HEAD.search(printed)
+    if head is None:
         return None
-    spent = said[-1][6]
+    body = printed[head.end() :]
+    said = list(_AIDER.finditer(body))
+    end = said[-1].end() if said else 0
+    wrong = _AIDER_ERROR.search(body, end)
+    text = re.sub(r"\n{3,}", "\n\n", _AIDER.sub("", body)).strip()
+    error = wrong[0] if wrong else "" if said else text or "it ended before its model answered"
+    spent = said[-1][6] if said else None
     return Result(
-        printed.strip(),
+        text,
+        error,
+        is_read=True,
         tokens_in=_sum(_thousands(each[1], each[2]) for each in said),
         tokens_out=_sum(_thousands(each[3], each[4]) for each in said),
         cost=_cost(spent and spent.rstrip(".")),
@@ -390,7 +496,7 @@ def _llm(printed: str) -> Result | None:
         return None
     text = (printed[: said.start()] + printed[said.end() :]).strip()
     sent, got = (_count(said[group].replace(",", "")) for group in (1, 2))
-    return Result(text, tokens_in=sent, tokens_out=got, steps=1)
+    return Result(text, is_read=True, tokens_in=sent, tokens_out=got, steps=1)
 
 
 _READERS: Final[Mapping[Answers, Callable[[str], Result | None]]] = {
@@ -445,6 +551,17 @@ def _table(value: object) -> Mapping[str, object]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _plain(value: object) -> str:
+    """Return what an error says; programs pass on the JSON that they were answered with.
+
+    >>> _plain('{"error": {"message": "no such model"}}')
+    'no such model'
+    """
+    said = _text(value)
+    inside = _table(_table(_loaded(said)).get("error")) if said.startswith("{") else {}
+    return _text(inside.get("message")) or said
 
 
 def _count(value: object) -> int | None:
