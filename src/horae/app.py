@@ -44,6 +44,25 @@ class SystemClock:
                 await event.wait()
 
 
+class SharedClock(SystemClock):
+    """The clock of a database that several machines share, kept by what really passes here.
+
+    Whatever this machine's own clock shows changes nothing. Before it is set it cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self._epoch: datetime | None = None
+
+    def set(self, now: datetime, *, asked: timedelta) -> None:
+        """Take over a time that was asked for when *asked* had elapsed, and has just come."""
+        self._epoch = now - (asked + self.elapsed()) / 2
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        assert self._epoch is not None, "the database is asked for its time first"
+        return self._epoch + self.elapsed()
+
+
 def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
     """Return the zone that the machine is set to: TZ, else /etc/localtime, else UTC."""
     named = (os.environ if environ is None else environ).get("TZ", "").removeprefix(":")

@@ -12,25 +12,29 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.app import SystemClock, machine_zone
-from horae.dispatching import Dispatcher, DispatchRunner, Roster, busy_at
+from horae.config import SettingError, load
+from horae.dispatching import Dispatcher, DispatchRunner, busy_at
 from horae.engine.almanac import LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.ports import RunError
-from horae.engine.triggers import Polls, Triggers
+from horae.engine.triggers import PollError, Polls, Triggers
+from horae.errors import HoraeError
 from horae.keeper import KeeperRunner, Keeping
 from horae.prompting import PromptRunner, agent_of
+from horae.roster import Roster
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
-from horae.runner.agents import Registry, provider_of
+from horae.runner.agents import BlockAgents, Registry, provider_of
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.trees import Trees
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, single_keeper
@@ -39,13 +43,19 @@ from horae.workspace.tasks import CommittedBoard, RecycleRunner, find_tasks
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
     from horae.config import Config
+    from horae.engine.cluster import SharedLedger
+    from horae.engine.desk import Line
     from horae.engine.ports import Clock, Ended, Filed, Held, Job, Run, Runner, Unreleased
     from horae.engine.source import Source
     from horae.engine.triggers import AgentCard
+    from horae.runner.agents import Agent
+    from horae.store.ledger import BookLedger
+
+Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
@@ -54,10 +64,15 @@ _POLL: Final = 60.0  # seconds that a look elsewhere may take
 
 
 class Runners:
-    """For each kind of work whoever makes its runs."""
+    """For each kind of work whoever makes its runs, and who says what they are held back for."""
 
-    def __init__(self, runners: Mapping[Work, Runner]) -> None:
+    def __init__(
+        self,
+        runners: Mapping[Work, Runner],
+        obstacles: Mapping[Work, Callable[[Filed], Awaitable[str | None]]] | None = None,
+    ) -> None:
         self._runners = runners
+        self._obstacles = obstacles or {}
 
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go."""
@@ -71,6 +86,16 @@ class Runners:
         runner = self._runners.get(filed.work)
         return None if runner is None else await runner.look_back(filed, run)
 
+    async def obstacle(self, filed: Filed) -> str | None:
+        """Return why a receipt that is held back would be so again; None if it would not."""
+        asked = self._obstacles.get(filed.work)
+        if asked is None:  # nobody can tell without trying; the next start tries
+            return filed.receipt.reason
+        try:
+            return await asked(filed)
+        except (HoraeError, OSError) as error:  # half an edit, perhaps
+            return str(error)
+
 
 @dataclass(frozen=True, slots=True)
 class House:
@@ -79,7 +104,7 @@ class House:
     config: Config
     root: Path
     clock: Clock
-    ledger: SqliteLedger
+    ledger: BookLedger
     almanac: Almanac
     desk: Desk
     place: Place
@@ -88,9 +113,12 @@ class House:
     store: SqliteTriggers  # of triggers
     processes: Processes
     workflows: WorkflowRunner
+    runners: Runners
     tasks: str  # where the board is, from the root
     notes: list[str]  # what is not as it should be, in words
+    registry: Registry  # what runs agents that name no command
     dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
+    term: int = 1  # of whoever leads
 
     @property
     def data(self) -> Path:
@@ -128,125 +156,278 @@ class House:
 @asynccontextmanager
 async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIterator[House]:
     """Give a house whose ledger is locked and open, and whose engine has not started."""
-    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        rooms = await _open_rooms(config, clock or SystemClock(), stack)
+        yield wire(rooms)
+
+
+@dataclass(slots=True)
+class Rooms:
+    """What the sources and runners of a house stand on."""
+
+    config: Config
+    root: Path
+    clock: Clock
+    ledger: BookLedger
+    processes: Processes
+    place: Place
+    zone_name: str
+    tasks: str
+    store: SqliteTriggers
+    registry: Registry
+    trees: Trees
+    term: int = 1
+    shared: SharedLedger | None = None  # of a cluster, if this machine leads one
+    home: str = ""  # what this machine is called there
+    is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
+    engine: Almanac | None = None  # made last; until then nobody asks for it
+
+    @property
+    def almanac(self) -> Almanac:
+        """The engine, once all it stands on is there."""
+        assert self.engine is not None, "the engine is asked for before it is made"
+        return self.engine
+
+    def poke(self) -> None:
+        """Let the engine look again."""
+        self.almanac.note_change()
+
+
+async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Rooms:
+    """Lock and open the ledger, and make ready what starts processes."""
     root = Path(config.root).resolve()
     data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
-    zone_name = config.zone or machine_zone().key
-    async with AsyncExitStack() as rooms:
-        ledger = await SqliteLedger.open(data, now=clock.now())
-        rooms.push_async_callback(ledger.close)
-        processes = await rooms.enter_async_context(Processes(data))
-        place = Place(root, data, os.environ, config.run_timeout, _signature(data / _SIGNATURE))
-        commands = CommandRunner(processes, place)
-        workflows = WorkflowRunner(processes, place, clock=clock)
-        runners: dict[Work, Runner] = {
-            Work.COMMAND: commands,
-            Work.POST: commands,
-            Work.WORKFLOW: workflows,
-        }
-        sources: list[Source] = [
-            OrgSource(
-                root, zone_name=zone_name, limit=config.plan_max_bytes, most=config.plan_max_files
-            )
-        ]
-        tasks = find_tasks(root, board=config.board_dir)
-        runners[Work.RECYCLE] = RecycleRunner(
-            root, clock=clock, tasks=tasks, limit=config.plan_max_bytes
-        )
-        crew = _crew(config, place, zone_name)
-        board = CommittedBoard(
-            root, tasks=tasks, limit=config.plan_max_bytes, most=config.plan_max_files
-        )
-        roster = None if config.crew_def is None else Roster(config.crew_def.absolute())
-        dispatcher = None
-        if roster is not None and config.board_auto_dispatch:
-            dispatcher = Dispatcher(
-                board,
-                roster,
-                registry=_registry(config),
-                environ=os.environ,
-                ledger=ledger,
-                clock=clock,
-                busy=lambda: busy_at(almanac.gate),
-            )
-        hands = DispatchRunner(
-            processes,
-            place,
-            board,
-            roster,
-            registry=_registry(config),
-            ledger=ledger,
-            clock=clock,
-            timeout=config.keeper_timeout,
-            heard=None if dispatcher is None else dispatcher.note_change,
-        )
-        runners[Work.DISPATCH] = hands
-        sources.append(
-            BoardSource(
-                root,
-                tasks=tasks,
-                limit=config.plan_max_bytes,
-                most=config.plan_max_files,
-                follow_up=hands.settle,
-                changed=None if dispatcher is None else dispatcher.note_change,
-            )
-        )
-        if crew is not None:
-            keeper = KeeperRunner(
-                processes,
-                place,
-                crew.keeping,
-                registry=_registry(config),
-                ledger=ledger,
-                clock=clock,
-            )
-            runners[Work.TICK] = keeper
-            sources.append(
-                CrewSource(
-                    crew.keeping.manifest,
-                    crew.rhythm(clock.now()),
-                    data=data,
-                    text=crew.text,
-                    follow_up=keeper.settle,
-                    now=clock.now,
-                )
-            )
-        store = SqliteTriggers(ledger)
+    ledger = await SqliteLedger.open(data, now=clock.now())
+    stack.push_async_callback(ledger.close)
+    processes = await stack.enter_async_context(Processes(data))
+    return Rooms(
+        config,
+        root,
+        clock,
+        ledger,
+        processes,
+        Place(root, data, os.environ, config.run_timeout, post_key(data)),
+        config.zone or machine_zone().key,
+        find_tasks(root, board=config.board_dir),
+        SqliteTriggers(ledger),
+        registry_of(config),
+        Trees(root, data, config.git_local or ()),
+    )
 
-        def poke() -> None:
-            almanac.note_change()
 
-        triggers = _triggers(config, store, ledger, clock, poke=poke)
-        runners[Work.PROMPT] = PromptRunner(processes, place, lambda: _agents(config), store)
-        sources.append(TriggerSource(ledger, triggers=store, follow=triggers.follow))
-        almanac = Almanac(
-            clock=clock,
-            ledger=ledger,
-            runner=Runners(runners),
-            sources=sources,
-            capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
-            doorman=triggers,
-        )
-        desk = Desk(
-            ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, zone_name=zone_name
-        )
-        yield House(
-            config,
-            root,
-            clock,
-            ledger,
-            almanac,
-            desk,
-            place,
-            zone_name,
-            triggers,
-            store,
-            processes,
-            workflows,
-            tasks,
-            [],
-            dispatcher,
-        )
+def wire(rooms: Rooms) -> House:
+    """Return the house of these rooms: its four sources, its runners, and the engine between."""
+    crew = _crew(rooms.config, rooms.place, rooms.zone_name)
+    board = _board(rooms)
+    roster = _roster(rooms.config)
+    dispatcher = _dispatcher(rooms, board, roster)
+    hands = _dispatch_runner(rooms, board, roster, dispatcher)
+    keeper = None if crew is None else _keeper_runner(rooms, crew, board)
+    triggers = _triggers(rooms)
+    workflows = WorkflowRunner(
+        rooms.processes, rooms.place, clock=rooms.clock, agent=_block_agents(rooms)
+    )
+    sources: list[Source] = [_org_source(rooms), _board_source(rooms, hands, dispatcher)]
+    if crew is not None and keeper is not None:
+        sources.append(_crew_source(rooms, crew, keeper))
+    sources.append(TriggerSource(rooms.ledger, triggers=rooms.store, follow=triggers.follow))
+    runners = _runners(rooms, workflows, hands, keeper)
+    rooms.engine = _almanac(rooms, runners, sources, triggers)
+    return House(
+        rooms.config,
+        rooms.root,
+        rooms.clock,
+        rooms.ledger,
+        rooms.almanac,
+        _desk(rooms),
+        rooms.place,
+        rooms.zone_name,
+        triggers,
+        rooms.store,
+        rooms.processes,
+        workflows,
+        runners,
+        rooms.tasks,
+        [],
+        rooms.registry,
+        dispatcher,
+        rooms.term,
+    )
+
+
+# What entries come from
+
+
+def _org_source(rooms: Rooms) -> OrgSource:
+    """Return the plans."""
+    config = rooms.config
+    return OrgSource(
+        rooms.root,
+        zone_name=rooms.zone_name,
+        limit=config.plan_max_bytes,
+        most=config.plan_max_files,
+    )
+
+
+def _board_source(
+    rooms: Rooms, hands: DispatchRunner, dispatcher: Dispatcher | None
+) -> BoardSource:
+    """Return the tasks of the board that come back, and those that were handed out."""
+    return BoardSource(
+        rooms.root,
+        tasks=rooms.tasks,
+        limit=rooms.config.plan_max_bytes,
+        most=rooms.config.plan_max_files,
+        follow_up=hands.settle,
+        changed=None if dispatcher is None else dispatcher.note_change,
+        ledger=rooms.ledger,
+        term=rooms.term,
+    )
+
+
+def _crew_source(rooms: Rooms, crew: _Crew, keeper: KeeperRunner) -> CrewSource:
+    """Return the members of the crew, each with its cadence."""
+    return CrewSource(
+        crew.keeping.manifest,
+        crew.rhythm(rooms.clock.now()),
+        data=rooms.place.data if crew.keeping.has_files else None,
+        text=crew.text,
+        follow_up=keeper.settle,
+        now=rooms.clock.now,
+    )
+
+
+# Who runs what came due
+
+
+def _runners(
+    rooms: Rooms, workflows: WorkflowRunner, hands: DispatchRunner, keeper: KeeperRunner | None
+) -> Runners:
+    """Return for each kind of work whoever makes its runs."""
+    config = rooms.config
+    commands = CommandRunner(rooms.processes, rooms.place)
+    prompts = PromptRunner(rooms.processes, rooms.place, lambda: _agents(config), rooms.store)
+    runners: dict[Work, Runner] = {
+        Work.COMMAND: commands,
+        Work.POST: commands,
+        Work.WORKFLOW: workflows,
+        Work.RECYCLE: RecycleRunner(
+            rooms.root, clock=rooms.clock, tasks=rooms.tasks, limit=config.plan_max_bytes
+        ),
+        Work.DISPATCH: hands,
+        Work.PROMPT: prompts,
+    }
+    obstacles = {Work.DISPATCH: hands.obstacle, Work.PROMPT: prompts.obstacle}
+    if keeper is not None:
+        runners[Work.TICK] = keeper
+        obstacles[Work.TICK] = keeper.obstacle
+    return Runners(runners, obstacles)
+
+
+def _block_agents(rooms: Rooms) -> BlockAgents:
+    """Return who answers to the agent blocks of workflows."""
+
+    async def find(name: str) -> tuple[Registry, Agent]:
+        card = await rooms.store.agent(name)
+        registry = await asyncio.to_thread(_agents, rooms.config)
+        return registry, registry.get(name) if card is None else agent_of(card)
+
+    return BlockAgents(find, rooms.processes, rooms.place)
+
+
+def _keeper_runner(rooms: Rooms, crew: _Crew, board: CommittedBoard) -> KeeperRunner:
+    """Return who runs ticks."""
+    return KeeperRunner(
+        rooms.processes,
+        rooms.place,
+        crew.keeping,
+        registry=rooms.registry,
+        ledger=rooms.ledger,
+        clock=rooms.clock,
+        trees=rooms.trees,
+        board=board,
+        term=rooms.term,
+        is_gone=rooms.is_gone,
+    )
+
+
+def _dispatch_runner(
+    rooms: Rooms, board: CommittedBoard, roster: Roster | None, dispatcher: Dispatcher | None
+) -> DispatchRunner:
+    """Return who runs the tasks that were handed out."""
+    return DispatchRunner(
+        rooms.processes,
+        rooms.place,
+        board,
+        roster,
+        registry=rooms.registry,
+        ledger=rooms.ledger,
+        clock=rooms.clock,
+        timeout=rooms.config.keeper_timeout,
+        trees=rooms.trees,
+        heard=None if dispatcher is None else dispatcher.note_change,
+    )
+
+
+def _dispatcher(rooms: Rooms, board: CommittedBoard, roster: Roster | None) -> Dispatcher | None:
+    """Return who hands out the tasks of the board; nobody without a crew, or if told not to."""
+    if roster is None or not rooms.config.board_auto_dispatch:
+        return None
+    return Dispatcher(
+        board,
+        roster,
+        registry=rooms.registry,
+        environ=os.environ,
+        ledger=rooms.ledger,
+        clock=rooms.clock,
+        busy=lambda: busy_at(rooms.almanac.gate),
+        term=rooms.term,
+    )
+
+
+def _board(rooms: Rooms) -> CommittedBoard:
+    """Return the board, whose changes are committed."""
+    config = rooms.config
+    return CommittedBoard(
+        rooms.root, tasks=rooms.tasks, limit=config.plan_max_bytes, most=config.plan_max_files
+    )
+
+
+def _roster(config: Config) -> Roster | None:
+    """Return who may be given a task, if there is a crew."""
+    return None if config.crew_def is None else Roster(config.crew_def.absolute())
+
+
+# What stands between them
+
+
+def _almanac(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Triggers) -> Almanac:
+    """Return the engine."""
+    config = rooms.config
+    return Almanac(
+        clock=rooms.clock,
+        ledger=rooms.ledger,
+        runner=runners,
+        sources=sources,
+        capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
+        doorman=triggers,
+        obstacle=runners.obstacle,
+        term=rooms.term,
+        shared=rooms.shared,
+        home=rooms.home,
+    )
+
+
+def _desk(rooms: Rooms) -> Desk:
+    """Return where people ask."""
+    return Desk(
+        ledger=rooms.ledger,
+        clock=rooms.clock,
+        ids=new_id,
+        poke=rooms.poke,
+        term=rooms.term,
+        zone_name=rooms.zone_name,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +453,12 @@ class _Crew:
 def _crew(config: Config, place: Place, zone_name: str) -> _Crew | None:
     """Return who ticks: the crew if there is one, else the single keeper, else nobody."""
     keeping = Keeping(
-        config.keeper_mode, config.keeper_timeout, config.gitops, zone_name, place.root / "crew"
+        config.keeper_mode,
+        config.keeper_timeout,
+        config.gitops,
+        zone_name,
+        place.root / "crew",
+        has_files=config.store is None,
     )
     if config.crew_def is not None:
         return _Crew(config, replace(keeping, manifest=config.crew_def.absolute()), None)
@@ -292,45 +478,68 @@ def _agents(config: Config) -> Registry:
     from horae.cli.agents import Found
     from horae.cli.output import Form, Output
 
-    return Found.of(config, Output(Form.TABLE, asked=False)).registry
+    found = Found.of(config, Output(Form.TABLE, asked=False)).registry
+    found.command = _command(config)
+    return found
 
 
-def _triggers(
-    config: Config,
-    store: SqliteTriggers,
-    ledger: SqliteLedger,
-    clock: Clock,
-    *,
-    poke: Callable[[], None],
-) -> Triggers:
+def _triggers(rooms: Rooms) -> Triggers:
     """Return where triggers are asked about and changed."""
     from shutil import which
     from uuid import uuid4
 
+    from horae.cli.triggers import caution_of
+
+    config = rooms.config
+
     def obstacle(card: AgentCard) -> str:
-        return _registry(config).obstacle(agent_of(card), environ=os.environ) or ""
+        return registry_of(config).obstacle(agent_of(card), environ=os.environ) or ""
 
     return Triggers(
-        store=store,
-        ledger=ledger,
-        clock=clock,
+        store=rooms.store,
+        ledger=rooms.ledger,
+        clock=rooms.clock,
         ids=lambda: str(uuid4()),
-        poke=poke,
+        poke=rooms.poke,
         others=lambda: frozenset(each.name for each in _agents(config)),
         obstacle=obstacle,
+        caution=lambda card, made: caution_of(card, made, default=config.agent_command or ()),
         has_gh=lambda: which("gh") is not None,
+        term=rooms.term,
     )
 
 
-def _registry(config: Config) -> Registry:
+def registry_of(config: Config) -> Registry:
     """Return where agents are known, and what runs those that name no command."""
-    return Registry(command=config.agent_command, provider=provider_of(os.environ))
+    return Registry(command=_command(config), provider=provider_of(os.environ))
+
+
+def _command(config: Config) -> tuple[str, ...]:
+    """Return what runs an agent that names no command, as `horae.toml` says it now."""
+    known = config.agent_command or ()
+    is_given = any(
+        row.name == "agent.command" and row.origin.startswith(("flag ", "environment "))
+        for row in config.origins()
+    )
+    try:
+        return known if is_given else load(config.root, environ={}).agent_command or ()
+    except SettingError:  # half an edit, perhaps
+        return known
 
 
 async def keep(
-    house: House, *, stop: asyncio.Event, turned: Callable[[], None] = lambda: None
+    house: House,
+    *,
+    stop: asyncio.Event,
+    turned: Callable[[], None] = lambda: None,
+    watch: Watch | None = None,
+    beside: Sequence[Coroutine[None, None, None]] = (),
 ) -> None:
-    """Keep the hours until *stop* is set, then let what runs end, within bounds."""
+    """Keep the hours until *stop* is set, then let what runs end, within bounds.
+
+    *watch* tells of plans that have changed, if looking at the files does not; what is
+    *beside* goes on as long as all else does, and the end of one is the end of all.
+    """
     almanac = house.almanac
     await almanac.start()
     await _apply(house)
@@ -343,11 +552,12 @@ async def keep(
 
     parts = [
         almanac.run(turned=after_turn),
-        _watch(house, stop),
+        (watch or _watch)(house, stop),
         _poll(house, stop),
         _by_night(house),
         _beat(house),
         stop.wait(),
+        *beside,
     ]
     if dispatcher is not None:
         parts.append(dispatcher.run(almanac.offer))
@@ -368,11 +578,21 @@ async def keep(
 
 async def run_once(house: House, word: str, *, note: str = "") -> Filed:
     """Run one entry here and now, and nothing else; return how its receipt ended."""
+    return await _once(house, lambda: house.desk.run_now(word, note=note))
+
+
+async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
+    """Let one agent tick here and now, and nothing else; return how its receipt ended."""
+    return await _once(house, lambda: house.desk.tick(name, note=note))
+
+
+async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
+    """Read all sources, ask for one run, make it, and return how its receipt ended."""
     almanac = house.almanac
     await almanac.launch.look_back()
     for name in almanac.sources:
         await almanac.rescan(name)
-    asked = await house.desk.run_now(word, note=note)
+    asked = await ask()
     almanac.launch.start(asked.filed)
     await almanac.launch.rest()
     if almanac.launch.failure is not None:
@@ -389,6 +609,13 @@ def new_id() -> str:
     return token_hex(6)
 
 
+async def read_again(house: House) -> None:
+    """Read plans, triggers and agents again."""
+    await _apply(house)
+    for name in house.almanac.sources:
+        house.almanac.request(name)
+
+
 async def _watch(house: House, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed."""
     manifest = house.config.crew_def
@@ -401,13 +628,12 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
         note=house.notes.append,
     )
     async for _ in found:
-        await _apply(house)
-        for name in house.almanac.sources:
-            house.almanac.request(name)
+        await read_again(house)
 
 
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
+    house.registry.command = await asyncio.to_thread(_command, house.config)
     changed, wrong = await sync(str(house.root), house.triggers, house.store, environ=os.environ)
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
     house.notes.extend(f"{_FILES}{each}" for each in wrong)
@@ -423,15 +649,17 @@ async def _poll(house: House, stop: asyncio.Event) -> None:
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
         try:
             async with asyncio.timeout(_POLL):
-                said, _ = await process.communicate()
+                said, errors = await process.communicate()
         except TimeoutError:
             process.kill()
             raise
+        if process.returncode:
+            raise PollError(argv[0], process.returncode, errors.decode(errors="replace"))
         return said.decode(errors="replace")
 
     await Polls(house.triggers, house.store, clock=house.clock, call=call).run(stop)
@@ -446,7 +674,8 @@ async def _by_night(house: House) -> None:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         night = midnight + NIGHT
         await house.clock.wait(never, until=night if night > now else night + timedelta(days=1))
-        await house.ledger.back_up_nightly(house.data, now=house.clock.now())
+        if isinstance(house.ledger, SqliteLedger):
+            await house.ledger.back_up_nightly(house.data, now=house.clock.now())
         config = house.config
         await asyncio.to_thread(
             tidy,
@@ -476,10 +705,11 @@ def _ask_for(address: str) -> None:
         answer.read(1024)
 
 
-def _signature(path: Path) -> bytes:
-    """Return what signs the messages of this house; it is made the first time."""
+def post_key(data: Path) -> bytes:
+    """Return what signs the messages of a data directory; it is made the first time."""
     from secrets import token_hex
 
+    path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileExistsError):
         descriptor = os.open(path, flags, 0o600)

@@ -23,13 +23,16 @@ from horae.workspace.git import Git, is_repository
 from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+    from typing import Any, TypeAlias
 
     from starlette.types import ASGIApp
 
     from horae.engine.ports import Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
+
+    Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 
 
 async def open_porch(
@@ -44,8 +47,8 @@ async def open_porch(
     return Porch(house, keys, made if around is None else around(made))
 
 
-async def app_of(house: House, keys: Keys) -> ASGIApp:
-    """Return the application of a house."""
+async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
+    """Return the application of a house; *nodes* tells of the machines that share its ledger."""
     agents = Asking(
         ledger=house.ledger,
         clock=house.clock,
@@ -75,6 +78,7 @@ async def app_of(house: House, keys: Keys) -> ASGIApp:
             changed=lambda: house.almanac.request("board"),
         ),
         changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
+        nodes=nodes,
         is_public=house.config.server_public,
     )
     return app(front, pages=routes(front, papers_of(house)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -16,10 +17,12 @@ from horae.rules.gate import (
     Capacity,
     GateState,
     Kind,
+    Machine,
     Queue,
     Turn,
     Waiting,
     admit,
+    adopt,
     obstacles,
     offer,
     release,
@@ -597,3 +600,116 @@ def expected_to_start(state: GateState, capacity: Capacity, *, now: datetime) ->
 
 TestAtTheGate = AtTheGate.TestCase
 TestAtTheGate.settings = settings(max_examples=scaled(1_500), stateful_step_count=40, deadline=None)
+
+
+# Several machines
+
+
+BOX = Machine("box", 2)
+HALL = Machine("hall", 2, frozenset({"gpu"}))
+
+
+def spread(*machines: Machine, slots: int = 8) -> Capacity:
+    return Capacity(slots, crew=slots, machines=machines)
+
+
+def places(made: Turn) -> dict[int, str]:
+    return {each.ask.number: each.machine for each in made.state.holders}
+
+
+def test_runs_go_to_the_machine_with_the_most_room() -> None:
+    line = [Ask(number, number, NOW) for number in range(1, 5)]
+    made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
+    assert places(made) == {1: "box", 2: "hall", 3: "box", 4: "hall"}
+
+
+def test_a_machine_takes_no_more_than_its_own_slots_and_the_others_wait() -> None:
+    line = [Ask(number, number, NOW) for number in range(1, 6)]
+    capacity = spread(BOX, HALL)
+    made = admit(offer(GateState(), line), capacity, now=NOW)
+    assert [ask.number for ask in made.admitted] == [1, 2, 3, 4]
+    (waits,) = obstacles(made.state, capacity, now=NOW)
+    assert waits.reason == "every slot of box and of hall is held"
+
+
+def test_the_slots_of_the_whole_bound_what_all_machines_do_together() -> None:
+    line = [Ask(number, number, NOW) for number in range(1, 5)]
+    made = admit(offer(GateState(), line), spread(BOX, HALL, slots=3), now=NOW)
+    assert len(made.admitted) == 3
+
+
+def test_an_entry_that_asks_for_a_label_goes_where_it_is() -> None:
+    line = [Ask(number, number, NOW, requires=("gpu",)) for number in (1, 2)]
+    made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
+    assert places(made) == {1: "hall", 2: "hall"}
+
+
+def test_a_machine_s_own_name_is_a_label_of_it() -> None:
+    made = admit(
+        offer(GateState(), [Ask(1, 1, NOW, requires=("box",))]), spread(BOX, HALL), now=NOW
+    )
+    assert places(made) == {1: "box"}
+
+
+def test_an_entry_whose_label_no_machine_has_waits_and_is_in_nobody_s_way() -> None:
+    line = [Ask(1, 1, NOW, requires=("tpu",)), Ask(2, 2, NOW)]
+    capacity = spread(BOX)
+    made = admit(offer(GateState(), line), capacity, now=NOW)
+    assert [ask.number for ask in made.admitted] == [2]
+    (waits,) = obstacles(made.state, capacity, now=NOW)
+    assert waits.reason == "no machine with tpu is up"
+
+
+def test_with_no_machine_at_all_everything_waits() -> None:
+    capacity = spread()
+    made = admit(offer(GateState(), [Ask(1, 1, NOW)]), capacity, now=NOW)
+    (waits,) = obstacles(made.state, capacity, now=NOW)
+    assert waits.reason == "no machine is up"
+
+
+def test_an_agent_goes_where_it_last_ran_though_another_machine_is_free() -> None:
+    line = [Ask(1, 1, NOW), Ask(2, 2, NOW, ("wren",), prefers="box")]
+    made = admit(offer(GateState(), line), spread(BOX, HALL), now=NOW)
+    assert places(made) == {1: "box", 2: "box"}
+
+
+def test_an_agent_goes_elsewhere_when_its_machine_is_drained_or_gone() -> None:
+    line = [Ask(1, 1, NOW, ("wren",), prefers="box")]
+    drained = spread(replace(BOX, is_draining=True), HALL)
+    assert places(admit(offer(GateState(), line), drained, now=NOW)) == {1: "hall"}
+    assert places(admit(offer(GateState(), line), spread(HALL), now=NOW)) == {1: "hall"}
+
+
+def test_a_run_inside_a_run_stays_on_its_parent_s_machine() -> None:
+    capacity = spread(BOX, HALL)
+    made = admit(offer(GateState(), [Ask(1, 1, NOW)]), capacity, now=NOW)
+    made = admit(offer(made.state, [Ask(2, 2, NOW, parent=1)]), capacity, now=NOW)
+    assert places(made) == {1: "box", 2: "box"}
+
+
+def test_what_a_leader_before_has_let_in_holds_its_slot_on_its_machine() -> None:
+    state = adopt(GateState(), Ask(7, 7, NOW, ("wren",)), machine="box", now=NOW)
+    state = adopt(state, Ask(8, 8, NOW), machine="box", now=NOW)
+    line = [Ask(9, 9, NOW), Ask(10, 10, NOW, ("wren",))]
+    made = admit(offer(state, line), spread(BOX, HALL), now=NOW)
+    assert places(made) == {7: "box", 8: "box", 9: "hall"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "gpu", "box"]), st.sampled_from(["", "box", "hall"]))),
+    st.integers(1, 6),
+)
+def test_no_machine_ever_holds_more_than_it_has_and_labels_are_kept(
+    wants: list[tuple[str, str]], slots: int
+) -> None:
+    line = [
+        Ask(number, number, NOW, requires=(label,) if label else (), prefers=prefers)
+        for number, (label, prefers) in enumerate(wants, start=1)
+    ]
+    made = admit(offer(GateState(), line), spread(BOX, HALL, slots=slots), now=NOW)
+    held = Counter(places(made).values())
+    assert all(held[each.name] <= each.slots for each in (BOX, HALL))
+    assert len(made.admitted) <= slots
+    for holding in made.state.holders:
+        machine = BOX if holding.machine == "box" else HALL
+        assert machine.suits(holding.ask)

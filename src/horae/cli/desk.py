@@ -23,20 +23,20 @@ from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progre
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.errors import Exit, HoraeError
 from horae.store import database
-from horae.store.database import _refuse_loss
+from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
-from horae.store.sqlite import SqliteLedger, _Inline
+from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
-    from sqlite3 import Connection
     from zoneinfo import ZoneInfo
 
     from horae.cli.far import Far
     from horae.engine.ports import Listed
+    from horae.store.ledger import BookLedger
 
 T = TypeVar("T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -66,12 +66,13 @@ class Place(NamedTuple):
 
     directory: Path
     zone: ZoneInfo
+    store: str | None = None  # the database, if machines share the ledger
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
         """Return the place that --root and --data name."""
         settings = load(root, flags={"data": data})
-        return cls(settings.data, chosen_zone(None, root=root))
+        return cls(settings.data, chosen_zone(None, root=root), settings.store)
 
     @property
     def path(self) -> Path:
@@ -83,7 +84,7 @@ class Place(NamedTuple):
         return None if text is None else parse_moment(text, self.zone)
 
 
-class _Dial:
+class Dial:
     """A clock that stands where --at put it, else the machine's."""
 
     def __init__(self, at: datetime | None = None) -> None:
@@ -125,7 +126,7 @@ def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | N
     """Return the answer to a question; an engine that runs is not disturbed."""
 
     async def asking() -> T:
-        async with _reader(place) as ledger:
+        async with reader_of(place) as ledger:
             return await work(_desk(ledger, place, at=at))
 
     return asyncio.run(asking())
@@ -154,14 +155,17 @@ def through(far: Far, place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
     """Let the engine do what a person asks for."""
 
     async def asking() -> T:
-        async with _reader(place) as ledger:
+        async with reader_of(place) as ledger:
             return await work(FarDesk(far, ledger=ledger, place=place))
 
     return asyncio.run(asking())
 
 
 async def _with_the_lock(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
-    """Do something to the ledger oneself."""
+    """Do something to the ledger oneself; one that is shared needs no lock."""
+    if place.store is not None:
+        async with reader_of(place) as shared:
+            return await work(_desk(shared, place))
     ledger = await SqliteLedger.open(place.directory, now=SystemClock().now())
     try:
         return await work(_desk(ledger, place))
@@ -172,8 +176,8 @@ async def _with_the_lock(place: Place, work: Callable[[Desk], Awaitable[T]]) -> 
 class FarDesk(Desk):
     """The desk beside a running engine: it reads for itself, and asks the engine to write."""
 
-    def __init__(self, far: Far, *, ledger: SqliteLedger, place: Place) -> None:
-        super().__init__(ledger=ledger, clock=_Dial(), ids=new_id, zone_name=place.zone.key)
+    def __init__(self, far: Far, *, ledger: BookLedger, place: Place) -> None:
+        super().__init__(ledger=ledger, clock=Dial(), ids=new_id, zone_name=place.zone.key)
         self._far = far
 
     async def pause(
@@ -263,7 +267,7 @@ def engine_at(place: Place) -> Far | None:
     while True:
         holder = holder_of(place.directory)
         if holder is None:
-            return None
+            return None if place.store is None else leader_of(place, place.store)
         far = Far(place.directory, pid=holder.pid)
         if far.answers():
             return far
@@ -277,11 +281,34 @@ def engine_at(place: Place) -> Far | None:
         sleep(0.02)
 
 
+def leader_of(place: Place, store: str) -> Far | None:
+    """Return who leads the machines that share a ledger, if it can be reached from here."""
+    from horae.cli.far import FarLeader
+    from horae.server.keys import new_token
+    from horae.store.postgres import PostgresLedger
+
+    async def asking() -> Far | None:
+        ledger = await PostgresLedger.open(store)
+        try:
+            leader, token = await ledger.leases.leader(), await ledger.secret("token", new_token)
+            members = await ledger.leases.members()
+        finally:
+            await ledger.close()
+        for each in members:
+            name, address = each.member.name, each.member.address
+            if leader is not None and name == leader.holder and address:
+                return FarLeader(place.directory, name=name, address=address, token=token)
+        return None
+
+    far = asyncio.run(asking())
+    return far if far is not None and far.answers() else None
+
+
 def copy(place: Place, target: Path) -> None:
     """Write a verified copy of the ledger, also while an engine runs."""
 
     async def copying() -> None:
-        async with _reader(place) as ledger:
+        async with reader_of(place) as ledger:
             await ledger.backup(target)
 
     asyncio.run(copying())
@@ -310,25 +337,28 @@ def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
     return parse_moment(text, where)
 
 
-def _desk(ledger: SqliteLedger, place: Place, *, at: datetime | None = None) -> Desk:
-    """Return the desk of a ledger."""
-    return Desk(ledger=ledger, clock=_Dial(at), ids=new_id, zone_name=place.zone.key)
+def _desk(ledger: BookLedger, place: Place, *, at: datetime | None = None) -> Desk:
+    """Return the desk of a ledger; on one that is shared, a person may write in any term."""
+    term = 1 if place.store is None else ANYBODY
+    return Desk(ledger=ledger, clock=Dial(at), ids=new_id, zone_name=place.zone.key, term=term)
 
 
 @asynccontextmanager
-async def _reader(place: Place) -> AsyncIterator[SqliteLedger]:
-    """Open the ledger without its lock, so that nothing can be written."""
+async def reader_of(place: Place) -> AsyncIterator[BookLedger]:
+    """Open the ledger without its lock, so that nothing can be written, unless it is shared."""
+    if place.store is not None:
+        from horae.store.postgres import PostgresLedger
+
+        shared = await PostgresLedger.open(place.store)
+        try:
+            yield shared
+        finally:
+            await shared.close()
+        return
     refuse_loss(place)
-    connection = database.open_reader(place.path, patience=PATIENCE)
+    ledger = await SqliteLedger.open_reader(place.directory, patience=PATIENCE)
     try:
-        _check_version(connection, str(place.path))
-    except BaseException:
-        connection.close()
-        raise
-    hand = _Inline()
-    ledger = SqliteLedger(None, writer=connection, reader=connection, hands=(hand, hand))
-    ledger.place = str(place.path)
-    try:
+        await _check_version(ledger)
         yield ledger
     finally:
         await ledger.close()
@@ -340,33 +370,37 @@ def refuse_loss(place: Place) -> None:
     A reader must ask first: SQLite gives it a new log in place of one that was lost, and then
     nobody could tell.
     """
+    if place.store is not None:
+        return  # it is not here
     was_there = (place.directory / database.MARK).exists()
     if not was_there and not place.path.exists():
         raise NoLedgerError(str(place.directory))
     try:
-        _refuse_loss(place.path, was_there=was_there)
+        database.refuse_loss(place.path, was_there=was_there)
     except LedgerDamagedError:
         # For an instant one that is being opened or closed looks the same.
         if holder_of(place.directory) is None:
-            _refuse_loss(place.path, was_there=was_there)
+            database.refuse_loss(place.path, was_there=was_there)
 
 
-def _check_version(connection: Connection, place: str) -> None:
+async def _check_version(ledger: SqliteLedger) -> None:
     """Raise an error unless a database is a ledger of our own version.
 
     Whoever only reads cannot bring it up to date, and a look at every page would take long.
     """
-    with database.told(place):
-        application, version = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
+    application, version = await ledger.read(
+        lambda book: [
+            book.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
-        )
+        ]
+    )
     if application != database.APPLICATION:
-        raise LedgerDamagedError(place, "it is empty, or no ledger of horae", remedy=_RESTORE)
+        reason = "it is empty, or no ledger of horae"
+        raise LedgerDamagedError(ledger.place, reason, remedy=_RESTORE)
     ours = len(migrations())
     if version > ours:
         reason = f"its schema is version {version}, and this horae knows {ours}"
-        raise LedgerNewerError(place, reason, remedy="use the newer horae that wrote it")
+        raise LedgerNewerError(ledger.place, reason, remedy="use the newer horae that wrote it")
     if version < ours:
         reason = f"its schema is version {version}, and this horae writes {ours}"
-        raise LedgerError(place, reason, remedy="horae up brings it up to date")
+        raise LedgerError(ledger.place, reason, remedy="horae up brings it up to date")

@@ -100,10 +100,15 @@ class Far:
         patience: float | None = ANSWER,
     ) -> Iterator[HTTPResponse]:
         """Give the answer to one request, or raise what the engine says against it."""
-        wire = _Wire(self._directory, patience)
+        wire = self._wire(patience)
         kind = {} if body is None else {"Content-Type": b"application/json"}
         try:
-            wire.request(method, target, body, {**kind, **(headers or {}), "Connection": "close"})
+            wire.request(
+                method,
+                target,
+                body,
+                {**kind, **self._headers(), **(headers or {}), "Connection": "close"},
+            )
             answer = wire.getresponse()
             if answer.status >= 400:
                 raise _refusal(answer)
@@ -112,6 +117,12 @@ class Far:
             raise self._unreachable(error) from error
         finally:
             wire.close()
+
+    def _wire(self, patience: float | None) -> HTTPConnection:
+        return _Wire(self._directory, patience)
+
+    def _headers(self) -> dict[str, bytes]:
+        return {}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         """Return what to say of an engine that gave no answer, or not all of it."""
@@ -123,6 +134,38 @@ class Far:
         else:
             reason = f"{who} ended before it had answered; see `horae history` for what was done"
         return EngineUnreachableError(str(self._directory), reason, pid=self._pid)
+
+
+class FarLeader(Far):
+    """The leader of a cluster, as seen from a machine where no member runs."""
+
+    def __init__(self, directory: Path, *, name: str, address: str, token: str) -> None:
+        super().__init__(directory)
+        self._name = name
+        self._address = address
+        self._token = token
+
+    def answers(self) -> bool:
+        """Tell whether it can be reached from here."""
+        wire = self._wire(CONNECT)
+        try:
+            wire.connect()
+        except OSError:
+            return False
+        wire.close()
+        return True
+
+    def _wire(self, patience: float | None) -> HTTPConnection:
+        host, _, port = self._address.rpartition(":")
+        return HTTPConnection(host.strip("[]"), int(port), timeout=patience)
+
+    def _headers(self) -> dict[str, bytes]:
+        # By a name that every machine goes by.
+        return {"Authorization": f"Bearer {self._token}".encode(), "Host": b"localhost"}
+
+    def _unreachable(self, error: Exception) -> EngineUnreachableError:
+        reason = f"{self._name}, which leads, does not answer at {self._address} ({error})"
+        return EngineUnreachableError(str(self._directory), reason)
 
 
 class _Wire(HTTPConnection):

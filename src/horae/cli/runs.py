@@ -14,6 +14,7 @@ import click
 from horae.cli.desk import (
     Place,
     engine_at,
+    leader_of,
     place_options,
     read,
     tell_errors,
@@ -41,7 +42,7 @@ LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TOO_LONG: Final = "it ran longer than "  # as the rules say it of a wall clock
 
-_raw = click.option("--raw", is_flag=True, help="Leave control characters as they are.")
+raw_option = click.option("--raw", is_flag=True, help="Leave control characters as they are.")
 
 
 @click.command()
@@ -58,7 +59,7 @@ _raw = click.option("--raw", is_flag=True, help="Leave control characters as the
 @click.option("--input", "given", metavar="TEXT", help="Of a file: the input; - is standard input.")
 @click.option("--plan", is_flag=True, help="Of a file: show the waves, run nothing.")
 @click.option("--resume", metavar="RUN", help="Of a file: use again what that run put out.")
-@_raw
+@raw_option
 @place_options
 @form_options
 @tell_errors
@@ -102,10 +103,12 @@ def run(
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None:
+        if place.store is not None:
+            raise _no_engine(place, "and no machine leads; `horae nodes` lists those there are")
         if waits is False or key is not None:
             raise _no_engine(place, "and only one can do that; start it with `horae up`")
         told = asyncio.run(_run_here(load(root, flags={"data": data}), entry, note, output, raw))
-        return _print_end(output, told)
+        return print_end(output, told)
     asked = through(
         far,
         place,
@@ -117,23 +120,23 @@ def run(
     is_seen = sys.stdout.isatty() and output.form is Form.TABLE
     if not (is_seen if waits is None else waits):
         said = f"{asked.title}: receipt {number}, {asked.filed.status}"
-        _print(output, asked.data(), said)
+        print_answer(output, asked.data(), said)
         return Exit.OK
     try:
-        told = _wait(far, number, output, raw=raw)
+        told = wait_for(far, number, output, raw=raw)
     except KeyboardInterrupt:
         echo(
             f"horae: receipt {number} goes on; `horae cancel {asked.filed.entry}` ends it", err=True
         )
         raise
-    return _print_end(output, told)
+    return print_end(output, told)
 
 
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-@_raw
+@raw_option
 @place_options
 def logs(
     what: str, *, follow: bool, tail: int | None, raw: bool, root: str, data: str | None
@@ -145,7 +148,7 @@ def logs(
     place = Place.of(root=root, data=data)
     found = read(place, lambda desk: _meant(desk, what))
     far = _listening(place)
-    screen = _Screen(raw=raw)
+    screen = Screen(raw=raw)
     if far is None:
         whole = _read_log(place, found.run)
         screen.show(_last_lines(whole, tail))
@@ -181,7 +184,7 @@ def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | N
     found = read(place, lambda desk: _meant(desk, what, is_going=True))
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
-    _print(output, said, f"{said['title']}: run {said['run']} is{already} being ended")
+    print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being ended")
     return Exit.OK
 
 
@@ -198,12 +201,12 @@ async def _meant(desk: Desk, what: str, *, is_going: bool = False) -> RunLine:
 # Waiting for a run
 
 
-def _wait(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
+def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
     """Show what the runs of a receipt put out until it is final, and return it then."""
     from time import sleep
 
     shown: set[int] = set()
-    screen = _Screen(raw=raw)
+    screen = Screen(raw=raw)
     why, looks = "", 0
     while True:
         told: dict[str, Any] = far.get("receipts", receipt)
@@ -249,6 +252,8 @@ def _parent_run(place: Place) -> int | None:
 def _listening(place: Place) -> Far | None:
     """Return the engine if it listens now."""
     holder = holder_of(place.directory)
+    if holder is None and place.store is not None:
+        return leader_of(place, place.store)
     far = None if holder is None else Far(place.directory, pid=holder.pid)
     return far if far is not None and far.answers() else None
 
@@ -268,7 +273,7 @@ async def _run_here(
 
     async with open_house(config) as house:
         running = asyncio.create_task(run_once(house, entry, note=note))
-        showing = asyncio.create_task(_show(house, running, _Screen(raw=raw), output))
+        showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))
         try:
             filed = await running
         finally:
@@ -276,8 +281,8 @@ async def _run_here(
         return (await house.desk.receipt(filed.number)).data()
 
 
-async def _show(
-    house: House, running: asyncio.Task[Filed], screen: _Screen, output: Output
+async def show_while(
+    house: House, running: asyncio.Task[Filed], screen: Screen, output: Output
 ) -> None:
     """Show what a run of this process puts out until it is over."""
     path: Path | None = None
@@ -302,7 +307,7 @@ async def _show(
 # What is shown
 
 
-class _Screen:
+class Screen:
     """Where output goes: as it is into a pipe, and to a terminal with nothing that it obeys."""
 
     def __init__(self, *, raw: bool) -> None:
@@ -359,7 +364,7 @@ def _read_log(place: Place, run: Run) -> bytes:
         return b""
 
 
-def _print(output: Output, data: Mapping[str, object], text: str) -> None:
+def print_answer(output: Output, data: Mapping[str, object], text: str) -> None:
     """Print one answer, for people or for programs."""
     match output.form:
         case Form.TABLE:
@@ -370,13 +375,13 @@ def _print(output: Output, data: Mapping[str, object], text: str) -> None:
             print_line(data)
 
 
-def _print_end(output: Output, told: Mapping[str, Any]) -> int:
+def print_end(output: Output, told: Mapping[str, Any]) -> int:
     """Print how a receipt ended, and return the exit code that belongs to that."""
     if output.form is Form.TABLE:  # beside what its run has put out
         status = str(told["status"]).replace("_", " ")
         echo(f"horae: {told['title']}: {status}: {told['reason']}", err=True)
     else:
-        _print(output, told, "")
+        print_answer(output, told, "")
     return _code(Status(told["status"]), told["reason"])
 
 

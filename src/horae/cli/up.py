@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from horae.config import Config
-    from horae.engine.ports import Event
+    from horae.engine.ports import Event, Ledger
     from horae.house import House
+    from horae.member import Member
 
+_QUIET: Final = frozenset({"assigned", "entry_new", "unassigned"})  # steps on the way
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 
 
@@ -63,7 +66,79 @@ def up(*, directory: str | None, data: str | None, log: str | None, seconds: flo
     config = load(directory, flags={"data": data})
     for finding in config.findings:
         echo(f"horae: {finding.message}", err=True)
+    if config.store is not None:
+        return asyncio.run(take_part(config, shown=shown, seconds=seconds))
     return asyncio.run(_up(config, shown=shown, seconds=seconds))
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", default=".", required=False)
+@click.option("--data", metavar="DIR", help="Where runs leave what they print; else .horae in DIR.")
+@click.option(
+    "--log",
+    type=click.Choice(["plain", "json"]),
+    default="plain",
+    show_default=True,
+    help="How to show what happens.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
+)
+def worker(*, directory: str, data: str | None, log: str, seconds: float | None) -> int:
+    """Make runs for a cluster, and never lead it.
+
+    DIR is a working copy of the plan, of which only the origin and horae.toml count; `store`
+    names the database that all machines share.
+    """
+    from horae.config import load
+
+    if not os.path.isdir(directory):  # noqa: PTH112 - as above
+        raise EmptyRootError(directory)
+    config = load(directory, flags={"data": data})
+    return asyncio.run(take_part(config, shown=log, seconds=seconds, may_lead=False))
+
+
+async def take_part(
+    config: Config, *, shown: str, seconds: float | None, may_lead: bool = True
+) -> int:
+    """Be a member of a cluster, and show what happens in it."""
+    from horae.member import open_member
+
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    async with open_member(config) as member:
+        member.said = lambda words: echo(f"horae: {words}", err=True)
+        member.turned = lambda: _notify("WATCHDOG=1")
+        for note in member.notes:
+            echo(f"horae: {note}", err=True)
+        _notify("READY=1")
+        showing = asyncio.create_task(_show_events(member, shown, stop))
+        try:
+            await member.keep(stop, may_lead=may_lead)
+        finally:
+            _notify("STOPPING=1")
+            stop.set()
+            await showing
+    return Exit.OK
+
+
+async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
+    """Show what this member's runs come to; the leader shows all."""
+    from horae.engine.ports import LedgerError
+
+    last = await member.ledger.newest_event()
+    while not stop.is_set():
+        with suppress(LedgerError):
+            for event in await member.ledger.events_after(last):
+                last = event.number
+                if shown == "json":
+                    print_line(_event_data(event))
+                elif line := await _told(member.ledger, member.config.zone or "UTC", event):
+                    echo(line)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
 def _tenant_root(environ: Mapping[str, str]) -> str | None:
@@ -89,6 +164,9 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
         showing = asyncio.create_task(_show(house, shown, stop))
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
+        # What is here by now stays: to look through it again and again would stop the loop.
+        gc.collect()
+        gc.freeze()
         try:
             await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:
@@ -176,12 +254,16 @@ def _event_data(event: Event) -> dict[str, object]:
 
 async def _event_line(house: House, event: Event) -> str:
     """Return an event in one line for people; the steps between say nothing."""
-    at = f"{local(event.at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
+    return await _told(house.ledger, house.zone_name, event)
+
+
+async def _told(ledger: Ledger, zone_name: str, event: Event) -> str:
+    at = f"{local(event.at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
     if event.kind != "receipt":
         facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
-        return "" if event.kind == "entry_new" else f"{at}  {event.kind:<11}  {facts}"
+        return "" if event.kind in _QUIET else f"{at}  {event.kind:<11}  {facts}"
     status = Status(str(event.facts["status"]))
-    filed = None if event.receipt is None else await house.ledger.receipt(event.receipt)
+    filed = None if event.receipt is None else await ledger.receipt(event.receipt)
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
     if status is Status.STARTING or (status is Status.WAITING and is_new):
         return ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
+from horae.engine.cluster import Carried
 from horae.engine.gate import Gate
 from horae.engine.launch import HELD_BACK, Launch
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
@@ -24,9 +25,10 @@ from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import followed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
 
+    from horae.engine.cluster import SharedLedger
     from horae.engine.ports import Clock, Filed, Ledger, Listed, Runner
     from horae.engine.source import Scan, Source
     from horae.rules.entry import Occasion
@@ -38,7 +40,6 @@ BATCH: Final = 1000  # entries in one commit
 # More than a clock that is slewed drifts within a rest, less than the smallest step we promise.
 DRIFT: Final = timedelta(milliseconds=500)
 UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
-GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
 UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
 
 
@@ -55,7 +56,10 @@ class Doorman(Protocol):
 
 
 class Almanac:
-    """All entries of all sources, and the loop that keeps them."""
+    """All entries of all sources, and the loop that keeps them.
+
+    With a *shared* ledger the machines of a cluster make the runs; *home* is this one.
+    """
 
     def __init__(
         self,
@@ -67,9 +71,13 @@ class Almanac:
         capacity: Capacity | None = None,
         term: int = 1,
         doorman: Doorman | None = None,
+        obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
+        shared: SharedLedger | None = None,
+        home: str = "",
     ) -> None:
         self._clock = clock
         self._doorman = doorman
+        self._obstacle = obstacle  # why a receipt that is held back would be so again
         self._ledger = ledger
         self._term = term
         self._desks = {source.name: _Desk(source) for source in sources}
@@ -82,9 +90,21 @@ class Almanac:
         self._has_changed = False
         self._is_admitting = True
         self._followers: list[Listed] | None = None  # the alerts there are, if that is known
-        self.gate = Gate(capacity)
+        self._census = 0  # how often it was no longer known
+        self.gate = Gate(capacity, home=home)
         self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
+        if shared is not None:
+            self.launch = Carried(
+                clock=clock,
+                ledger=shared,
+                runner=runner,
+                left=self._leave,
+                adopt=lambda filed: self.gate.adopt(filed, now=clock.now()),
+                machine_of=self.gate.machine_of,
+                term=term,
+            )
         self.trouble: LedgerError | None = None  # why the last turn could not write, if so
+        self.commit: str | None = None  # of the plan that the sources hold, if it is one
         self.started_at: datetime | None = None
         self.turned_at: datetime | None = None
 
@@ -108,7 +128,7 @@ class Almanac:
             self._epoch = now - self._clock.elapsed()
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
-            await self._ask_again(now)
+            await self._ask_again(now, "the engine has started anew")
         for name in self._desks:
             await self.rescan(name)
         await self._offer_waiting()
@@ -138,30 +158,41 @@ class Almanac:
             return wake_at
 
     async def rescan(self, name: str, *, commit: str | None = None) -> Scan:
-        """Let the ledger take over what a source holds now."""
+        """Let the ledger take over what a source holds now, at this commit or the known one."""
         desk = self._desks[name]
         # Of two scans the later one must also be the later one in the ledger.
         async with desk.lock:
+            desk.is_wanted = False  # what is asked for from here on may be read too late
             scan = await desk.source.scan(await self._ledger.index(name))
             desk.look_at = await self._ledger.scan(
-                name, scan, now=self._clock.now(), term=self._term, commit=commit
+                name,
+                scan,
+                now=self._clock.now(),
+                term=self._term,
+                commit=commit or self.commit,
             )
             desk.problems = scan.problems
             if scan.problems:
                 # What was in the way may be gone soon, and nobody tells of that.
                 again = self._clock.now() + UNREAD
                 desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
-            self._followers = None
+            self._forget_followers()
         await self._forget_skipped()
+        if self._obstacle is not None:
+            reason = "what it was held back for is there now"
+            await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
         self.poke()
         return scan
 
     def request(self, name: str) -> None:
-        """Let a source be scanned soon, beside the loop; once is enough while one waits."""
+        """Let a source be scanned soon, beside the loop; once is enough while one waits.
+
+        A scan that goes on may have read already what has changed: then another one follows.
+        """
         desk = self._desks[name]
-        if desk.request is None:
-            desk.request = asyncio.create_task(self._rescan_soon(name))
-            desk.request.add_done_callback(lambda _: setattr(desk, "request", None))
+        desk.is_wanted = True
+        if desk.request is None or desk.request.done():
+            desk.request = asyncio.create_task(self._rescan_while_wanted(name))
 
     def offer(self, receipts: Sequence[Filed]) -> None:
         """Take receipts that wait, and turn at once."""
@@ -180,24 +211,27 @@ class Almanac:
     async def stop(self, *, within: timedelta, reason: str = "horae was stopped") -> None:
         """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_admitting = False
-        over = asyncio.Event()
-        resting = asyncio.create_task(self.launch.rest())
-        resting.add_done_callback(lambda _: over.set())
-        until = self._clock.now() + within
-        while not over.is_set() and self._clock.now() < until:
-            await self._clock.wait(over, until=until)
-        self.launch.give_up_at = self._clock.now() + GIVE_UP
-        for receipt in self.launch.receipts:
-            self.launch.cancel(receipt, reason, outcome=Status.INTERRUPTED)
-        await resting
+        await self.launch.stop(within=within, reason=reason)
 
-    async def _ask_again(self, now: datetime) -> None:
-        """Let try again what was held back until somebody had done something about it."""
+    async def _ask_again(
+        self,
+        now: datetime,
+        reason: str,
+        *,
+        obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
+    ) -> None:
+        """Let try again what was held back until somebody had done something about it.
+
+        With *obstacle* only what has none any more: to try costs a line in the ledger.
+        """
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
         for filed in page.receipts:
-            if filed.receipt.reason.startswith(HELD_BACK):
-                reason = "the engine has started anew"
-                await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
+            if not filed.receipt.reason.startswith(HELD_BACK):
+                continue
+            if obstacle is None or await obstacle(filed) is None:
+                number = filed.number
+                await self._ledger.release(number, reason=reason, now=now, term=self._term)
+                self._has_changed = True
 
     async def _keep_up(self, now: datetime) -> datetime:
         """Do all that has come due, and return when the next of it comes."""
@@ -208,6 +242,7 @@ class Almanac:
             await self._look_at_changes()
         if await self._ledger.wake(now=now, term=self._term):
             self._has_unsettled = True
+            self._forget_followers()
         await self._decide_all(now)
         if self._doorman is not None:
             self._lapse_at = await self._doorman.lapse()
@@ -226,7 +261,7 @@ class Almanac:
     async def _look_at_changes(self) -> None:
         """Find out what somebody asked for, or took back."""
         self._has_changed = False
-        self._followers = None
+        self._forget_followers()
         self._has_unsettled = True
         await self._forget_skipped()
         await self._offer_waiting()
@@ -290,9 +325,8 @@ class Almanac:
 
     async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, list[Receipt]]]:
         """Return what is asked of the entries that follow this one."""
-        if self._followers is None:
-            self._followers = await self._ledger.followers()
-        if not self._followers or followed_by(filed.receipt.key) is not None:
+        followers = await self._known_followers()
+        if not followers or followed_by(filed.receipt.key) is not None:
             return []
         page = await self._ledger.receipts(entry=filed.entry, cursor=filed.number, limit=20)
         found = occasions(
@@ -307,12 +341,27 @@ class Almanac:
         names = (address, address.removeprefix("id:"), known.mark.title)
         return [
             (each.number, [_alert(filed, known, each.item.rule, found, now)])
-            for each in self._followers
+            for each in followers
             if isinstance(each.item, Entry)
             and isinstance(each.item.rule, AfterRule)
             and found.intersection(each.item.rule.occasions)
             and follows(each.item.rule, names=names, agents=filed.agents)
         ]
+
+    async def _known_followers(self) -> list[Listed]:
+        """Return the entries that follow others; what changes meanwhile is asked for again."""
+        if self._followers is not None:
+            return self._followers
+        census = self._census
+        found = await self._ledger.followers()
+        if census == self._census:
+            self._followers = found
+        return found
+
+    def _forget_followers(self) -> None:
+        """Take note that other entries may follow others now."""
+        self._followers = None
+        self._census += 1
 
     async def _settle(self, filed: Filed) -> bool:
         """Let the source of a receipt follow it up; a source that is no more has nothing to do."""
@@ -333,6 +382,12 @@ class Almanac:
             if desk.look_at is not None and desk.look_at <= now:
                 desk.look_at = None
                 self.request(name)
+
+    async def _rescan_while_wanted(self, name: str) -> None:
+        """Scan a source, and again if that was asked for meanwhile."""
+        await self._rescan_soon(name)
+        while self._desks[name].is_wanted:
+            await self._rescan_soon(name)
 
     async def _rescan_soon(self, name: str) -> None:
         """Scan a source, and if that cannot be written now, a little later."""
@@ -409,6 +464,7 @@ class _Desk:
     source: Source
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     request: asyncio.Task[None] | None = None
+    is_wanted: bool = False  # whether a scan was asked for that has not begun
     look_at: datetime | None = None  # when to scan again, for what the last scan missed
     problems: tuple[HoraeError, ...] = ()
     unsettled: tuple[HoraeError, ...] = ()

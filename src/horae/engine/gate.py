@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from horae.rules.gate import Holding, Obstacle
 
 _CREW = frozenset({Work.TICK, Work.DISPATCH})
+_AT_HOME = frozenset({Work.RECYCLE, Work.DISPATCH})  # what edits the plan's own files
 
 
 class Gate:
     """Every receipt that waits or runs."""
 
-    def __init__(self, capacity: Capacity | None = None) -> None:
+    def __init__(self, capacity: Capacity | None = None, *, home: str = "") -> None:
         self.capacity = capacity or Capacity()
+        self.homes: dict[str, str] = {}  # where each agent last ran, if there are several machines
+        self._home = home  # this machine, where the plan's files are edited
         self._state = GateState()
         self._known: dict[int, Filed] = {}
         self._later: list[tuple[datetime, int]] = []  # those whose start is still to come
@@ -45,11 +48,27 @@ class Gate:
         while self._later and self._later[0][0] <= now:
             _, number = heappop(self._later)
             if number in self._known:
-                due.append(_ask(self._known[number]))
+                due.append(self._ask(self._known[number]))
         turn = gate.admit(gate.offer(self._released(), due), self.capacity, now=now)
         self._state = turn.state
+        if self.capacity.machines is not None:
+            self._remember(turn.admitted)
         refused = [(self._known[each.ask.number], each.reason) for each in turn.refused]
         return [self._known[ask.number] for ask in turn.admitted], refused
+
+    def adopt(self, filed: Filed, *, now: datetime) -> None:
+        """Take in a receipt that holds its slot already: an engine before this one let it in."""
+        self._known[filed.number] = filed
+        self._state = gate.adopt(self._released(), self._ask(filed), machine=filed.machine, now=now)
+        self.homes.update(dict.fromkeys(filed.agents, filed.machine))
+
+    def knows(self, number: int) -> bool:
+        """Tell whether a receipt waits here, or holds a slot."""
+        return number in self._known
+
+    def machine_of(self, number: int) -> str:
+        """Return where a receipt that holds a slot is to run."""
+        return next((each.machine for each in self.holders if each.ask.number == number), "")
 
     def release(self, number: int) -> None:
         """Let others have what a receipt held; it may be offered again."""
@@ -86,22 +105,30 @@ class Gate:
         """Return for each in the line, the first first, why it does not start."""
         return list(gate.obstacles(self._released(), self.capacity, now=now))
 
+    def _ask(self, filed: Filed) -> Ask:
+        """Return what a receipt needs to start."""
+        at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()
+        return Ask(
+            filed.number,
+            filed.entry,
+            filed.receipt.start_at,
+            filed.agents,
+            Kind.CREW if filed.work in _CREW else Kind.APPOINTMENT,
+            filed.parent,
+            filed.policy.overlap is Overlap.ALLOW,
+            (*filed.policy.requires, *at_home),
+            next((self.homes[each] for each in filed.agents if each in self.homes), ""),
+        )
+
+    def _remember(self, admitted: Iterable[Ask]) -> None:
+        """Remember where agents run."""
+        for ask in admitted:
+            if ask.agents:
+                self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))
+
     def _released(self) -> GateState:
         """Return the gate without all that was released since, in one go."""
         if self._gone:
             self._state = gate.release(self._state, *self._gone)
             self._gone.clear()
         return self._state
-
-
-def _ask(filed: Filed) -> Ask:
-    """Return what a receipt needs to start."""
-    return Ask(
-        filed.number,
-        filed.entry,
-        filed.receipt.start_at,
-        filed.agents,
-        Kind.CREW if filed.work in _CREW else Kind.APPOINTMENT,
-        filed.parent,
-        filed.policy.overlap is Overlap.ALLOW,
-    )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Filed, Held, Ledger, Run, Runner
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
 HELD_BACK: Final = "held back: "  # what a receipt's reason begins with until the next start
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
 
@@ -95,6 +96,19 @@ class Launch:
         """Return when no run is being made or goes on."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+
+    async def stop(self, *, within: timedelta, reason: str) -> None:
+        """Let what runs end, and end what is not over in time."""
+        over = asyncio.Event()
+        resting = asyncio.create_task(self.rest())
+        resting.add_done_callback(lambda _: over.set())
+        until = self._clock.now() + within
+        while not over.is_set() and self._clock.now() < until:
+            await self._clock.wait(over, until=until)
+        self.give_up_at = self._clock.now() + GIVE_UP
+        for receipt in self.receipts:
+            self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
+        await resting
 
     async def look_back(self) -> None:
         """Find out what became of the runs of an engine before this one."""

@@ -345,6 +345,8 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
         said.append(f"paused after {policy.pause_after} bad ends in a row")
     if policy.until is not None:
         said.append(f"until {moment_text(policy.until, zone_name)}")
+    if policy.requires:
+        said.append(f"on a machine with {' and '.join(policy.requires)}")
     return ", ".join(said)
 
 

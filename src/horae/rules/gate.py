@@ -10,6 +10,10 @@ As the parent waits for it, it stands before all others, and nothing is kept fro
 had to wait for its own parent, straight or around a corner, neither could ever end: it is
 refused, and told so.
 
+Where there are several machines, each has slots of its own beside those of the whole, and an
+ask may name labels that its machine must have. An agent goes where it last ran, as long as
+that machine is up and not being drained.
+
 Nothing here starts by itself as time passes; a turn is worth taking when something was
 offered, released or withdrawn, or when the capacity has changed.
 """
@@ -17,6 +21,7 @@ offered, released or withdrawn, or when the capacity has changed.
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -40,12 +45,32 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """Where runs are made: how many at a time, and what it is good for; its name is a label."""
+
+    name: str
+    slots: int
+    labels: frozenset[str] = frozenset()
+    is_draining: bool = False
+
+    def suits(self, ask: Ask) -> bool:
+        """Tell whether a machine has every label that an ask wants, and takes on anything."""
+        return not self.is_draining and all(
+            label == self.name or label in self.labels for label in ask.requires
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much may go on at a time, and how long the first in line is passed over."""
+    """How much may go on at a time, and how long the first in line is passed over.
+
+    Without `machines` all of it goes on here.
+    """
 
     slots: int = 4
     crew: int = 2  # of the slots, for ticks and dispatches together
     patience: timedelta = timedelta(minutes=10)
+    machines: tuple[Machine, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +89,8 @@ class Ask:
     kind: Kind = Kind.APPOINTMENT
     parent: int | None = None
     may_overlap: bool = False
+    requires: tuple[str, ...] = ()  # labels of its machine
+    prefers: str = ""  # the machine where its agent last ran
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -73,12 +100,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An ask that was let in; `kind` is its slot's, which a rider takes from its parent."""
+    """An ask that was let in; a rider takes `kind` and `machine` from its parent."""
 
     ask: Ask
     slot: int
     kind: Kind
     since: datetime
+    machine: str = ""  # where it runs, if there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +216,15 @@ def release(state: GateState, *numbers: int) -> GateState:
     return replace(state, holders=holders)
 
 
+def adopt(state: GateState, ask: Ask, *, machine: str, now: datetime) -> GateState:
+    """Return the gate with one more holder: a run that somebody else has let in before."""
+    if any(each.ask.number == ask.number for each in state.holders):
+        return state
+    room = _Room(state.holders, Capacity())
+    room.take(ask, machine, now=now)
+    return replace(withdraw(state, ask.number), holders=tuple(room.holders))
+
+
 def withdraw(state: GateState, *numbers: int) -> GateState:
     """Return the gate with these gone from its line; one that was let in is not touched."""
     gone = set(numbers)
@@ -249,6 +286,8 @@ class _What(StrEnum):
     """What may be missing."""
 
     CREW = "crew"
+    LABEL = "label"  # no machine that is up has what it wants
+    MACHINE = "machine"  # each machine that could take it is full
     NEED = "need"
     SLOT = "slot"
 
@@ -266,6 +305,10 @@ class _Lack(NamedTuple):
         match self:
             case _Lack(_What.SLOT):
                 return f"every slot is held; gate.slots is {capacity.slots}"
+            case _Lack(_What.LABEL):
+                return f"no machine {self.need or 'is up'}"
+            case _Lack(_What.MACHINE):
+                return f"every slot of {self.need} is held"
             case _Lack(_What.CREW, is_kept=False):
                 return f"the crew has its share; crew.max_concurrent is {capacity.crew}"
             case _Lack(_What.CREW):
@@ -290,6 +333,7 @@ class _Room:
         self._slots: set[int] = set()
         self._crew_slots: set[int] = set()
         self._taken: dict[Need, int] = {}
+        self._machines: dict[int, str] = {}  # by slot
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
         self._first: Ask | None = None
         self._free = 1  # no slot below is free
@@ -311,6 +355,8 @@ class _Room:
             return busy
         if self.is_full:
             return _Lack(_What.SLOT)
+        if isinstance(where := self._where(ask), _Lack):
+            return where
         return None if self._first is None else self._kept(ask, self._first)
 
     def keep_for(self, ask: Ask) -> None:
@@ -325,11 +371,16 @@ class _Room:
         """Give an ask all that it needs."""
         parent = self._home(ask)
         if parent is not None:
-            self._add(Holding(ask, parent.slot, parent.kind, now))
-        else:
-            while self._free in self._slots:
-                self._free += 1
-            self._add(Holding(ask, self._free, ask.kind, now))
+            self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine))
+            return
+        where = self._where(ask)
+        self.take(ask, where if isinstance(where, str) else "", now=now)
+
+    def take(self, ask: Ask, machine: str, *, now: datetime) -> None:
+        """Give an ask the next slot, on a machine."""
+        while self._free in self._slots:
+            self._free += 1
+        self._add(Holding(ask, self._free, ask.kind, now, machine))
 
     def let_wait(self, ask: Ask) -> None:
         """Remember for whom the parent of a rider has to wait."""
@@ -352,6 +403,21 @@ class _Room:
     def _home(self, ask: Ask) -> Holding | None:
         """Return the parent in whose slot an ask may ride."""
         return None if ask.parent is None else self._homes.get(ask.parent)
+
+    def _where(self, ask: Ask) -> str | _Lack:
+        """Return the machine that an ask goes to, or why there is none."""
+        if self.capacity.machines is None:
+            return ""
+        fit = [each for each in self.capacity.machines if each.suits(ask)]
+        if not fit:
+            wanted = " and ".join(ask.requires)
+            return _Lack(_What.LABEL, need=f"with {wanted} is up" if wanted else "")
+        held = Counter(self._machines.values())
+        fit = [each for each in fit if each.name == ask.prefers] or fit
+        free = [each for each in fit if held[each.name] < each.slots]
+        if not free:
+            return _Lack(_What.MACHINE, need=" and of ".join(each.name for each in fit))
+        return min(free, key=lambda each: (held[each.name] / each.slots, each.name)).name
 
     def _busy(self, ask: Ask) -> Iterator[_Lack]:
         for need in ask.needs:
@@ -384,6 +450,8 @@ class _Room:
         self.holders.append(holding)
         self._homes[ask.number] = holding
         self._slots.add(holding.slot)
+        if holding.machine:
+            self._machines[holding.slot] = holding.machine
         if holding.kind is Kind.CREW:
             self._crew_slots.add(holding.slot)
         self._taken.update(dict.fromkeys(ask.needs, ask.number))

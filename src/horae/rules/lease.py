@@ -91,3 +91,28 @@ def renewal_after(lease: timedelta) -> timedelta:
     3.75
     """
     return lease / 4
+
+
+def node_data(each: Membership, leader: Leader | None, runs: int) -> dict[str, object]:
+    """Return a machine as plain data: who it is, how it is, and how many runs it has."""
+    leads = leader is not None and leader.holder == each.member.name
+    return {
+        "node": each.member.name,
+        "state": _state(each),
+        "leads": leads,
+        "term": leader.term if leader is not None and leads else None,
+        "runs": runs,
+        "slots": each.member.slots,
+        "labels": list(each.member.labels),
+        "address": each.member.address,
+        "version": each.member.version,
+        "seen_at": each.seen_at.isoformat(timespec="seconds"),
+    }
+
+
+def _state(each: Membership) -> str:
+    if each.left_at is not None:
+        return "left"
+    if not each.is_alive:
+        return "lost"
+    return "draining" if each.is_draining else "up"

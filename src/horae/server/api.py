@@ -299,6 +299,11 @@ async def agent(front: Front, request: Request, _: Fields) -> Answer:
     raise NotOfferedError(f"agent {name[:100]!r} that ticks")
 
 
+async def nodes(front: Front, _: Request, __: Fields) -> dict[str, object]:
+    """Tell which machines share the ledger; none, if it is kept by one alone."""
+    return {"nodes": [] if front.nodes is None else await front.nodes()}
+
+
 async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Tell who holds a slot, and who waits for what."""
     gate, limit = front.almanac.gate, asked.limit(100)
@@ -659,6 +664,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         limit(20),
         also=(404,),
     ),
+    _asks("/api/v1/nodes", nodes, shape(nodes=listed(named("Node")))),
     _asks("/api/v1/gate", gate, _GATE, limit(100, "how many of those who wait")),
     _asks(
         "/api/v1/events",

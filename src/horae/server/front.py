@@ -99,6 +99,7 @@ class Front:
     agent_runs: AgentRuns | None = None
     tasks: Tasks | None = None
     changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first
+    nodes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # the machines, if several
     is_public: bool = False  # whether everybody may see how the agents are
 
 

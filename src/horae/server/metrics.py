@@ -72,6 +72,15 @@ class Counts:
             ["entry", "title"],
             **where,
         )
+        self._nodes = Gauge(
+            "horae_node_up", "Whether a machine of a cluster is up.", ["node", "leads"], **where
+        )
+        self._node_runs = Gauge(
+            "horae_node_runs", "Runs that go on, by machine.", ["node"], **where
+        )
+        self._node_slots = Gauge(
+            "horae_node_slots", "How many runs a machine takes.", ["node"], **where
+        )
         self._well = Gauge("horae_healthy", "Whether the loop turns and can write.", **where)
 
     async def text(self) -> bytes:
@@ -119,8 +128,19 @@ class Counts:
         if isinstance(cost, int | float) and cost > 0:
             self._cost.inc(cost)
 
+    async def _machines(self) -> None:
+        """Look which machines there are."""
+        for gauge in (self._nodes, self._node_runs, self._node_slots):
+            gauge.clear()
+        for each in [] if self._front.nodes is None else await self._front.nodes():
+            leads = "true" if each["leads"] else "false"
+            self._nodes.labels(each["node"], leads).set(each["state"] in {"up", "draining"})
+            self._node_runs.labels(each["node"]).set(each["runs"])
+            self._node_slots.labels(each["node"]).set(each["slots"])
+
     async def _stand(self) -> None:
         """Look how things stand now."""
+        await self._machines()
         front = self._front
         stands = await front.desk.status(front.facts(), limit=ENTRIES)
         counts = stands.counts

@@ -269,8 +269,22 @@ RECORD: Final = loosely(
     sub_workflows=listed(FACTS),
 )
 
+NODE: Final = shape(
+    node=TEXT,
+    state={"type": "string", "enum": ["up", "draining", "lost", "left"]},
+    leads=FLAG,
+    term=maybe(NUMBER),
+    runs=NUMBER,
+    slots=NUMBER,
+    labels=listed(TEXT),
+    address=TEXT,
+    version=TEXT,
+    seen_at=MOMENT,
+)
+
 NAMED: Final[dict[str, Any]] = {
     "Agent": AGENT,
+    "Node": NODE,
     "Approval": APPROVAL,
     "Dispatch": DISPATCH,
     "Entry": ENTRY,

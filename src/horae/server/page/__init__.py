@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.routing import Route
 
 from horae.server.front import offered
-from horae.server.page import agents, board, calendar, entry, now, plan, run, timeline
+from horae.server.page import agents, board, calendar, entry, nodes, now, plan, run, timeline
 from horae.server.page.papers import PageError, Papers
 from horae.server.page.sheet import House, endpoint_of, templates
 from horae.server.page.static import Static
@@ -47,7 +47,8 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     """Return the pages of an engine, and what they load."""
     static = Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
-    house = House(front, ledger, papers or Papers(), static, templates(VIEWS), Tags(ledger))
+    views = VIEWS if front.nodes is None else (*VIEWS, *nodes.VIEWS)
+    house = House(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
 
     async def file(request: Request) -> Response:
         return static.answer(request.path_params["version"], request.path_params["name"])
@@ -58,5 +59,5 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     return [
         Route("/static/{version}/{name}", file, methods=["GET"]),
         Route("/favicon.ico", icon, methods=["GET"]),
-        *(Route(each.path, endpoint_of(house, each.show), methods=["GET"]) for each in VIEWS),
+        *(Route(each.path, endpoint_of(house, each.show), methods=["GET"]) for each in views),
     ]

@@ -1,0 +1,196 @@
+"""`nodes`, `drain` and `store`: the machines that share a ledger, and the ledger they share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from horae.cli.desk import tell_errors
+from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.config import load
+from horae.errors import Exit, HoraeError
+from horae.rules.lease import node_data
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from horae.store.postgres import PostgresLedger
+
+T = TypeVar("T")
+
+_root = click.option(
+    "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
+)
+
+
+class NoStoreError(HoraeError):
+    """A command about a cluster where no database is named."""
+
+    code = "no_store"
+    exit_code = Exit.USAGE
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        super().__init__(
+            f'{root}: no database is set; `store = "postgresql://…"` in horae.toml, or'
+            " HORAE_STORE, names the one that the machines share"
+        )
+
+
+class NoNodeError(HoraeError):
+    """A machine that never joined."""
+
+    code = "no_node"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        self.known = known
+        there = ", ".join(known) or "none at all"
+        super().__init__(f"no machine is called {name!r}; there are: {there}")
+
+
+@click.command()
+@_root
+@form_options
+@tell_errors
+def nodes(*, root: str, form: str | None) -> int:
+    """List the machines of a cluster: who leads, who is there, and what each runs."""
+
+    async def look(ledger: PostgresLedger) -> list[dict[str, Any]]:
+        leader = await ledger.leases.leader()
+        runs: dict[str, int] = {}
+        for _, run in await ledger.open_runs():
+            runs[run.member] = runs.get(run.member, 0) + 1
+        members = await ledger.leases.members()
+        return [node_data(each, leader, runs.get(each.member.name, 0)) for each in members]
+
+    output = Output.of(form)
+    rows = _ask(root, look)
+    match output.form:
+        case Form.TABLE:
+            _print(rows)
+        case Form.JSON:
+            print_json(rows)
+        case Form.JSONL:
+            for row in rows:
+                print_line(row)
+    return Exit.OK
+
+
+@click.command()
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Let it be given runs again.")
+@_root
+@form_options
+@tell_errors
+def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
+    """Give a machine nothing more to run; what runs there goes on, agents go elsewhere."""
+
+    async def ask(ledger: PostgresLedger) -> None:
+        if not await ledger.leases.drain(name, not off):
+            known = [each.member.name for each in await ledger.leases.members()]
+            raise NoNodeError(name, known)
+
+    _ask(root, ask)
+    output = Output.of(form)
+    said = {"node": name, "draining": not off}
+    if output.form is Form.TABLE:
+        echo(f"{name} is given {'runs again' if off else 'nothing more to run'}")
+    elif output.form is Form.JSON:
+        print_json(said)
+    else:
+        print_line(said)
+    return Exit.OK
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("node", "state", "runs", "labels", "address", "version", "seen"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        state = f"{row['state']}, leads" if row["leads"] else row["state"]
+        runs = f"{row['runs']} of {row['slots']}"
+        words = (row["node"], state, runs, " ".join(row["labels"]))
+        table.add_row(*map(safe, (*words, row["address"], row["version"], row["seen_at"])))
+    console().print(table if rows else safe("no machine has joined yet", style="dim"))
+
+
+def _ask(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
+    """Return what a question to the shared ledger comes to."""
+    from horae.store.postgres import PostgresLedger
+
+    store = load(root).store
+    if store is None:
+        raise NoStoreError(root)
+
+    async def asking() -> T:
+        ledger = await PostgresLedger.open(store)
+        try:
+            return await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(asking())
+
+
+@click.group()
+def store() -> None:
+    """Prepare the database that machines share, or move a ledger there."""
+
+
+@store.command()
+@click.option("--to", "target", metavar="URL", help="The database; else the setting `store`.")
+@click.option("--data", metavar="DIR", help="The ledger that moves; else .horae in the plan root.")
+@_root
+@form_options
+@tell_errors
+def migrate(*, target: str | None, data: str | None, root: str, form: str | None) -> int:
+    """Move the ledger of this machine to PostgreSQL, history included, and prove it is the same.
+
+    The engine must be stopped. The database must hold no ledger yet; its tables are made. The
+    ledger on SQLite is only read, and is kept. Without one, only the tables are made.
+    """
+    from horae.app import SystemClock
+    from horae.store.carrier import prepare
+    from horae.store.database import DATABASE
+    from horae.store.moving import Moved, move
+    from horae.store.postgres import PostgresLedger
+
+    settings = load(root, flags={"data": data})
+    url = target or settings.store
+    if url is None:
+        raise NoStoreError(root)
+    output = Output.of(form)
+
+    async def moving() -> list[Moved]:
+        ledger = await PostgresLedger.open(url)
+        try:
+            await prepare(ledger.address)
+            if not (settings.data / DATABASE).exists():
+                return []
+            return await move(settings.data, ledger, now=SystemClock().now())
+        finally:
+            await ledger.close()
+
+    moved = asyncio.run(moving())
+    rows = [{"table": each.table, "rows": each.rows, "digest": each.digest} for each in moved]
+    if output.form is Form.TABLE:
+        for row in rows:
+            echo(f"{row['table']:<12} {row['rows']:>9,} rows, equal ({str(row['digest'])[:12]})")
+        if rows:
+            echo(f"the ledger of {settings.data} is in the database now; set `store` to use it")
+        else:
+            echo(f"the tables are made; there is no ledger in {settings.data} to move")
+    elif output.form is Form.JSON:
+        print_json(rows)
+    else:
+        for row in rows:
+            print_line(row)
+    return Exit.OK

@@ -1,0 +1,234 @@
+"""Runs on many machines: the leader says where, and each machine makes its own.
+
+    leader   gate → the receipt's machine and a message for it, in one commit
+    member   message → starting → running → go → end, fenced by its own lease
+
+A message may come late, twice, or not at all. It carries a receipt's number and nothing
+else, and only a receipt that still waits for this very machine can be started, so nothing
+follows from a second one; and each machine looks now and then for what waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from horae.engine.launch import Launch
+from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.rules.misfire import Status
+from horae.rules.receipt import FINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from datetime import datetime, timedelta
+
+    from horae.engine.ports import Clock, Event, Filed, Run, Runner
+
+CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
+
+
+class SharedLedger(Ledger, Protocol):
+    """A ledger that several machines write, and that knows which of them runs what."""
+
+    async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
+        """Say which machine runs a waiting receipt, and send it word, in one commit."""
+        ...
+
+    async def under_way(self) -> list[Filed]:
+        """Return the receipts that run, or wait for a machine that was told to run them."""
+        ...
+
+    async def assigned_to(self, machine: str) -> list[Filed]:
+        """Return the receipts that wait for a machine."""
+        ...
+
+
+class Carried(Launch):
+    """The runs of a cluster as its leader knows them; *left* hears of each that is over.
+
+    It stands where a launch stands on one machine, and lets the machines make the runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        ledger: SharedLedger,
+        runner: Runner,
+        left: Callable[[int, Filed | None], None],
+        adopt: Callable[[Filed], None],
+        machine_of: Callable[[int], str],
+        term: int,
+    ) -> None:
+        super().__init__(clock=clock, ledger=ledger, runner=runner, left=left, term=term)
+        self._shared = ledger
+        self._adopt = adopt
+        self._machine_of = machine_of
+        self._under_way: dict[int, Filed] = {}
+        self._live: dict[int, Run] = {}
+
+    @property
+    def runs(self) -> dict[int, Run]:
+        """The runs that go on, wherever, by receipt."""
+        return dict(self._live)
+
+    @property
+    def receipts(self) -> tuple[int, ...]:
+        """The receipts whose runs are being made or go on, wherever."""
+        return tuple(self._under_way)
+
+    def start(self, filed: Filed) -> None:
+        """Send a receipt that holds its slot to its machine."""
+        self._under_way[filed.number] = filed
+        self._do(filed.number, partial(self._send, filed))
+
+    def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
+        """Ask the machine that runs a receipt to end it; False: none does."""
+        if receipt not in self._under_way:
+            return False
+        self._do(receipt, partial(self._ask_to_end, receipt, reason, outcome))
+        return True
+
+    async def stop(self, *, within: timedelta, reason: str) -> None:  # noqa: ARG002
+        """Wait for what is being written; the runs go on under the next leader."""
+        await self.rest()
+
+    async def look_back(self) -> None:
+        """Find out what the machines are doing for the leader before this one."""
+        for filed in await self._shared.under_way():
+            if filed.number not in self._under_way:
+                self._under_way[filed.number] = filed
+                self._adopt(filed)
+                await self.look(filed.number)
+
+    async def reconcile(self) -> None:
+        """Find out what was written when the ledger gave no answer."""
+        await self.look_back()
+        for number in self.receipts:
+            await self.look(number)
+        self.is_unsure = False
+
+    async def hear(self, events: Iterable[Event]) -> None:
+        """Take note of what the machines have written down."""
+        told = {each.receipt for each in events if each.kind == "receipt"}
+        for number in told.intersection(self._under_way):
+            if number is not None:
+                await self.look(number)
+
+    async def look(self, number: int) -> None:
+        """Find out whether a receipt is still under way."""
+        filed = await self._ledger.receipt(number)
+        if number not in self._under_way:
+            return
+        if filed is None or _is_over(filed):
+            self._end(number, filed)
+        elif filed.status is Status.RUNNING and number not in self._live:
+            self._live[number] = (await self._ledger.runs_of(number))[-1]
+
+    def _end(self, number: int, filed: Filed | None) -> None:
+        if self._under_way.pop(number, None) is not None:
+            self._live.pop(number, None)
+            self._left(number, filed)
+
+    def _do(self, number: int, part: Callable[[], Awaitable[None]]) -> None:
+        """Do something beside the loop; what cannot be written now is looked at again."""
+
+        async def done() -> None:
+            try:
+                await part()
+            except (LedgerBusyError, LedgerWriteError):
+                self.is_unsure = True
+                self._end(number, None)
+            except Exception as error:
+                self.failure = error
+
+        task = asyncio.create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, filed: Filed) -> None:
+        machine = self._machine_of(filed.number)
+        if not await self._shared.assign(
+            filed.number, machine, now=self._clock.now(), term=self._term
+        ):
+            self._end(filed.number, None)
+
+    async def _ask_to_end(self, receipt: int, reason: str, outcome: Status) -> None:
+        await self._ledger.note(
+            CANCEL,
+            now=self._clock.now(),
+            term=self._term,
+            receipt=receipt,
+            facts={"reason": reason, "outcome": outcome},
+        )
+
+
+def _is_over(filed: Filed) -> bool:
+    """Tell whether no machine has a receipt any more."""
+    is_free = filed.status is Status.WAITING and not filed.machine
+    return is_free or filed.status is Status.HELD or filed.status in FINAL
+
+
+class Worker:
+    """One machine of a cluster: makes the runs that it is told to make."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        clock: Clock,
+        ledger: Ledger,
+        shared: SharedLedger,
+        runner: Runner,
+        over: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self._shared = shared
+        self._over = over  # hears of each receipt that this machine has no longer
+        self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave)
+        self._is_open = True
+
+    async def take(self, number: int) -> None:
+        """Make the run of a receipt, if it still waits for this machine."""
+        filed = await self._shared.receipt(number)
+        if filed is None or filed.status is not Status.WAITING or filed.machine != self.name:
+            return
+        if self._is_open and number not in self.launch.receipts:
+            self.launch.start(filed)
+
+    async def look(self) -> None:
+        """Make the runs that wait for this machine, whether or not word of them has come."""
+        for filed in await self._shared.assigned_to(self.name):
+            if self._is_open and filed.number not in self.launch.receipts:
+                self.launch.start(filed)
+        if self.launch.is_unsure:
+            await self.launch.reconcile()
+
+    async def hear(self, events: Iterable[Event]) -> None:
+        """End what the leader asks to end."""
+        for event in events:
+            if event.kind == CANCEL and event.receipt is not None:
+                outcome = Status(str(event.facts.get("outcome", Status.KILLED)))
+                self.launch.cancel(
+                    event.receipt, str(event.facts.get("reason", "")), outcome=outcome
+                )
+
+    def check(self) -> None:
+        """Raise what no run may survive: a bug, or the end of this machine's lease."""
+        if self.launch.failure is not None:
+            raise self.launch.failure
+
+    async def stop(self, *, within: timedelta, reason: str) -> None:
+        """Start nothing more, let what runs end, and end what is not over in time."""
+        self._is_open = False
+        await self.launch.stop(within=within, reason=reason)
+
+    def _leave(self, number: int, _: Filed | None) -> None:
+        """Take note that a receipt is over here; the leader hears of it from the ledger."""
+        self._over(number)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says that somebody else writes in our place."""
+    return isinstance(error, StaleTermError)

@@ -1,0 +1,608 @@
+"""A member of a cluster: one machine of several that keep one plan together.
+
+Each member makes the runs that it is sent, under a lease of its own. One of them leads: under
+the leader's lease it decides, as an engine on one machine does, and sends receipts to members.
+The database's clock is the clock of all of them, and the plan is what its branch holds in git.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae import __version__
+from horae.app import SharedClock, SystemClock
+from horae.config import Address, load
+from horae.engine.cluster import Carried, Worker
+from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.errors import Exit, HoraeError
+from horae.house import Rooms, keep, post_key, read_again, registry_of, wire
+from horae.porch import app_of, open_porch
+from horae.porter import Porter
+from horae.rules.gate import Machine
+from horae.rules.keeper import left_on, read_memory, write_memory
+from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
+from horae.rules.misfire import Status
+from horae.runner.command import Place
+from horae.runner.processes import LOG_NAME, Processes
+from horae.server.keys import Keys, keep_token, new_token
+from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
+from horae.store.database import prepare
+from horae.store.lock import Lock
+from horae.store.postgres import PostgresLedger, for_leases, for_work
+from horae.store.triggers import SqliteTriggers
+from horae.trees import ClusterError, PlanTree, Trees, Undelivered
+from horae.workspace.git import is_repository
+from horae.workspace.tasks import find_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    from starlette.types import ASGIApp
+
+    from horae.config import Config
+    from horae.engine.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.house import House
+    from horae.rules.lease import Leader, Membership
+    from horae.store.ledger import BookLedger
+
+AGAIN: Final = timedelta(seconds=1)  # after a database that did not answer
+FOLLOW: Final = timedelta(seconds=15)  # between two looks at the plan's origin
+LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if nobody tells
+LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
+OWN: Final = timedelta(seconds=0.5)  # between two looks at whether the plan was changed here
+SMALL: Final = 64 << 10  # bytes of output that are copied to the database
+
+
+class LeaseLostError(HoraeError):
+    """A lease that was not renewed in time, so that somebody else may have it."""
+
+    code = "lease_lost"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the lease of {what} was not renewed in time")
+
+
+@asynccontextmanager
+async def open_member(config: Config) -> AsyncIterator[Member]:
+    """Give a member that has not joined yet: its store is open, its plan is there."""
+    name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
+    if config.store is None:
+        raise ClusterError("a worker needs `store`, the database that it shares with the others")
+    if config.zone is None:
+        raise ClusterError("set `zone` in horae.toml: machines in several zones share one plan")
+    data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
+    prepare(data)
+    clock = SharedClock()
+    async with AsyncExitStack() as stack:
+        lock = Lock.acquire(data, now=SystemClock().now())
+        stack.callback(lock.release)
+        plan = await PlanTree.of(config, data)
+        trouble = await plan.update()
+        if not is_repository(plan.path):
+            raise ClusterError(f"the plan cannot be fetched from {plan.url}: {trouble}")
+        lease = config.cluster_lease
+        ledger = await PostgresLedger.open(
+            config.store,
+            timeouts=for_work(lease),
+            lease_timeouts=for_leases(lease),
+            send=enqueue,
+        )
+        stack.push_async_callback(ledger.close)
+        await prepare_carrier(ledger.address)
+        await _ask_time(clock, ledger)
+        processes = await stack.enter_async_context(Processes(data))
+        keep_token(data, await ledger.secret("token", new_token))
+        shared = load(str(plan.path), flags={"data": str(data), "store": config.store})
+        place = Place(plan.path, data, os.environ, shared.run_timeout, post_key(data))
+        member = Member(shared, name, clock, ledger, processes, place, plan)
+        member.plan_trouble = trouble or ""
+        yield member
+
+
+async def _ask_time(clock: SharedClock, ledger: PostgresLedger) -> None:
+    asked = clock.elapsed()
+    clock.set(await ledger.leases.now(), asked=asked)
+
+
+@dataclass(slots=True)
+class Member:
+    """One machine of a cluster."""
+
+    config: Config
+    name: str
+    clock: SharedClock
+    ledger: PostgresLedger
+    processes: Processes
+    place: Place
+    plan: PlanTree
+    members: list[Membership] = field(default_factory=list)
+    leader: Leader | None = None
+    plan_trouble: str = ""  # why the plan is not as its origin has it, if it is not
+    said: Callable[[str], None] = lambda _: None
+    turned: Callable[[], None] = lambda: None
+    app: ASGIApp | None = None  # of the engine, while this machine leads
+    keys: Keys | None = None
+    _leading: House | None = None
+    _trusted: timedelta | None = None  # until when the lease holds, by what has elapsed
+    _told: list[asyncio.Event] = field(default_factory=list)  # who waits for something to happen
+    _updating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _head: str | None = None  # the commit that the plan holds
+    _tried: str | None = None  # the commit for which the origin was asked last
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)  # the plan, since the leader read
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a lease lasts that is not renewed."""
+        return self.config.cluster_lease
+
+    @property
+    def leads(self) -> bool:
+        """Whether this machine leads."""
+        return self._leading is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not as it should be, in words."""
+        return [self.plan_trouble] if self.plan_trouble else []
+
+    @property
+    def is_up(self) -> bool:
+        """Whether this machine's lease holds, as far as it knows."""
+        return is_trusted(self.clock.elapsed(), self._trusted)
+
+    @property
+    def house(self) -> House | None:
+        """The engine, while this machine leads."""
+        return self._leading
+
+    async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
+        """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
+        own = wire(self._rooms(self.ledger))
+        self._head = await self.plan.head()
+        self.keys = Keys(self.place.data, clock=self.clock)
+        porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
+        serving = asyncio.create_task(porch.serve(stop))
+        try:
+            self.said(f"member {self.name} of {self.ledger.place}, at {self.address}")
+            if porch.link is not None:
+                self.said(f"look at it with {porch.link} (good once)")
+            while not stop.is_set():
+                try:
+                    await self._take_part(stop, may_lead=may_lead)
+                except (LeaseLostError, StaleTermError) as error:
+                    self.said(f"{error}; its runs are ended, and it joins again")
+                    await self.processes.close()
+                    await self.processes.begin()
+                except (LedgerBusyError, LedgerWriteError) as error:
+                    self.said(f"{error}")
+                    await self._pause(AGAIN, stop)
+        finally:
+            stop.set()
+            await serving
+
+    @property
+    def address(self) -> Address:
+        """Where others reach this machine."""
+        return self.config.cluster_address or self.config.listen
+
+    # A member among others
+
+    async def _take_part(self, stop: asyncio.Event, *, may_lead: bool) -> None:
+        """Join, make runs, lead if nobody does, and leave in order."""
+        leases = self.ledger.leases
+        card = Card(
+            self.name,
+            str(self.address),
+            tuple(self.config.cluster_labels or ()),
+            __version__,
+            self.config.cluster_runs,
+        )
+        began = self.clock.elapsed()
+        generation = await leases.join(card, self.lease)
+        self._trust(began)
+        ledger = self.ledger.for_member(self.name, generation)
+        worker = Worker(
+            name=self.name,
+            clock=self.clock,
+            ledger=ledger,
+            shared=self.ledger,
+            runner=_UpToDate(wire(self._rooms(ledger)).runners, self.catch_up),
+            over=self._copy_log,
+        )
+        await worker.launch.look_back()
+        await self._bring_home(ledger)
+        await worker.look()
+        carrier = Carrier(self.ledger.address, self.name)
+        parts: list[Coroutine[None, None, None]] = [
+            self._beat(generation),
+            carrier.run(worker.take),
+            self._work(worker),
+            self._follow(),
+            _until(stop),
+        ]
+        if may_lead:
+            parts.append(self._lead(stop))
+        try:
+            await _first_of(parts)
+        finally:
+            if stop.is_set():
+                reason = f"{self.name} was stopped"
+                await worker.stop(within=self.config.run_drain, reason=reason)
+                with suppress(LedgerError):
+                    await leases.leave(self.name, generation)
+
+    async def _beat(self, generation: int) -> None:
+        """Renew the lease of this machine, and let its runs live no longer than it holds."""
+        trusted = self.clock.elapsed() + self.lease
+        while True:
+            began = self.clock.elapsed()
+            try:
+                if not await self.ledger.leases.renew(self.name, generation, self.lease):
+                    raise LeaseLostError(self.name)
+                self.turned()
+                trusted = self._trust(began)
+                await _ask_time(self.clock, self.ledger)
+                self.members = await self.ledger.leases.members()
+                self.leader = await self.ledger.leases.leader()
+            except (LedgerBusyError, LedgerWriteError):
+                if self.clock.elapsed() >= trusted:
+                    raise LeaseLostError(self.name) from None
+                await asyncio.sleep(min(1.0, self.lease.total_seconds() / 10))
+            else:
+                await asyncio.sleep(self.lease.total_seconds() / 3)
+
+    def _trust(self, began: timedelta) -> timedelta:
+        """Return until when this machine's lease may be trusted, and let its runs know."""
+        until = trusted_until(began, self.lease, margin=self.lease / 5)
+        self._trusted = until
+        self.processes.alive_until(until.total_seconds())
+        return until
+
+    async def _work(self, worker: Worker) -> None:
+        """Make what waits for this machine, and end what the leader asks to end."""
+        async for events in self._events():
+            worker.check()
+            await worker.hear(events)
+            await worker.look()
+
+    def _copy_log(self, receipt: int) -> None:
+        """Copy what the last run of a receipt printed to the database, if it is not much."""
+        for each in self._told:
+            each.set()
+
+        async def copied() -> None:
+            with suppress(OSError, LedgerError):
+                for run in (await self.ledger.runs_of(receipt))[-1:]:
+                    path = self.place.directory_of(run) / LOG_NAME
+                    if path.stat().st_size <= SMALL:
+                        await self.ledger.keep_log(run.number, path.read_bytes())
+
+        task = asyncio.get_running_loop().create_task(copied())
+        _COPYING.add(task)
+        task.add_done_callback(_COPYING.discard)
+
+    # The one who leads
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        """Lead whenever nobody else does."""
+        leases = self.ledger.leases
+        while not stop.is_set():
+            began, term = self.clock.elapsed(), None
+            with suppress(LedgerBusyError, LedgerWriteError):
+                term = await leases.lead(self.name, self.lease)
+            if term is not None:
+                self.said(f"leads, in term {term}")
+                try:
+                    await self._decide(term, began, stop)
+                except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
+                    self.said(f"leads no longer: {error}")
+                with suppress(LedgerError):
+                    await leases.resign(term)
+            await self._pause(self.lease / 6, stop)
+
+    async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
+        """Keep the hours for all members, as long as the leader's lease holds."""
+        rooms = self._rooms(self.ledger, term=term)
+        house = wire(rooms)
+        house.almanac.commit = self._head
+        gate = house.almanac.gate
+        gate.homes.update(await self.ledger.homes())
+        await self._count_machines(house)
+        assert self.keys is not None, "a member has its keys before it joins"
+        made = await app_of(house, self.keys, nodes=self._nodes)
+        keeping = keep(
+            house,
+            stop=stop,
+            watch=self._follow_plan,
+            beside=(self._listen(house), self._reap(house, term)),
+        )
+        self._leading, self.app = house, made
+        try:
+            await _first_of([keeping, self._renew(term, began)])
+        finally:
+            self._leading, self.app = None, None
+
+    async def _nodes(self) -> list[dict[str, object]]:
+        """Return the machines as plain data."""
+        leader, members = await self.ledger.leases.leader(), await self.ledger.leases.members()
+        runs = Counter(run.member for _, run in await self.ledger.open_runs())
+        return [node_data(each, leader, runs[each.member.name]) for each in members]
+
+    async def _renew(self, term: int, began: timedelta) -> None:
+        """Renew the leader's lease; return never, but when it is lost or not known to hold."""
+        trusted = trusted_until(began, self.lease, margin=self.lease / 5)
+        while self.clock.elapsed() < trusted:
+            began = self.clock.elapsed()
+            try:
+                if not await self.ledger.leases.renew_lead(term, self.lease):
+                    break
+                trusted = trusted_until(began, self.lease, margin=self.lease / 5)
+            except (LedgerBusyError, LedgerWriteError):
+                await asyncio.sleep(min(1.0, self.lease.total_seconds() / 10))
+            else:
+                await asyncio.sleep(self.lease.total_seconds() / 3)
+        raise LeaseLostError("the leader")
+
+    async def _listen(self, house: House) -> None:
+        """Let the engine know what members have written down."""
+        launch = house.almanac.launch
+        assert isinstance(launch, Carried)
+        async for events in self._events():
+            await launch.hear(events)
+            if any(_is_news(each, house) for each in events):
+                house.almanac.note_change()
+
+    async def _reap(self, house: House, term: int) -> None:
+        """Take back what machines had that are lost, and count those that are there."""
+        launch = house.almanac.launch
+        assert isinstance(launch, Carried)
+        while True:
+            with suppress(LedgerBusyError, LedgerWriteError):
+                for lost in await self.ledger.lost():
+                    now = self.clock.now()
+                    taken = await self.ledger.reap(
+                        lost.name,
+                        lost.generation,
+                        now=now,
+                        term=term,
+                        remember=partial(_remembered, machine=lost.name),
+                    )
+                    self.said(f"{lost.name} is gone; {len(taken)} of its receipts are taken back")
+                    for number in taken:
+                        await launch.look(number)
+                        await self._note_lost(number, lost.name, term=term)
+                    house.almanac.note_change()
+                await self._count_machines(house)
+            await asyncio.sleep(self.lease.total_seconds() / 6)
+
+    async def _note_lost(self, number: int, machine: str, *, term: int) -> None:
+        """Note that nobody knows what the agents of a run have left on a machine that is gone."""
+        filed = await self.ledger.receipt(number)
+        if filed is None or filed.status is not Status.INTERRUPTED:
+            return
+        for agent in filed.agents:
+            await self.ledger.note(
+                LEFT,
+                now=self.clock.now(),
+                term=term,
+                entry=filed.entry,
+                receipt=number,
+                facts=Undelivered.lost(agent, machine).data(),
+            )
+
+    async def _count_machines(self, house: House) -> None:
+        """Let the gate know which machines there are."""
+        self.members = await self.ledger.leases.members()
+        machines = tuple(
+            Machine(
+                each.member.name,
+                each.member.slots,
+                frozenset(each.member.labels),
+                each.is_draining,
+            )
+            for each in self.members
+            if each.is_alive
+        )
+        gate = house.almanac.gate
+        if gate.capacity.machines != machines:
+            gate.capacity = replace(gate.capacity, machines=machines)
+            house.almanac.poke()
+
+    async def _follow_plan(self, house: House, stop: asyncio.Event) -> None:
+        """Read the plan again when its branch has moved."""
+        note = ""
+        while not stop.is_set():
+            if self.plan_trouble != note:
+                house.notes[:] = [each for each in house.notes if each != note]
+                note = self.plan_trouble
+                house.notes.extend([note] if note else [])
+            if house.almanac.commit != self._head:
+                house.almanac.commit = self._head
+                await read_again(house)
+            await self._moved.wait()
+            self._moved.clear()
+        await asyncio.Event().wait()
+
+    # The plan, which each machine has for itself
+
+    async def _follow(self) -> None:
+        """Keep the plan as its origin has it; what is committed here goes there at once."""
+        every = (self.config.watch_poll or FOLLOW).total_seconds()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await self._own_commit()
+            async with self._updating:
+                await self._update_plan()
+
+    async def _own_commit(self) -> None:
+        """Return when somebody has committed to the plan on this machine."""
+        known = self.plan.mark()
+        while self.plan.mark() == known:
+            await asyncio.sleep(OWN.total_seconds())
+
+    async def catch_up(self, commit: str) -> None:
+        """Let the plan be at least as new as a commit, if the origin has that; ask it only once."""
+        if commit == self._head:
+            return
+        async with self._updating:
+            if commit not in (self._head, self._tried):
+                await self._update_plan()
+                self._tried = commit
+
+    async def _update_plan(self) -> None:
+        """Bring the plan up to date, and tell of what came of it."""
+        trouble = await self.plan.update() or ""
+        if trouble and trouble != self.plan_trouble:
+            self.said(f"the plan: {trouble}")
+        head = await self.plan.head()
+        has_moved = (head, trouble) != (self._head, self.plan_trouble)
+        self._head, self.plan_trouble = head, trouble
+        if has_moved:
+            self._moved.set()
+
+    async def _bring_home(self, ledger: BookLedger) -> None:
+        """Deliver what agents have left here; this machine was perhaps gone, and nobody could."""
+        trees = self._trees()
+        for name in await asyncio.to_thread(trees.names):
+            left = await trees.undelivered(name)
+            if left is None:
+                continue
+            brought = await trees.deliver(name)
+            still = brought.undelivered
+            kind, facts = ("delivered", left.data()) if still is None else (LEFT, still.data())
+            await ledger.note(kind, now=self.clock.now(), term=0, facts=facts)
+
+    # What both need
+
+    async def _events(self) -> AsyncIterator[list[Event]]:
+        """Yield what was written since the last time, and nothing now and then."""
+        last = await self.ledger.newest_event()
+        told = asyncio.Event()
+        self._told.append(told)
+        listening = asyncio.create_task(self._be_told(told))
+        try:
+            while True:
+                told.clear()  # before the look: what is written after it is told of again
+                events = []
+                with suppress(LedgerBusyError, LedgerWriteError):
+                    events = await self.ledger.events_after(last)
+                    last = events[-1].number if events else last
+                yield events
+                if not events:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK.total_seconds()):
+                            await told.wait()
+        finally:
+            self._told.remove(told)
+            listening.cancel()
+
+    async def _be_told(self, told: asyncio.Event) -> None:
+        async for _ in self.ledger.changes():
+            told.set()
+
+    def _rooms(self, ledger: BookLedger, *, term: int | None = None) -> Rooms:
+        """Return what the sources and runners of this machine stand on."""
+        config, place = self.config, self.place
+        return Rooms(
+            config,
+            place.root,
+            self.clock,
+            ledger,
+            self.processes,
+            place,
+            config.zone or "UTC",
+            find_tasks(place.root, board=config.board_dir),
+            SqliteTriggers(self.ledger),
+            registry_of(config),
+            self._trees(),
+            term=0 if term is None else term,
+            shared=None if term is None else self.ledger,
+            home="" if term is None else self.name,
+            is_gone=self._is_gone,
+        )
+
+    def _trees(self) -> Trees:
+        """Return where agents work on this machine."""
+        local = self.config.git_local or ()
+        return Trees(
+            self.place.root,
+            self.place.data,
+            local,
+            origin=self.plan.url,
+            branch=self.plan.branch,
+        )
+
+    def _is_gone(self, machine: str) -> bool:
+        """Tell whether a machine is not there, as far as this one knows."""
+        return not any(each.is_alive and each.member.name == machine for each in self.members)
+
+    async def _pause(self, length: timedelta, stop: asyncio.Event) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(length.total_seconds()):
+                await stop.wait()
+
+
+class _UpToDate:
+    """Runners that see to it first that the plan is not older than what is to be run."""
+
+    def __init__(self, runner: Runner, catch_up: Callable[[str], Awaitable[None]]) -> None:
+        self._runner = runner
+        self._catch_up = catch_up
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go."""
+        if job.filed.commit:
+            await self._catch_up(job.filed.commit)
+        return await self._runner.hold(job)
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that was made here before; None is unknown."""
+        return await self._runner.look_back(filed, run)
+
+
+def _remembered(memory: str, agents: tuple[str, ...], *, machine: str) -> str:
+    """Return what an agent remembers after its machine was lost: that nobody knows what it left."""
+    known = read_memory(memory)
+    left = {left_on(machine): str(Undelivered.lost(agent, machine)) for agent in agents}
+    return write_memory(replace(known, troubles={**known.troubles, **left}))
+
+
+_COPYING: Final[set[asyncio.Task[None]]] = set()
+
+
+def _is_news(event: Event, house: House) -> bool:
+    """Tell whether an event is of something that the engine did not do itself."""
+    if event.kind != "receipt":
+        return event.kind in {"paused", "resumed", "restored"}
+    is_waiting = event.facts.get("status") == Status.WAITING
+    return is_waiting and event.receipt is not None and not house.almanac.gate.knows(event.receipt)
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _first_of(parts: list[Coroutine[None, None, None]]) -> None:
+    """Let parts go on side by side until one ends; end the others, and raise what it raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        left = {task for task in tasks if not task.done()}
+        while left:  # Python 3.11 can lose a cancellation
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=5)

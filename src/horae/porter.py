@@ -1,0 +1,116 @@
+"""The porter of a member: what a machine answers itself, and whom it asks for the rest.
+
+What a run printed is where it ran, and the page and nearly all else is the leader's to tell.
+So a browser or a program may come to any machine, with the token that all of them share.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from horae.config import Address
+from horae.engine.why import stamp
+from horae.server.answer import as_json
+from horae.server.forward import NoLeaderError, forwarded, refuse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from horae.engine.ports import Run
+    from horae.member import Member
+    from horae.server.forward import Where
+
+_RUNS: Final = "/api/v1/runs/"
+_LOG: Final = "/log"
+_HEALTH: Final = frozenset({"/healthz", "/readyz"})
+
+
+class Porter:
+    """Who answers at one machine of a cluster."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def around(self, own: ASGIApp) -> ASGIApp:
+        """Return an application that finds out for each request who answers it."""
+        to_leader = self._to(self._leader)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            path, member = scope.get("path", ""), self._member
+            run = await self._run_of(path)
+            if run is not None and run.member == member.name:
+                await own(scope, receive, send)
+            elif run is not None and run.member:
+                await self._output(run)(scope, receive, send)
+            elif member.app is not None:
+                await member.app(scope, receive, send)
+            elif path in _HEALTH:
+                await self._health()(scope, receive, send)
+            elif path.startswith("/login/") or path == "/api/v1/login":
+                await own(scope, receive, send)
+            else:
+                await to_leader(scope, receive, send)
+
+        return answer
+
+    async def _run_of(self, path: str) -> Run | None:
+        """Return the run whose output a path asks for; None if it asks for something else."""
+        if not (path.startswith(_RUNS) and path.endswith(_LOG)):
+            return None
+        number = path.removeprefix(_RUNS).removesuffix(_LOG)
+        is_number = number.isascii() and number.isdecimal() and len(number) < 19
+        return await self._member.ledger.run(int(number)) if is_number else None
+
+    def _output(self, run: Run) -> ASGIApp:
+        """Return who tells what a run printed: the machine where it ran, else the database."""
+        if self._where(run.member) is not None:
+            return self._to(lambda: self._where(run.member))
+
+        async def kept(scope: Scope, receive: Receive, send: Send) -> None:
+            found = await self._member.ledger.log(run.number)
+            if found is None:
+                reason = f"{run.member}, where it ran, is gone, and its output was not copied"
+                await refuse(NoLeaderError(reason), scope)(scope, receive, send)
+            else:
+                told = Response(found, media_type="text/plain; charset=utf-8")
+                await told(scope, receive, send)
+
+        return kept
+
+    def _health(self) -> ASGIApp:
+        """Return how this machine is, while it does not lead: whether its lease holds."""
+        member = self._member
+        now, is_up = member.clock.now(), member.is_up
+        problems = [] if is_up else ["the lease of this machine is not renewed"]
+        said = {
+            "ok": is_up,
+            "at": stamp(now, "UTC"),
+            "turned_at": None,
+            "loop_lag_seconds": 0.0,
+            "ledger_writable": is_up,
+            "problems": problems,
+        }
+        return as_json(said, HTTPStatus.OK if is_up else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _to(self, where: Where) -> ASGIApp:
+        return forwarded(where, token=self._token, name=self._member.name)
+
+    def _leader(self) -> tuple[str, Address] | None:
+        leader = self._member.leader
+        return None if leader is None else self._where(leader.holder)
+
+    def _where(self, name: str) -> tuple[str, Address] | None:
+        """Return where a machine that is there can be reached."""
+        for each in self._member.members:
+            if each.member.name == name and each.is_alive and name != self._member.name:
+                host, _, port = each.member.address.rpartition(":")
+                return name, Address(host.strip("[]"), int(port))
+        return None
+
+    def _token(self) -> str:
+        keys = self._member.keys
+        assert keys is not None, "a member has its keys before it answers"
+        return keys.token
