@@ -237,7 +237,10 @@ def restarts(span: Span, filed: Sequence[Filed], now: datetime) -> Iterator[str]
     anchor, place = datetime.fromisoformat(f"{day}T{clock}"), ZoneInfo(span.zone)
     inside = [each for each in filed if span.since < each.decided_at < (span.end or now)]
     for one, other in pairwise(inside):
-        ended_at = one.ended_at or one.decided_at
+        # What was held for days, and belongs to an older rule, may have ended last of all.
+        before = [each.ended_at for each in filed if each.number < other.number and each.ended_at]
+        ends = [end for end in before if end <= other.decided_at]
+        ended_at = max([one.ended_at or one.decided_at, *ends])
         if first(anchor, place) > ended_at:
             continue
         wall = ended_at.astimezone(place).replace(tzinfo=None, fold=0, second=0, microsecond=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,8 +30,11 @@ from horae.testing import Ending
 from scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    from horae.engine.ports import Page
+    from horae.engine.source import Scan
 
 
 # The life of a moment
@@ -511,3 +514,93 @@ async def test_whatever_happens_every_moment_has_one_receipt_and_none_is_early(s
         assert all(start > end for start, end in zip(starts[1:], ends, strict=False))
         assert all(each.lateness >= 0 * SECOND for each in receipts)
         assert watermark >= here.clock.now() - HOUR
+
+
+# Scans that are asked for
+
+
+@story
+async def test_what_is_asked_for_while_a_scan_goes_on_is_read_by_another_scan() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        read, slow = here.source.scan, asyncio.Event()
+        reads: list[int] = []
+
+        async def scan(index: Mapping[str, str]) -> Scan:
+            found = await read(index)  # the files are read here, and what comes after is late
+            reads.append(len(found.entries))
+            if len(reads) == 1:
+                await slow.wait()
+            return found
+
+        here.source.scan = scan  # type: ignore[method-assign]
+        here.almanac.request("org")
+        await here.advance(SECOND)
+        here.source.files["plan.org"] += cron("Soon", "0 9 * * *")
+        for _ in range(5):
+            here.almanac.request("org")
+        await here.advance(SECOND)
+        slow.set()
+        await here.advance(SECOND)
+        assert reads == [1, 2]  # one more is enough for all who asked
+        titles = [each.mark.title for each in await here.ledger.entries()]
+        assert titles == ["Digest", "Soon"]
+
+
+@story
+async def test_what_is_asked_for_as_a_scan_ends_is_not_lost() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        read = here.source.scan
+        reads: list[int] = []
+
+        async def scan(index: Mapping[str, str]) -> Scan:
+            reads.append(1)
+            return await read(index)
+
+        here.source.scan = scan  # type: ignore[method-assign]
+        here.almanac.request("org")
+        task = here.almanac._desks["org"].request
+        assert task is not None
+        # The first callback of a task that is done runs before all that it wakes.
+        task.add_done_callback(lambda _: here.almanac.request("org"))
+        await here.advance(SECOND)
+        assert len(reads) == 2
+
+
+# Alerts
+
+
+ALARM = "* Alarm :workflow:\n:PROPERTIES:\n:AFTER: failed of all\n:END:\nTell somebody.\n"
+
+
+def fails(filed: Filed) -> Ending:
+    return Ending(Status.DONE if filed.title == "Alarm" else Status.FAILED)
+
+
+@story
+async def test_an_alarm_whose_rest_is_over_is_told_again() -> None:
+    async with world(cron("Hourly", "0 * * * *"), ALARM, script=fails) as here:
+        await here.until(NINE + MINUTE)  # by now the engine knows who follows whom
+        [alarm] = [e.number for e in await here.ledger.entries() if e.mark.title == "Alarm"]
+        until = NINE + 90 * MINUTE
+        await here.ledger.pause(alarm, now=here.clock.now(), term=1, until=until)
+        here.almanac.note_change()
+        await here.until(NINE + 2 * HOUR + MINUTE)
+        told = [each for each in await here.receipts() if each.title == "Alarm"]
+        assert [each.decided_at for each in told] == [NINE, NINE + 2 * HOUR]
+
+
+@story
+async def test_a_scan_while_an_alert_is_looked_for_does_not_end_the_engine() -> None:
+    async with world(cron("Digest", "0 9 * * *"), ALARM, script=fails) as here:
+        receipts = here.ledger.receipts
+
+        async def scanned(**asked: Any) -> Page:
+            if asked.get("cursor") is not None:  # what came before the one that failed
+                await here.almanac.rescan("org")
+            return await receipts(**asked)
+
+        here.ledger.receipts = scanned  # type: ignore[method-assign]
+        await here.until(NINE + MINUTE)
+        here.ledger.receipts = receipts  # type: ignore[method-assign]
+        told = [each.title for each in await here.receipts()]
+        assert told == ["Digest", "Alarm"]

@@ -31,7 +31,7 @@ from horae.engine.why import Ask, AskedMomentError, _Kept, answer_of, parse_ask
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry, Origin, Policy
-from horae.rules.misfire import Receipt, Status, decide
+from horae.rules.misfire import GRACE, Receipt, Status, decide
 from horae.rules.project import project
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from horae.engine.desk import Why
+    from horae.engine.ports import Listed
 
 P = ParamSpec("P")
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+DEEDS = ("remove", "bring back", "pause", "resume", "pass", "fail")
 ENGINE = EngineFacts(is_running=True, directory=".horae", pid=7, since="2026-04-01T08:00:00Z")
 
 
@@ -275,6 +277,72 @@ async def test_a_status_shows_no_more_than_it_was_asked_for() -> None:
         stands = await here.desk.status(ENGINE, limit=4)
         assert [len(each) for each in (stands.waiting, stands.coming, stands.late)] == [4, 4, 4]
         assert stands.counts[Status.WAITING] == many
+
+
+@story
+async def test_a_status_reads_no_entry_that_it_does_not_show() -> None:
+    async with office(*(cron(f"Task {n}", f"0 {9 + n % 9} * * *") for n in range(60))) as here:
+        listed = here.ledger.entries
+
+        async def refuse(**_: object) -> list[Listed]:
+            raise AssertionError("every entry is read")
+
+        here.ledger.entries = refuse  # type: ignore[method-assign]
+        stands = await here.desk.status(ENGINE, limit=5)
+        here.ledger.entries = listed  # type: ignore[method-assign]
+        assert (stands.entries, len(stands.coming)) == (60, 5)
+
+
+@given(st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 7)), max_size=25))
+def test_a_status_counts_what_a_look_at_every_entry_counts(deeds: list[tuple[str, int]]) -> None:
+    asyncio.run(counted(deeds))
+
+
+async def counted(deeds: list[tuple[str, int]]) -> None:
+    plans = [cron(f"Task {n}", f"0 {9 + n % 3} * * *", f":ID: t{n}") for n in range(6)]
+    plans += [
+        cron("Odd", "0 25 * * *", ":ID: t6"),
+        "* Asked :workflow:\n",
+        cron("End", "0 9 * * *"),
+    ]
+    there = dict.fromkeys(range(len(plans)))
+    async with office(*plans) as here:
+        for deed, which in deeds:
+            await do(here, deed, which, plans, there)
+        now = here.clock.now()
+        stands = await here.desk.status(ENGINE, limit=100)
+        entries = [each for each in await here.ledger.entries() if each.gone_at is None]
+        armed = [each for each in entries if each.is_armed]
+        late = [each for each in armed if each.next_at and each.next_at < now - GRACE]
+        assert stands.entries == len(armed)
+        assert {each.number for each in stands.coming} == {e.number for e in armed if e.next_at}
+        assert [each.number for each in stands.paused] == [e.number for e in entries if e.pause]
+        assert [each.number for each in stands.unarmed] == [
+            each.number for each in entries if not isinstance(each.item, Entry)
+        ]
+        said = [each for each in stands.problems if "nothing is decided about" in each]
+        assert [each.split()[0] for each in said] == [str(len(late))] * bool(late)
+        failing = [each for each in stands.problems if "times in a row" in each]
+        assert len(failing) == sum(each.failures >= 3 for each in entries)
+
+
+async def do(here: Office, deed: str, which: int, plans: list[str], there: dict[int, None]) -> None:
+    """Do one of the things that change how an entry stands."""
+    now = here.clock.now()
+    match deed:
+        case "remove" | "bring back":
+            there.pop(which, None) if deed == "remove" else there.setdefault(which)
+            await here.scan(*(plans[each] for each in sorted(there)))
+        case "pause":
+            await here.ledger.pause(which + 1, now=now, term=1)
+        case "resume":
+            await here.ledger.resume(which + 1, now=now, term=1)
+        case "pass":
+            here.clock.step(which * HOUR)
+        case "fail":
+            for filed in await here.decide(now):
+                if filed.status is Status.WAITING:
+                    await here.run(filed, Status.FAILED)
 
 
 # Why

@@ -111,6 +111,18 @@ def test_the_runs_of_one_entry_follow_one_another() -> None:
     assert turn(release(state, 1))[1] == [2]
 
 
+def test_a_run_that_may_not_overlap_waits_for_those_of_its_entry_that_may() -> None:
+    may = [replace(ask(number), entry=1, may_overlap=True) for number in (1, 2)]
+    state, admitted = turn(GateState(), *may)
+    assert admitted == [1, 2]
+    state, admitted = turn(state, replace(ask(3), entry=1))
+    assert admitted == []
+    state, admitted = turn(release(state, 1))
+    assert admitted == []
+    _, admitted = turn(release(state, 2))
+    assert admitted == [3]
+
+
 def test_runs_that_may_overlap_do() -> None:
     asks = [replace(ask(number), entry=1, may_overlap=True) for number in (1, 2)]
     assert turn(GateState(), *asks)[1] == [1, 2]
@@ -577,7 +589,7 @@ def expected_to_start(state: GateState, capacity: Capacity, *, now: datetime) ->
         made = each.ask
         home = [(slot, kind) for other, slot, kind in live if other.number == made.parent]
         crew = len({slot for _, slot, kind in live if kind is Kind.CREW})
-        busy = any(set(made.needs) & set(other.needs) for other, _, _ in live)
+        busy = any(set(made.needs) & {*other.agents, other.entry} for other, _, _ in live)
         slots = {slot for _, slot, _ in live}
         no_crew = not home and made.kind is Kind.CREW and crew >= capacity.crew
         no_slot = not home and len(slots) >= capacity.slots
@@ -712,4 +724,4 @@ def test_no_machine_ever_holds_more_than_it_has_and_labels_are_kept(
     assert len(made.admitted) <= slots
     for holding in made.state.holders:
         machine = BOX if holding.machine == "box" else HALL
-        assert machine.suits(holding.ask)
+        assert machine.suits(holding.ask.requires)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from horae.engine.ports import Step
+from horae.engine.ports import Step, Trait
 from horae.engine.why import (
     answer_of,
     answers,
@@ -27,6 +26,7 @@ from horae.engine.why import (
 )
 from horae.errors import Exit, HoraeError
 from horae.rules.entry import CadenceRule, CronRule, Entry, RepeaterRule, Work, key_time
+from horae.rules.gate import no_machine
 from horae.rules.keeper import place_of, read_memory
 from horae.rules.lifecycle import Rhythm
 from horae.rules.misfire import GRACE, Decision, Receipt, Status
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Event, Filed, Ledger, Listed, Pause, Pruned, Run
     from horae.engine.why import Answer, Ask, Window
     from horae.rules.entry import Origin
+    from horae.rules.gate import Machine
     from horae.rules.lifecycle import PositionData
 
 MOST: Final = 10_000  # moments of one backfill
@@ -538,7 +539,9 @@ class Desk:
         term: int = 1,
         poke: Callable[[], None] = lambda: None,
         zone_name: str = "UTC",
+        machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
     ) -> None:
+        self._machines = machines  # which of them are up, if several share the ledger
         self._ledger = ledger
         self._clock = clock
         self._ids = ids
@@ -584,48 +587,49 @@ class Desk:
 
         Of what was late, missed or ended badly in the last day it is the newest of each entry.
         """
-        now = self._clock.now()
-        entries = await self._ledger.entries()
-        known = {each.number: each for each in entries}
-        there = [each for each in entries if each.gone_at is None]
-        armed = [each for each in there if each.is_armed]
+        now, ledger = self._clock.now(), self._ledger
+        counts = await ledger.count_entries(due_before=now - GRACE)
         pending = await self._every(statuses=OPEN)
         recent = now - DAY
-        ends = await self._some(since=recent, statuses=ENDS, limit=_BATCH)
+        late = await ledger.late(since=recent, by=GRACE, limit=_BATCH)
+        failed = await self._some(since=recent, statuses=BAD, limit=_BATCH)
         missed = await self._some(since=recent, statuses={Status.MISSED}, limit=_BATCH)
 
-        def lines(filed: Iterable[Filed]) -> tuple[Line, ...]:
-            return tuple(self._line(each, known.get(each.entry)) for each in islice(filed, limit))
+        async def lines(filed: Iterable[Filed]) -> tuple[Line, ...]:
+            return await self._lines(islice(filed, limit))
 
-        def newest(filed: Iterable[Filed]) -> tuple[Line, ...]:
+        async def newest(filed: Iterable[Filed]) -> tuple[Line, ...]:
             first, times = _newest_of_each(filed)
-            return tuple(replace(each, times=times[each.filed.entry]) for each in lines(first))
+            return tuple(
+                replace(each, times=times[each.filed.entry]) for each in await lines(first)
+            )
 
-        def shown(some: Iterable[Listed]) -> tuple[EntryLine, ...]:
-            return tuple(self._entry_line(each) for each in islice(some, limit))
+        async def shown(trait: Trait) -> tuple[EntryLine, ...]:
+            return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
 
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
-        timed = (each for each in armed if each.next_at is not None)
-        crew = islice(filter(_is_agent, there), limit)
+        crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
         agents = [await self._agent_line(each, in_line) for each in crew]
         return Standing(
             now,
             self._zone,
             engine,
-            len(armed),
+            counts.armed,
             _counts(pending),
             agents=tuple(agents),
-            running=lines(each for each in in_line if each.status in _GOING),
-            waiting=lines(each for each in in_line if each.status not in _GOING),
-            coming=shown(nsmallest(limit, timed, key=lambda each: (each.next_at, each.number))),
-            late=newest(each for each in (*pending, *ends) if _is_late(each)),
-            missed=newest(missed),
-            failed=newest(each for each in ends if each.status in BAD),
-            paused=shown(each for each in there if each.pause is not None),
-            unarmed=shown(each for each in there if not isinstance(each.item, Entry)),
+            running=await lines(each for each in in_line if each.status in _GOING),
+            waiting=await lines(each for each in in_line if each.status not in _GOING),
+            coming=tuple(map(self._entry_line, await ledger.coming(limit=limit))),
+            late=await newest(each for each in (*pending, *late) if _is_late(each)),
+            missed=await newest(missed),
+            failed=await newest(failed),
+            paused=await shown(Trait.PAUSED),
+            unarmed=await shown(Trait.UNARMED),
             problems=(
                 *engine.problems,
-                *_problems(there, engine, now=now),
+                *_overdue(counts.overdue, engine),
+                *await self._homeless(in_line),
+                *_problems(await self._troubled()),
                 *(each for agent in agents for each in _troubles(agent)),
             ),
         )
@@ -929,6 +933,27 @@ class Desk:
             memory.troubles,
         )
 
+    async def _homeless(self, waiting: Iterable[Filed]) -> list[str]:
+        """Return what waits for a machine that is not up, the first of each entry."""
+        machines = None if self._machines is None else await self._machines()
+        if machines is None:
+            return []
+        first: dict[int, str] = {}
+        for each in waiting:
+            requires = each.policy.requires
+            if each.status is Status.WAITING and not any(it.suits(requires) for it in machines):
+                about = f"{each.title} ({each.origin}) waits: {no_machine(requires)}"
+                first.setdefault(each.entry, about)
+        return [*first.values()]
+
+    async def _troubled(self) -> list[Listed]:
+        """Return the entries that somebody should look at, the longest known first."""
+        found: dict[int, Listed] = {}
+        for trait in (Trait.FAILING, Trait.MISSING):
+            some = await self._ledger.entries_that_are(trait, limit=_BATCH)
+            found.update((each.number, each) for each in some)
+        return [found[number] for number in sorted(found)]
+
     async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
         """Return all receipts of some statuses."""
         found: list[Filed] = []
@@ -1094,18 +1119,19 @@ def _is_late(filed: Filed) -> bool:
     return is_planned(filed.receipt.key) and filed.lateness > GRACE
 
 
-def _problems(there: Sequence[Listed], engine: EngineFacts, *, now: datetime) -> Iterator[str]:
-    """Yield what somebody should look at, in words."""
-    overdue = [
-        each for each in there if each.is_armed and each.next_at and each.next_at < now - GRACE
-    ]
-    if overdue:
+def _overdue(count: int, engine: EngineFacts) -> Iterator[str]:
+    """Yield that moments have come and nobody decides about them, if there are any."""
+    if count:
         remedy = (
             "the engine does not keep up" if engine.is_running else "no engine runs; start horae up"
         )
-        what = "moment has" if len(overdue) == 1 else "moments have"
-        yield f"{len(overdue)} {what} come and nothing is decided about: {remedy}"
-    for each in there:
+        what = "moment has" if count == 1 else "moments have"
+        yield f"{count} {what} come and nothing is decided about: {remedy}"
+
+
+def _problems(troubled: Iterable[Listed]) -> Iterator[str]:
+    """Yield what somebody should look at, in words."""
+    for each in troubled:
         name = f"{each.mark.title} ({each.item.origin})"
         if each.failures >= STUCK:
             yield f"{name} ended badly {each.failures} times in a row; see horae history"

@@ -58,7 +58,7 @@ class Launch:
         self._term = term
         self._stories: dict[int, _Story] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.give_up_at: datetime | None = None  # from when ends that cannot be written wait
+        self.give_up_at: timedelta | None = None  # from when ends that cannot be written wait
         self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
         self.failure: Exception | None = None  # what no run may survive: a bug, or a lost term
 
@@ -102,10 +102,10 @@ class Launch:
         over = asyncio.Event()
         resting = asyncio.create_task(self.rest())
         resting.add_done_callback(lambda _: over.set())
-        until = self._clock.now() + within
-        while not over.is_set() and self._clock.now() < until:
-            await self._clock.wait(over, until=until)
-        self.give_up_at = self._clock.now() + GIVE_UP
+        until = self._clock.elapsed() + within  # whatever somebody sets the clock to meanwhile
+        while not over.is_set() and (left := until - self._clock.elapsed()) > timedelta(0):
+            await self._clock.wait(over, until=self._clock.now() + left)
+        self.give_up_at = self._clock.elapsed() + GIVE_UP
         for receipt in self.receipts:
             self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
@@ -120,11 +120,11 @@ class Launch:
 
     async def reconcile(self) -> None:
         """Let wait again what was left half started when the ledger could not be written."""
+        self.is_unsure = False  # first: what fails meanwhile has to be looked at again
         for filed, run in await self._ledger.open_runs():
             if filed.number not in self._stories:
                 reason = "whether its start was written down was not known"
                 await self._ledger.give_back(run.number, reason=reason, **self._stamp())
-        self.is_unsure = False
 
     def _tell(self, story: _Story, part: Callable[[], Awaitable[Filed | None]]) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
@@ -167,6 +167,10 @@ class Launch:
             return None
         if story.cancelled is None:
             story.held.go()
+        elif story.cancelled.outcome is Status.INTERRUPTED:
+            reason = f"{story.cancelled.reason} before it was let go, so nothing of it has run"
+            await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+            return None  # it waits for the next engine
         else:
             story.held.cancel(story.cancelled.reason)
         ended = await story.held.ended()
@@ -224,7 +228,7 @@ class Launch:
                 return await self._ledger.receipt(run.receipt) if is_again else filed
             except (LedgerBusyError, LedgerWriteError):
                 is_again = True
-                if self.give_up_at is not None and self._clock.now() >= self.give_up_at:
+                if self.give_up_at is not None and self._clock.elapsed() >= self.give_up_at:
                     raise  # its own report is read at the next start
                 never.clear()
                 await self._clock.wait(never, until=self._clock.now() + AGAIN)

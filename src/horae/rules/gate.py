@@ -53,10 +53,10 @@ class Machine:
     labels: frozenset[str] = frozenset()
     is_draining: bool = False
 
-    def suits(self, ask: Ask) -> bool:
-        """Tell whether a machine has every label that an ask wants, and takes on anything."""
+    def suits(self, requires: Iterable[str]) -> bool:
+        """Tell whether a machine has every label of some, and takes on anything."""
         return not self.is_draining and all(
-            label == self.name or label in self.labels for label in ask.requires
+            label == self.name or label in self.labels for label in requires
         )
 
 
@@ -188,6 +188,16 @@ class Turn:
     refused: tuple[Obstacle, ...] = ()
 
 
+def no_machine(requires: Sequence[str]) -> str:
+    """Say that no machine is there that has these labels.
+
+    >>> no_machine(("gpu", "berlin")), no_machine(())
+    ('no machine with gpu and berlin is up', 'no machine is up')
+    """
+    wanted = " and ".join(requires)
+    return f"no machine with {wanted} is up" if wanted else "no machine is up"
+
+
 def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
     """Return the gate with more asks in its line; one that is known already stays as it is."""
     new = {ask.number: ask for ask in reversed(tuple(asks))}
@@ -306,7 +316,7 @@ class _Lack(NamedTuple):
             case _Lack(_What.SLOT):
                 return f"every slot is held; gate.slots is {capacity.slots}"
             case _Lack(_What.LABEL):
-                return f"no machine {self.need or 'is up'}"
+                return str(self.need)
             case _Lack(_What.MACHINE):
                 return f"every slot of {self.need} is held"
             case _Lack(_What.CREW, is_kept=False):
@@ -332,7 +342,7 @@ class _Room:
         self._homes: dict[int, Holding] = {}
         self._slots: set[int] = set()
         self._crew_slots: set[int] = set()
-        self._taken: dict[Need, int] = {}
+        self._taken: dict[Need, list[int]] = {}
         self._machines: dict[int, str] = {}  # by slot
         self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
         self._first: Ask | None = None
@@ -385,7 +395,7 @@ class _Room:
     def let_wait(self, ask: Ask) -> None:
         """Remember for whom the parent of a rider has to wait."""
         if ask.parent is not None:
-            others = [self._taken[need] for need in ask.needs if need in self._taken]
+            others = [each for need in ask.needs for each in self._taken.get(need, ())]
             self._waits_for.setdefault(ask.parent, []).extend(others)
 
     def circle(self, ask: Ask) -> _Lack | None:
@@ -408,10 +418,9 @@ class _Room:
         """Return the machine that an ask goes to, or why there is none."""
         if self.capacity.machines is None:
             return ""
-        fit = [each for each in self.capacity.machines if each.suits(ask)]
+        fit = [each for each in self.capacity.machines if each.suits(ask.requires)]
         if not fit:
-            wanted = " and ".join(ask.requires)
-            return _Lack(_What.LABEL, need=f"with {wanted} is up" if wanted else "")
+            return _Lack(_What.LABEL, need=no_machine(ask.requires))
         held = Counter(self._machines.values())
         fit = [each for each in fit if each.name == ask.prefers] or fit
         free = [each for each in fit if held[each.name] < each.slots]
@@ -421,8 +430,8 @@ class _Room:
 
     def _busy(self, ask: Ask) -> Iterator[_Lack]:
         for need in ask.needs:
-            if need in self._taken:
-                yield _Lack(_What.NEED, self._taken[need], need)
+            for number in self._taken.get(need, ()):
+                yield _Lack(_What.NEED, number, need)
 
     def _kept(self, ask: Ask, first: Ask) -> _Lack | None:
         """Return what an ask may not have because it is kept for the first in line."""
@@ -454,7 +463,10 @@ class _Room:
             self._machines[holding.slot] = holding.machine
         if holding.kind is Kind.CREW:
             self._crew_slots.add(holding.slot)
-        self._taken.update(dict.fromkeys(ask.needs, ask.number))
+        # Its entry, even if it may overlap: what was decided when it might not waits for it.
+        has: tuple[Need, ...] = (*ask.agents, ask.entry)
+        for need in has:
+            self._taken.setdefault(need, []).append(ask.number)
         if ask.parent is not None:
             self._waits_for.setdefault(ask.parent, []).append(ask.number)
 

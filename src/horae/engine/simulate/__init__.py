@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from horae.engine.simulate.cluster import Cluster, SharedShelf
 from horae.engine.simulate.faults import Fault, Level
 from horae.engine.simulate.world import Outage, Setting, Shelf, Verdict, World
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "Cluster",
     "Fault",
     "Level",
     "Outage",
     "Setting",
+    "SharedShelf",
     "Shelf",
     "Verdict",
     "World",

@@ -49,6 +49,14 @@ class Fault(StrEnum):
     BACKFILL = "backfill"
     DELAY = "delay"  # somebody sets a delay, or enables one again
     RESTORE = "restore"  # the ledger of some days ago comes back
+    HOLD = "hold"  # a run cannot be made before somebody has done something
+    RELEASE = "release"  # somebody has done something
+    APPROVAL = "approval"  # somebody has to approve a run first
+    APPROVE = "approve"
+    RIDE = "ride"  # a run asks for another one, and waits for it
+    STOP = "stop"  # the engine is told to stop, and does so in good order
+    FREEZE = "freeze"  # of several engines the one that leads gets no turn for a while
+    PARTITION = "partition"  # or does not reach the ledger for a while
 
 
 class Level(StrEnum):
@@ -75,6 +83,9 @@ CHANCES: Final[Mapping[Fault, float]] = {
     Fault.CANNOT: 0.03,
     Fault.LAUNCHER: 0.03,
     Fault.SETTLE: 0.05,
+    Fault.HOLD: 0.03,
+    Fault.APPROVAL: 0.3,
+    Fault.RIDE: 0.1,
 }
 # How long it takes until it comes again, on average.
 PACES: Final[Mapping[Fault, timedelta]] = {
@@ -94,6 +105,11 @@ PACES: Final[Mapping[Fault, timedelta]] = {
     Fault.BACKFILL: timedelta(days=12),
     Fault.DELAY: timedelta(days=3),
     Fault.RESTORE: timedelta(days=25),
+    Fault.RELEASE: timedelta(days=2),
+    Fault.APPROVE: timedelta(hours=12),
+    Fault.STOP: timedelta(days=6),
+    Fault.FREEZE: timedelta(days=2),
+    Fault.PARTITION: timedelta(days=3),
 }
 
 
@@ -135,11 +151,19 @@ class Weather:
 
 
 def weather(
-    roll: Random, level: Level, *, without: Collection[Fault] = (), crashes: float = 1.0
+    roll: Random,
+    level: Level,
+    *,
+    without: Collection[Fault] = (),
+    unknown: Collection[Fault] = (),
+    crashes: float = 1.0,
 ) -> Weather:
-    """Return the weather of a seed; to leave a kind out does not change the others."""
+    """Return the weather of a seed; to leave a kind out does not change the others.
+
+    Of what is *unknown* in a world there are no dice at all.
+    """
     rates: dict[Fault, float] = {}
-    for fault in Fault:
+    for fault in (each for each in Fault if each not in unknown):
         is_here, amount = roll.random() < 0.45, 2 ** roll.uniform(-1.5, 1.5)
         if level is Level.SOME or (level is Level.SWARM and is_here):
             rates[fault] = amount if level is Level.SWARM else 0.5

@@ -59,6 +59,8 @@ def invent(roll: Random, *, start: datetime, most: int = 8) -> Written:
     for number in range(roll.randint(3, most)):
         file = roll.choice(("garden.org", "house.org", "work.org"))
         files[file] = files.get(file, "") + workflow(roll, f"Task {number}", start=start)
+    if roll.random() < 0.5:
+        files["work.org"] = files.get("work.org", "") + alarm(roll)
     crew = [
         Member(name, timedelta(minutes=max(least, roll.choice(_BASES))))
         for name, least in (("wren", 480), ("moss", 25))
@@ -83,6 +85,12 @@ def workflow(roll: Random, title: str, *, start: datetime) -> str:
     return compose(title, rule(roll, start=start), props, body=f"Do it: {title}.")
 
 
+def alarm(roll: Random) -> str:
+    """Return a workflow that follows others."""
+    after = roll.choice(("failed of all", "failed, missed", "late of all", "missed of all"))
+    return compose("Alarm", "", [f":AFTER: {after}", ":ID: alarm"], body="Tell somebody.")
+
+
 def rule(roll: Random, *, start: datetime) -> str:
     """Return a when: a cron expression, or a stamp in its brackets."""
     if roll.random() < 0.5:
@@ -98,7 +106,7 @@ def rule(roll: Random, *, start: datetime) -> str:
 def compose(title: str, when: str, props: list[str], *, body: str) -> str:
     """Return the text of a workflow."""
     is_stamp = when.startswith("<")
-    lines = props if is_stamp else [f":SCHEDULE: {when}", *props]
+    lines = props if is_stamp or not when else [f":SCHEDULE: {when}", *props]
     planning = f"SCHEDULED: {when}\n" if is_stamp else ""
     drawer = "".join(f"{line}\n" for line in (":PROPERTIES:", *lines, ":END:")) if lines else ""
     return f"* {title} :workflow:\n{planning}{drawer}{body}\n"

@@ -68,7 +68,7 @@ class _Unsteady:
         async def read(*args: Any, **kwargs: Any) -> object:
             await self._arrive()
             answer = await getattr(self._world.ledger, name)(*args, **kwargs)
-            if name == "wake_at":
+            if name == "wake_at" and self._life is self._world.life:
                 self._world.wake_at = answer
             return answer
 
@@ -103,12 +103,14 @@ class _Unsteady:
         """Nobody answers to an engine that is dead."""
         if self._life.is_over:
             raise asyncio.CancelledError
+        if self._life.is_cut_off:
+            raise LedgerWriteError(_PLACE, "it cannot be reached", remedy="look at the network")
 
     def _before(self, name: str) -> None:
         """Let happen what keeps a write from being made."""
         world, weather = self._world, self._world.weather
         if weather.strikes(Fault.CRASH):
-            world.crash(f"before {name}")
+            world.crash(f"before {name}", self._life)
             raise asyncio.CancelledError
         if world.is_full:
             world.tell(f"{name}: the disk is full")
@@ -124,7 +126,7 @@ class _Unsteady:
         """Let happen what keeps the answer of a write from being heard."""
         world, weather = self._world, self._world.weather
         if weather.strikes(Fault.CRASH):
-            world.crash(f"after {name}")
+            world.crash(f"after {name}", self._life)
             raise asyncio.CancelledError
         if weather.strikes(Fault.UNKNOWN):
             if name == "running":

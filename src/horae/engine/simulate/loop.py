@@ -39,7 +39,12 @@ class Life:
     """One engine from its start to its end; all that it began ends with it."""
 
     number: int
+    term: int = 1
     is_over: bool = False
+    is_frozen: bool = False  # nobody of it gets a turn
+    is_cut_off: bool = False  # it does not reach the ledger
+    is_expired: bool = False  # its supervisors let nothing go, as they heard of no renewal
+    told: asyncio.Event = field(default_factory=asyncio.Event)  # to stop in good order
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def take(self, task: asyncio.Task[Any]) -> None:
@@ -72,6 +77,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()  # only to be ended all together
         self._is_stopped = False
         self._is_running = False
+        self._frozen: list[tuple[Life, _Call]] = []  # calls whose life gets no turn now
+        self.may_freeze = False
         self.complaints: list[str] = []  # what nobody listened to
 
     @property
@@ -127,7 +134,16 @@ class SimLoop(asyncio.AbstractEventLoop):
                 place = int(self._roll.random() * (last + 1))
                 ready[place], ready[last] = ready[last], ready[place]
             call = ready.pop()
-        call.run()
+        if self.may_freeze and (life := call.life) is not None and life.is_frozen:
+            self._frozen.append((life, call))
+        else:
+            call.run()
+
+    def thaw(self, life: Life) -> None:
+        """Let those of a life go on who got no turn."""
+        life.is_frozen = False
+        self._ready += [call for its, call in self._frozen if its is life]
+        self._frozen = [each for each in self._frozen if each[0] is not life]
 
     def _pass(self) -> None:
         """Jump to the next timer, and let all go on whose time it is."""
@@ -238,6 +254,12 @@ class _Call(asyncio.Handle):
     """A callback that may go on."""
 
     __slots__ = ()
+
+    @property
+    def life(self) -> Life | None:
+        """The engine that it belongs to, if it is one's."""
+        found: Life | None = self._context.get(LIFE)  # type: ignore[attr-defined] # asyncio's own
+        return found
 
     def run(self) -> None:
         """Let it go on."""

@@ -6,9 +6,12 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from horae.engine.launch import HELD_BACK
 from horae.engine.ports import LedgerBusyError, LedgerWriteError
 from horae.engine.simulate.faults import Fault
 from horae.engine.simulate.invent import workflow
+from horae.engine.simulate.loop import LIFE
+from horae.engine.simulate.runner import Stage
 from horae.engine.simulate.sources import Trigger
 from horae.rules.entry import CronRule, Entry, RepeaterRule
 from horae.rules.misfire import Receipt, Status
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from horae.engine.almanac import Almanac
     from horae.engine.ports import Ledger
+    from horae.engine.simulate.runner import Child
     from horae.engine.simulate.world import World
 
 _MOST = 25  # moments in a backfill
@@ -45,6 +49,8 @@ class People:
             Fault.PAUSE: self._pause,
             Fault.ASK: self._ask,
             Fault.BACKFILL: self._backfill,
+            Fault.RELEASE: self.release,
+            Fault.APPROVE: self._approve,
         }
 
     def can(self, fault: Fault) -> bool:
@@ -164,6 +170,53 @@ class People:
     def _backfill(self) -> None:
         self._world.visit(self._backfilling)
 
+    def release(self) -> None:
+        """Do what runs were held back for."""
+        self._world.visit(self._releasing)
+
+    def _approve(self) -> None:
+        self._world.visit(self._approving)
+
+    def ride(self, parent: Child) -> None:
+        """Ask for a run inside a run, which waits for it."""
+        self._world.visit(lambda ledger, almanac: self._riding(ledger, almanac, parent))
+
+    async def _releasing(self, ledger: Ledger, almanac: Almanac) -> None:
+        """Let try again what was held back."""
+        page = await ledger.receipts(statuses=(Status.HELD,), limit=1000)
+        for filed in page.receipts:
+            if filed.receipt.reason.startswith(HELD_BACK):
+                self._world.tell(f"people have done what {filed.number} was held back for")
+                now, reason = self._world.clock.now(), "somebody has done it"
+                if await ledger.release(filed.number, reason=reason, now=now, term=_term()):
+                    self._world.watch.seen["released"] += 1
+        almanac.note_change()
+
+    async def _approving(self, ledger: Ledger, almanac: Almanac) -> None:
+        """Approve something that somebody has to approve."""
+        asked = list(self._world.asked)
+        if not asked:
+            return
+        number, now = self._roll.choice(asked), self._world.clock.now()
+        self._world.tell(f"people approve {number}")
+        self._world.approved[number] = None
+        if await ledger.release(number, reason="approved", now=now, term=_term()):
+            self._world.watch.seen["approved"] += 1
+        almanac.note_change()
+
+    async def _riding(self, ledger: Ledger, almanac: Almanac, parent: Child) -> None:
+        """Ask for a run from inside a run."""
+        known = [each for each in await ledger.entries() if each.is_armed]
+        if not known or parent.stage is not Stage.LIVE:
+            return
+        entry, key = self._roll.choice(known).number, f"manual:{self._next()}"
+        self._world.tell(f"run {parent.run.number} asks for {entry} as {key}")
+        now, inside = self._world.clock.now(), parent.filed.number
+        receipt = Receipt(key, Status.WAITING, "a run asked", now, now)
+        filed = await ledger.add(entry, [receipt], now=now, term=_term(), parent=inside)
+        parent.riders += [each.number for each in filed]
+        almanac.offer([each for each in filed if each.status is Status.WAITING])
+
     async def _pausing(self, ledger: Ledger, almanac: Almanac) -> None:
         """Pause an entry, or let one go on that rests."""
         known = [each for each in await ledger.entries() if each.gone_at is None]
@@ -172,12 +225,14 @@ class People:
         chosen, now = self._roll.choice(known), self._world.clock.now()
         if chosen.pause is not None:
             self._world.tell(f"people resume {chosen.number}")
-            await ledger.resume(chosen.number, now=now, term=1)
+            await ledger.resume(chosen.number, now=now, term=_term())
         else:
             hours = self._roll.choice((None, None, 1, 30, 300))
             until = None if hours is None else now + timedelta(hours=hours)
             self._world.tell(f"people pause {chosen.number} until {until}")
-            await ledger.pause(chosen.number, now=now, term=1, note="they said so", until=until)
+            await ledger.pause(
+                chosen.number, now=now, term=_term(), note="they said so", until=until
+            )
         almanac.note_change()
 
     async def _asking(self, ledger: Ledger, almanac: Almanac) -> None:
@@ -191,7 +246,7 @@ class People:
             now = self._world.clock.now()
             receipt = Receipt(key, Status.WAITING, "somebody asked", now, now)
             try:
-                filed = await ledger.add(entry, [receipt], now=now, term=1)
+                filed = await ledger.add(entry, [receipt], now=now, term=_term())
             except (LedgerBusyError, LedgerWriteError):
                 if is_last:
                     raise
@@ -220,5 +275,12 @@ class People:
             Receipt(f"backfill:{name}:{each.key}", Status.WAITING, "a backfill", each.at, now)
             for each in moments
         ]
-        filed = await ledger.add(entry.number, asked, now=now, term=1)
+        filed = await ledger.add(entry.number, asked, now=now, term=_term())
         almanac.offer([each for each in filed if each.status is Status.WAITING])
+
+
+def _term() -> int:
+    """Return the term of the engine that was asked."""
+    life = LIFE.get()
+    assert life is not None, "people ask an engine"
+    return life.term

@@ -8,11 +8,19 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Ended, LauncherLostError, Process, RunError, Unreleased
+from horae.engine.ports import (
+    Ended,
+    HeldBackError,
+    LauncherLostError,
+    Process,
+    RunError,
+    Unreleased,
+)
 from horae.engine.simulate.faults import Fault
 from horae.rules.misfire import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from horae.engine.ports import Filed, Job, Run
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from horae.engine.simulate.world import World
 
 WALL_CLOCK: Final = timedelta(hours=2)  # of a run that has none of its own
+_LOOK: Final = timedelta(seconds=7)  # so often a run looks whether one that it waits for is over
 LIFELINE: Final = timedelta(seconds=2)  # so long a run may outlive its engine
 
 
@@ -43,6 +52,8 @@ class Child:
     ended: Ended | None = None  # its own report, if it left one
     over: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
+    life: Life | None = None  # of the engine that made it
+    riders: list[int] = field(default_factory=list)  # receipts that it asked for, and waits for
 
     def finish(self, ended: Ended | None) -> None:
         """Let it be over, with a report or without."""
@@ -68,7 +79,10 @@ class SimRunner:
             raise LauncherLostError("the launcher is gone")
         if world.weather.strikes(Fault.CANNOT):
             raise RunError("there is no such program")
-        child = world.children.make(job)
+        if world.weather.strikes(Fault.HOLD):
+            raise HeldBackError("nobody has said what it should run")
+        child = world.children.make(job, self._life)
+        world.making(self._life)
         world.tell(f"run {job.run.number} of receipt {job.filed.number} is made")
         await world.breathe(self._life)
         return SimHeld(world, self._life, child)
@@ -90,8 +104,10 @@ class SimHeld:
         self.process = child.process
 
     def go(self) -> None:
-        """Let it begin."""
-        if not self._life.is_over:
+        """Let it begin, unless its supervisor knows that its engine may be over."""
+        if self._life.is_expired:
+            self._child.finish(None)
+        elif not self._life.is_over and self._child.stage is Stage.HELD:
             self._world.go(self._child)
 
     def cancel(self, reason: str) -> None:
@@ -115,10 +131,12 @@ class Children:
         self._known: dict[int, Child] = {}
         self.live: dict[int, Child] = {}
 
-    def make(self, job: Job) -> Child:
+    def make(self, job: Job, life: Life) -> Child:
         """Make a run, which waits."""
         process = Process(100 + len(self._known), self._world.loop.micros)
-        child = self._known[job.run.number] = Child(job.filed, job.run, process)
+        if job.run.number in self._known:
+            self._world.watch.fail("I17", f"run {job.run.number} was given twice")
+        child = self._known[job.run.number] = Child(job.filed, job.run, process, life=life)
         return child
 
     def begin(self, child: Child) -> None:
@@ -126,29 +144,60 @@ class Children:
         child.stage, child.went_at = Stage.LIVE, self._world.clock.now()
         self.live[child.run.number] = child
         ended, after = self._fate(child.filed)
+        limit = child.filed.policy.timeout or WALL_CLOCK
+        killed_at = self._world.loop.time() + limit.total_seconds()
 
         def over() -> None:
+            left = killed_at - self._world.loop.time()
+            if left > 0 and any(map(self._world.watch.is_open, child.riders)):
+                self._set(child, min(left, _LOOK.total_seconds()), over)
+                return
+            is_killed = left <= 0 and ended.outcome is not Status.KILLED
+            last = Ended(Status.KILLED, "it outlived its wall clock") if is_killed else ended
             del self.live[child.run.number]
-            self._world.tell(f"run {child.run.number} ends: {ended.outcome}")
-            child.finish(ended)
+            self._world.tell(f"run {child.run.number} ends: {last.outcome}")
+            child.finish(last)
 
-        child.timer = self._world.loop.call_later(after.total_seconds(), over)
+        self._set(child, after.total_seconds(), over)
+        if self._world.weather.strikes(Fault.RIDE):
+            self._world.people.ride(child)
+
+    def _set(self, child: Child, delay: float, callback: Callable[[], None]) -> None:
+        """Let something happen to a run later, whatever becomes of its engine."""
+        world = self._world
+        child.timer = world.loop.call_later(delay, callback, context=world.outside)
 
     def cancel(self, child: Child, reason: str) -> None:
         """End a run, whether it was let go or not."""
         self.live.pop(child.run.number, None)
         child.finish(Ended(Status.KILLED, reason))
 
-    def orphaned(self) -> None:
+    def orphaned(self, life: Life) -> None:
         """Let the runs of an engine end that has died; some take their time."""
         world = self._world
-        for child in [each for each in self._known.values() if each.stage is Stage.HELD]:
-            child.finish(None)
-        for child in list(self.live.values()):
+        self._give_up(life)
+        for child in self.of(life):
             if world.weather.strikes(Fault.ORPHAN):
-                world.loop.call_later(LIFELINE.total_seconds(), self._lose, child)
+                later = LIFELINE.total_seconds()
+                world.loop.call_later(later, self._lose, child, context=world.outside)
             else:
                 self._lose(child)
+
+    def expired(self, life: Life) -> None:
+        """Let the runs of an engine end from which nobody has heard in time."""
+        self._give_up(life)
+        for child in self.of(life):
+            self._lose(child)
+
+    def of(self, life: Life) -> list[Child]:
+        """Return the runs of an engine that live."""
+        return [each for each in self.live.values() if each.life is life]
+
+    def _give_up(self, life: Life) -> None:
+        """Let the runs of an engine end that were never let go."""
+        for child in [each for each in self._known.values() if each.stage is Stage.HELD]:
+            if child.life is life:
+                child.finish(None)
 
     def _lose(self, child: Child) -> None:
         """End a run that has lost its engine."""

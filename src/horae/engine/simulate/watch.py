@@ -6,17 +6,20 @@
     I4   let go once, or as often as its retry allows              `went`
     I5   one live run of an entry, unless it may; one of an agent  `went`
     I6   never early                                               `_new`, `went`
-    I7   no more runs than slots, and no slot without a run        `went`, `rests`
+    I7   no more runs than slots, no slot without a run, and       `went`, `rests`, `door.py`
+         whoever could start goes before those planned later
     I10  a keeper waits as long as its streak says                 `_new`, `_ticked`
     I12  `+` replays ten at most, `++` and `.+` one                `_decided`
     I15  nothing starts while the ledger cannot be written         I3, as no commit succeeds then
-    I17  numbers of receipts and events only go up                 `after`
+    I16  nothing runs when an engine has stopped                   `stopped`
+    I17  numbers only go up, whatever backup comes back            `after`, `_new`, `runner.py`
     I18  timers do not pile up                                     `rests`
     I19  what was shown as the next moment is what came            `before`, `_decided`
 
 The planned moments themselves (the other half of I6) are held against another reading of the
-rules in the tests. I8, I9, I11 (lifecycles), I13, I14 (files), I16 (real processes) and I20
-(secrets) belong to parts that are not simulated here.
+rules in the tests. Of alerts: what an entry that follows others waits for is asked of it, once.
+I8, I9, I11 (lifecycles), I13, I14 (files) and I20 (secrets) belong to parts that are not
+simulated here, and so do the real processes of I16.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.rules.entry import CadenceRule, CronRule, Entry, Overlap, RepeaterRule
-from horae.rules.misfire import Status
+from horae.engine.simulate.door import WatchedGate
+from horae.rules.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
+from horae.rules.misfire import GRACE, Status
 from horae.timing.repeater import Kind
 from horae.timing.zone import is_fold, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from horae.engine.almanac import Almanac
     from horae.engine.ports import Event, Filed, Listed, Step
     from horae.engine.simulate.runner import Child
     from horae.engine.simulate.world import World
@@ -56,7 +61,10 @@ _GRAPH: Final[Mapping[Status, frozenset[Status]]] = {
 }
 _OPEN: Final = frozenset(_GRAPH)
 _BAD: Final = frozenset({Status.FAILED, Status.KILLED, Status.INTERRUPTED})
+_ENDS: Final = _BAD | {Status.DONE, Status.NO_WORK}
 _SLACK: Final = timedelta(minutes=2)
+_STOPPING: Final = timedelta(minutes=20)  # a ledger that is slow, and what is being made
+_NOTICED: Final = 60_000_000  # microseconds after which an engine knows what is armed
 _LOOKED_AT: Final = frozenset({"scan", "pause", "resume", "wake", "set_back"})
 _MOST_TIMERS: Final = 60
 
@@ -80,6 +88,7 @@ class Seen:
     status: Status
     steps: int  # how often the clock had been set back when it was decided
     goes: int = 0
+    over_at: int = 0  # when it became final, by the loop
 
     @property
     def name(self) -> str:
@@ -137,6 +146,11 @@ class Watch:
         self._event = 0
         self._number = 0
         self._again = 0
+        self._alarms: dict[int, tuple[str, int]] = {}  # what each waits for, and armed since when
+
+    def is_open(self, number: int) -> bool:
+        """Tell whether a receipt is not final."""
+        return number in self._open
 
     def fail(self, promise: str, what: str) -> None:
         """Stop the world: a promise is broken."""
@@ -150,9 +164,11 @@ class Watch:
         for known in (self.receipts, self._open, self._keys, self._running, self._streaks):
             known.clear()
         self.unheard.clear()
-        ledger, cursor, self._event = self._world.ledger, None, 0
-        while events := await ledger.events_after(self._event):
-            self._event = events[-1].number
+        self._alarms.clear()
+        ledger, cursor, last = self._world.ledger, None, self._event
+        self._event = await ledger.newest_event()
+        if self._event <= last:
+            self.fail("I17", f"event {self._event} of a restore comes after {last}")
         filed: list[Filed] = []
         while True:
             page = await ledger.receipts(limit=1000, cursor=cursor)
@@ -166,7 +182,7 @@ class Watch:
             self._keys[each.entry, each.receipt.key] = each.number
             if seen.status in _OPEN:
                 self._open[each.number] = seen
-        self._number = filed[0].number if filed else 0
+        self._number = max([self._number, *(each.number for each in filed)])
         self.spans.clear()
         await self._look_at_entries(now, is_set_back=False)
         for listed in await ledger.entries():
@@ -200,6 +216,9 @@ class Watch:
             self._running[args[0]] = 1
         elif name in {"end", "give_back"}:
             self._running.pop(args[0], None)
+        elif name == "settle":
+            for number in args[0]:
+                self._followed_up(number)
         if name == "decide":
             self._decided(args[0], now)
         if is_entry:
@@ -245,6 +264,10 @@ class Watch:
             self.fail("I6", f"{seen.name} was decided before its time, {filed.decided_at}")
         if key[1].startswith("tick:"):
             self._tick_is_in_time(seen)
+        if key[1].startswith("after:"):
+            self._is_an_alert(seen)
+        if status not in _OPEN:
+            seen.over_at = self._world.loop.micros
         if len(self._open) > 14:
             self.seen["queue of more than ten"] += 1
 
@@ -254,8 +277,11 @@ class Watch:
         if status not in _GRAPH.get(was, ()):
             self.fail("I2", f"{seen.name} went from {was} to {status}")
         seen.status = status
+        if status in _ENDS - {Status.FAILED} and not seen.goes:
+            self.fail("I4", f"{seen.name} is {status}, and was never let go")
         if status not in _OPEN:
             del self._open[seen.filed.number]
+            seen.over_at = self._world.loop.micros
             if seen.filed.receipt.key.startswith("tick:"):
                 await self._ticked(seen, now)
         if was is Status.RUNNING and status is Status.WAITING and seen.goes:
@@ -270,6 +296,8 @@ class Watch:
             filed = await self._world.ledger.receipt(seen.filed.number)
             if filed is not None and "set aside" in filed.receipt.reason:
                 self.seen["set aside"] += 1
+            if filed is not None and "was stopped" in filed.receipt.reason:
+                self.seen["ended by a stop"] += 1
 
     def _decided(self, steps: Sequence[Step], now: datetime) -> None:
         """Look at what one decision made of the moments of each entry."""
@@ -330,8 +358,15 @@ class Watch:
                 self.fail("I5", f"{seen.name} runs beside {other.filed.number}: {sorted(both)}")
         if world.clock.now() < filed.receipt.start_at and seen.steps == world.steps_back:
             self.fail("I6", f"{seen.name} was let go before {filed.receipt.start_at}")
-        if len(world.children.live) >= world.slots:
-            self.fail("I7", f"{len(world.children.live) + 1} runs are live in {world.slots} slots")
+        if world.almanac is not None:
+            slots = {each.ask.number: each.slot for each in world.almanac.gate.holders}
+            live = [each.filed.number for each in world.children.live.values()]
+            used = {slots.get(number, -number) for number in (*live, filed.number)}
+            if len(used) > world.slots:
+                self.fail("I7", f"runs are live in {len(used)} slots of {world.slots}")
+        for other in world.children.live.values():
+            if filed.number in other.riders:
+                self.seen["a run inside a run"] += 1
 
     # Rests
 
@@ -346,16 +381,32 @@ class Watch:
             self.fail("liveness", f"something is due and nobody decides it, at {now}")
         stories = set(almanac.launch.receipts)
         holders = {each.ask.number for each in almanac.gate.holders}
+        if isinstance(almanac.gate, WatchedGate):
+            holders.update(almanac.gate.refused)
         if holders != stories:
             self.fail("I7", f"slots are held by {sorted(holders)}, and {sorted(stories)} run")
         for number, seen in self._open.items():
             if seen.status in {Status.STARTING, Status.RUNNING} and number not in stories:
                 self.fail("I7", f"{seen.name} is {seen.status}, and nobody knows of it")
-            is_due = seen.filed.receipt.start_at + _SLACK <= now
+            is_due = seen.filed.receipt.start_at + _SLACK <= now and not world.is_stopping
             if seen.status is Status.WAITING and is_due and not stories and is_idle:
                 self.fail("I7", f"{seen.name} waits, every slot is free, and nobody starts it")
         if world.loop.timers > _MOST_TIMERS + len(world.children.live):
             self.fail("I18", f"{world.loop.timers} timers are set")
+
+    def stopped(self, almanac: Almanac, within: timedelta, took: timedelta | None) -> None:
+        """Look at an engine that was told to stop, and has."""
+        world = self._world
+        self.seen["stopped in good order"] += 1
+        if world.children.live:
+            self.fail("I16", f"runs {sorted(world.children.live)} go on after the engine stopped")
+        if took is not None and took > within + _STOPPING:
+            self.fail("liveness", f"it took {took} to stop within {within}")
+        if almanac.launch.is_unsure or almanac.trouble is not None:
+            return  # the ledger could not be written: the next engine looks back
+        for seen in self._open.values():
+            if seen.status in {Status.STARTING, Status.RUNNING}:
+                self.fail("I16", f"{seen.name} is {seen.status} after the engine stopped")
 
     async def at_last(self) -> None:
         """Look at a world that has been calm for two days."""
@@ -377,6 +428,27 @@ class Watch:
             self._ticks_on(listed, now)
         if set(world.children.live) - {run.number for run in world.almanac.launch.runs.values()}:
             self.fail("liveness", "something runs that the engine does not know of")
+
+    # Alerts
+
+    def _is_an_alert(self, seen: Seen) -> None:
+        """Look at an alert that was asked for just now."""
+        self.seen["alert"] += 1
+        about = self.receipts.get(int(seen.filed.receipt.key.removeprefix("after:")))
+        if about is None or about.status in _OPEN:
+            self.fail("alerts", f"{seen.name} follows what is not over: {about}")
+        elif about.filed.receipt.key.startswith("after:"):
+            self.fail("alerts", f"{seen.name} follows another alert, {about.name}")
+
+    def _followed_up(self, number: int) -> None:
+        """Look at a receipt of which all is said to be done that follows from it."""
+        seen = self.receipts.get(number)
+        if seen is None or seen.filed.receipt.key.startswith("after:"):
+            return
+        for entry, (rule, since) in self._alarms.items():
+            is_known = seen.over_at - since > _NOTICED
+            if is_known and _waits_for(rule, seen) and (entry, f"after:{number}") not in self._keys:
+                self.fail("alerts", f"{seen.name} is {seen.status}, and nobody told entry {entry}")
 
     # Keepers
 
@@ -436,6 +508,7 @@ class Watch:
     async def _look_at_entries(self, now: datetime, *, is_set_back: bool) -> None:
         """Remember since when each entry has which rule."""
         for listed in await self._world.ledger.entries():
+            self._note_alarm(listed)
             spans = self.spans.setdefault(listed.number, [])
             if spans and spans[-1].is_as(listed):
                 if is_set_back:
@@ -452,6 +525,24 @@ class Watch:
                 lows=[now],
             )
             spans.append(span)
+
+    def _note_alarm(self, listed: Listed) -> None:
+        """Remember since when an entry follows others, and what."""
+        item, known = listed.item, self._alarms.get(listed.number)
+        if not listed.is_armed or not isinstance(item, Entry) or type(item.rule) is not AfterRule:
+            self._alarms.pop(listed.number, None)
+        elif known is None or known[0] != listed.mark.rule:
+            self._alarms[listed.number] = (listed.mark.rule, self._world.loop.micros)
+
+
+def _waits_for(rule: str, seen: Seen) -> bool:
+    """Tell whether an alert waits for a receipt of whatever entry, by the words of its rule."""
+    said, _, of = rule.partition(" of ")
+    is_late = seen.status in _ENDS and seen.filed.lateness > GRACE
+    found = {"failed": seen.status in _BAD, "missed": seen.status is Status.MISSED, "late": is_late}
+    return of in ("", "all") and any(
+        found.get(word, False) for word in said.replace(",", " ").split()
+    )
 
 
 def _clock(listed: Listed) -> tuple[str, str, datetime | None, bool]:

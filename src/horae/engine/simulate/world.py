@@ -17,7 +17,8 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.engine.almanac import Almanac
-from horae.engine.ports import LedgerBusyError, LedgerWriteError
+from horae.engine.ports import LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.engine.simulate.door import SimDoorman, WatchedGate
 from horae.engine.simulate.faults import PACES, Fault, Level, weather
 from horae.engine.simulate.invent import STARTS, invent
 from horae.engine.simulate.ledger import unsteady
@@ -29,7 +30,7 @@ from horae.engine.simulate.watch import Watch
 from horae.rules.gate import Capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from contextvars import Context
 
     from horae.engine.ports import Ledger
@@ -120,6 +121,8 @@ class Verdict:
 class World:
     """One world, from its first moment to its last."""
 
+    unknown: Collection[Fault] = (Fault.FREEZE, Fault.PARTITION)  # what needs several engines
+
     def __init__(
         self,
         setting: Setting,
@@ -134,7 +137,11 @@ class World:
         dice = self.roll or Random(0)  # noqa: S311 - as above
         self.loop = SimLoop(self.roll)  # type: ignore[abstract] # the engine needs no more of it
         self.weather = weather(
-            dice, setting.level, without=setting.without, crashes=setting.crashes
+            dice,
+            setting.level,
+            without=setting.without,
+            unknown=self.unknown,
+            crashes=setting.crashes,
         )
         start = setting.start or (dice.choice(STARTS) if self.roll else STARTS[0])
         self.start = start.astimezone(UTC)
@@ -146,10 +153,15 @@ class World:
         self.almanac: Almanac | None = None
         self.wake_at: Any = None  # what the ledger last said comes next
         self.unsettled: dict[int, None] = {}
+        self.asked: dict[int, datetime] = {}  # receipts that somebody must approve, and until when
+        self.approved: dict[int, None] = {}  # and those that nobody must any more
         self.is_full = False
+        self.is_stopping = False
+        self.stops_at_a_start = False  # the next time that a run is being made
         self.steps_back = 0
         self.run_length = setting.run_length
         self.slots = setting.slots
+        self.term = 1
         self._shelf = shelf
         self._audit = audit
         self._trace = trace
@@ -157,7 +169,8 @@ class World:
         self._hash = sha256()
         self._last: deque[str] = deque(maxlen=LAST)
         self._lives = 0
-        self._life: Life | None = None
+        self.outside = copy_context()  # what happens in no engine
+        self.life: Life | None = None  # of the engine that leads
         self._context: Context | None = None
         self._down = asyncio.Event()
         self._dirty: dict[str, None] = {}
@@ -171,8 +184,8 @@ class World:
         except Standstill as finding:
             self.watch.fail("liveness", str(finding))
         finally:
-            if self._life is not None:
-                self._life.end()
+            if self.life is not None:
+                self.life.end()
             self.loop.drain()
         for complaint in self.loop.complaints:
             self.watch.fail("engine", complaint)
@@ -205,9 +218,15 @@ class World:
         if self.roll is not None:
             await asyncio.sleep(0)
             if not life.is_over and self.weather.strikes(Fault.CRASH):
-                self.crash("outside the ledger")
+                self.crash("outside the ledger", life)
         if life.is_over:
             raise asyncio.CancelledError
+
+    def making(self, life: Life) -> None:
+        """Take note that a run is being made: a good time to be told to stop."""
+        if self.stops_at_a_start and not self.weather.is_calm:
+            self.stops_at_a_start = False
+            life.told.set()
 
     def go(self, child: Child) -> None:
         """Let a run begin."""
@@ -224,7 +243,7 @@ class World:
 
     def visit(self, errand: Callable[[Ledger, Almanac], Awaitable[None]]) -> None:
         """Let somebody ask the engine for something, if it is up; it may die over it."""
-        almanac, life, context = self.almanac, self._life, self._context
+        almanac, life, context = self.almanac, self.life, self._context
         if almanac is None or life is None or context is None:
             return
 
@@ -235,18 +254,27 @@ class World:
                 self.tell(f"people are told: {error.code}")
                 # What they asked for may be kept after all, so the engine has to look.
                 almanac.note_change()
+            except StaleTermError:
+                self.tell("people are told: another engine leads")
 
         self.loop.create_task(visiting(), context=context.copy())
 
-    def crash(self, where: str) -> None:
-        """End the engine at once."""
-        if self._life is None or self._life.is_over:
+    def crash(self, where: str, life: Life | None = None) -> None:
+        """End an engine at once."""
+        life = life or self.life
+        if life is not None and not life.is_over:
+            self.tell(f"crash {where}")
+            self._end_life(life)
+
+    def _end_life(self, life: Life) -> None:
+        """Let nothing be left of an engine but what is durable."""
+        life.end()
+        self.children.orphaned(life)
+        if life is not self.life:
             return
-        self.tell(f"crash {where}")
-        self._life.end()
+        self.is_stopping = False
         self.almanac = None
         self.unsettled.clear()
-        self.children.orphaned()
         self._down.set()
 
     # The course of the world
@@ -273,19 +301,23 @@ class World:
             await self._down.wait()
             if over.is_set() and self.almanac is not None:
                 await self._finish()
-            if self._life is not None and not self._life.is_over:
-                self._life.end()
-            await asyncio.wait([task])
+            await self._let_go(task)
             if not over.is_set():
                 await self._rest_in_outage()
         await self._shelf.close(self.ledger)
         if self.almanac is None and self.setting.level is not Level.NONE:
             self.watch.fail("liveness", "no engine is up at the end")
 
+    async def _let_go(self, task: asyncio.Task[None]) -> None:
+        """Wait until nothing is left of an engine that is down."""
+        if self.life is not None and not self.life.is_over:
+            self.life.end()
+        await asyncio.wait([task])
+
     def _begin(self) -> asyncio.Task[None]:
         """Begin the life of an engine."""
         self._lives += 1
-        self._life = life = Life(self._lives)
+        self.life = life = Life(self._lives, self.term)
         self._context = copy_context()
         self._context.run(LIFE.set, life)
         if self.roll is not None and self._lives > 1 and self.roll.random() < 0.4:
@@ -296,25 +328,74 @@ class World:
     async def _engine(self, life: Life) -> None:
         """Be an engine, until something ends it."""
         try:
-            almanac = self._engine_type(
-                clock=self.clock,
-                ledger=unsteady(self, life),
-                runner=SimRunner(self, life),
-                sources=[source(self, life) for source in SOURCES],
-                capacity=Capacity(self.setting.slots, self.setting.crew),
-            )
+            almanac = self._make(life)
             await almanac.start()
-            self.almanac = almanac
+            self._lead(life, almanac)
             for name in [*self._dirty]:
                 almanac.request(name)
             self._dirty.clear()
-            await almanac.run()
+            turns = asyncio.create_task(almanac.run())
+            told = asyncio.create_task(life.told.wait())
+            await asyncio.wait([turns, told], return_when=asyncio.FIRST_COMPLETED)
+            turns.cancel()
+            await asyncio.wait([turns])
+            if not turns.cancelled():
+                turns.result()  # it fell over
+            await self._stop(life, almanac)
         except (LedgerBusyError, LedgerWriteError) as error:
-            self.crash(f"as it could not start: {error.code}")
+            self.crash(f"as it could not start: {error.code}", life)
+        except StaleTermError as error:
+            self._is_fenced(life, error)
         except Exception as error:  # whatever it is, an engine must not fall over it
             tail = "".join(format_exception(error)[-4:])
             self.watch.fail("engine", f"it fell over: {tail}")
-            self.crash("as it fell over")
+            self.crash("as it fell over", life)
+
+    def _is_fenced(self, life: Life, error: StaleTermError) -> None:
+        """Take note that somebody else leads; where there is one engine nobody can."""
+        self.watch.fail("engine", f"engine {life.number} fell over: {error}")
+        self.crash("as it fell over", life)
+
+    def _make(self, life: Life) -> Almanac:
+        """Return an engine that has not begun."""
+        ledger = unsteady(self, life)
+        capacity = Capacity(self.setting.slots, self.setting.crew)
+        doorman = SimDoorman(self, life, ledger)
+        almanac = self._engine_type(
+            clock=self._clock_of(life),
+            ledger=ledger,
+            runner=SimRunner(self, life),
+            sources=[source(self, life) for source in SOURCES],
+            capacity=capacity,
+            term=life.term,
+            doorman=doorman if self.roll is not None else None,
+        )
+        almanac.gate = WatchedGate(self, capacity)
+        doorman.poke = almanac.note_change
+        return almanac
+
+    def _clock_of(self, life: Life) -> SimClock:  # noqa: ARG002 - of several each has its own
+        """Return the clock that an engine goes by."""
+        return self.clock
+
+    def _lead(self, life: Life, almanac: Almanac) -> None:
+        """Take note that an engine has begun."""
+        if life is self.life:
+            self.almanac = almanac
+
+    async def _stop(self, life: Life, almanac: Almanac) -> None:
+        """End an engine as `horae up` does when it is told to: nothing of it is left."""
+        assert self.roll is not None
+        self.is_stopping = life is self.life
+        within = timedelta(seconds=self.roll.choice((0, 15, 90, 1800)))
+        began, steps = self.loop.time(), self.steps_back
+        self.tell(f"the engine is told to stop within {within}")
+        await almanac.stop(within=within)
+        await almanac.turn()
+        took = timedelta(seconds=self.loop.time() - began)
+        self.tell(f"it has stopped after {took}")
+        self.watch.stopped(almanac, within, took if steps == self.steps_back else None)
+        self._end_life(life)
 
     async def _rest_in_outage(self) -> None:
         """Let time pass without an engine."""
@@ -348,6 +429,13 @@ class World:
         self.tell("all is calm")
         self.weather.is_calm = True
         self.is_full = False
+        self.loop.create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Let people do, once all is calm, what somebody has to do."""
+        while True:
+            self.people.release()
+            await asyncio.sleep(3600)
 
     def _begin_outage(self, length: timedelta) -> None:
         """End the engine for a time that was said before."""
@@ -384,6 +472,11 @@ class World:
                 self.tell("the disk is full")
                 self.is_full = True
                 self.loop.call_later(self.roll.choice((3, 60, 1500)), self._make_room)
+            case Fault.STOP:
+                if self.life is not None and self.almanac is not None and self.roll.random() < 0.5:
+                    self.life.told.set()
+                else:
+                    self.stops_at_a_start = True
             case Fault.RESTORE:
                 self._copies.append(await self._shelf.copy(self.ledger))
                 if len(self._copies) > 1:
@@ -409,7 +502,7 @@ class World:
         self.watch.rests(is_idle=True)
         if self.almanac is None or self.unsettled:
             return self.clock.now()
-        others = (self.wake_at, self.almanac.gate.next_at)
+        others = (self.wake_at, self.almanac.gate.next_at, *self.asked.values())
         return min((each for each in others if each is not None), default=None)
 
     def _late(self) -> timedelta:
