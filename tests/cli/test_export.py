@@ -169,3 +169,121 @@ def test_a_hostile_title_cannot_reach_the_terminal(call: Call, tmp_path: Path) -
     ending = call(*AT)
     assert "\x1b" not in ending.err + ending.out
     assert "is not armed" in ending.err
+
+
+def test_a_calendar_of_a_directory_has_its_board_and_its_triggers(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "root" / "board" / "tasks").mkdir(parents=True)
+    task = "---\nid: {}\ntitle: Report\nstatus: {}\ncron_schedule: '0 9 * * MON'\n---\n"
+    (tmp_path / "root" / "board" / "tasks" / "1.md").write_text(task.format(1, "done"))
+    (tmp_path / "root" / "board" / "tasks" / "2.md").write_text(task.format(2, "todo"))
+    (tmp_path / "root" / ".agentd" / "workflows").mkdir(parents=True)
+    trigger = (
+        "name: digest\nagent: wren\nsource:\n  type: delay\n  run_at: {}\nprompt_template: x\n"
+    )
+    (tmp_path / "root" / ".agentd" / "workflows" / "digest.yml").write_text(
+        trigger.format("2026-06-20T10:00:00Z")
+    )
+    ending = call("root", "--at", "2026-06-06", "--tz", "UTC")
+    assert (ending.code, ending.err) == (0, "")
+    assert ending.out.count("BEGIN:VEVENT") == 3  # nothing stands there twice
+    assert ending.out.count("RRULE:FREQ=WEEKLY;BYDAY=MO") == 2
+    assert "DTSTART:20260620T100000Z" in ending.out
+    assert r"\ntask:1" in ending.out
+
+
+HANDED = """\
+* Back up
+SCHEDULED: <2026-04-01 Wed 03:00 ++1d>
+:PROPERTIES:
+:COMMAND: x
+:JITTER: 5m
+:END:
+* Half of 50%
+:PROPERTIES:
+:ID: half
+:SCHEDULE: 0 9 13 * FRI
+:COMMAND: x
+:CATCHUP: none
+:END:
+* Last day
+:PROPERTIES:
+:SCHEDULE: 0 9 L * *
+:COMMAND: x
+:END:
+* Tokyo 5%
+:PROPERTIES:
+:SCHEDULE: @weekly
+:TZ: Asia/Tokyo
+:COMMAND: x
+:END:
+"""
+
+
+@pytest.fixture
+def hand(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HORAE_ZONE", "Europe/Berlin")
+    (tmp_path / "plan.org").write_text(HANDED)
+
+    def calling(*args: str) -> Ending:
+        code = run(export, name="horae export", args=[*args, *AT])
+        said = capfdbinary.readouterr()
+        return Ending(code, said.out.decode(), said.err.decode())
+
+    return calling
+
+
+def test_a_crontab_runs_what_it_can_say_and_the_rest_is_named(hand: Call, tmp_path: Path) -> None:
+    ending = hand("crontab", "plan.org")
+    assert ending.code == Exit.FINDINGS
+    assert ending.out.splitlines() == [
+        "# Back up",
+        f"0 3 * * * horae run --root {tmp_path} 'Back up'",
+        "# Half of 50%",
+        f"0 9 13 * FRI horae run --root {tmp_path} half",
+    ]
+    assert "plan.org:1: 'Back up': 50 of 50 next fires equal" in ending.err
+    assert "plan.org:14: 'Last day' is left out: it counts days from the end" in ending.err
+    assert "plan.org:19: 'Tokyo 5%' is left out: its zone is Asia/Tokyo" in ending.err
+
+
+def test_a_cron_that_knows_zones_is_told_them(hand: Call) -> None:
+    lines = hand("crontab", "plan.org", "--cron-tz", "--program", "/opt/horae").out.splitlines()
+    at = lines.index("CRON_TZ=Asia/Tokyo")
+    assert lines[at + 2].startswith("0 0 * * 0 /opt/horae run")
+    assert lines[at + 2].endswith("'Tokyo 5\\%'")
+
+
+def test_systemd_gets_a_timer_and_a_service_for_each(hand: Call, tmp_path: Path) -> None:
+    ending = hand("systemd", "plan.org", "-o", "units")
+    assert ending.code == Exit.OK
+    names = sorted(each.name for each in (tmp_path / "units").iterdir())
+    assert names[:2] == ["horae-back-up.service", "horae-back-up.timer"]
+    assert len(names) == 8
+    timer = (tmp_path / "units" / "horae-back-up.timer").read_text()
+    assert "OnCalendar=*-*-* 03:00:00 Europe/Berlin\nPersistent=true\n" in timer
+    assert "RandomizedDelaySec=300\nFixedRandomDelay=true\n" in timer
+    half = (tmp_path / "units" / "horae-half-of-50.timer").read_text()
+    assert "OnCalendar=*-*-13 09:00:00 Europe/Berlin\nOnCalendar=Fri *-*-* 09:00:00" in half
+    assert "Persistent=false" in half
+    service = (tmp_path / "units" / "horae-half-of-50.service").read_text()
+    assert f"ExecStart=horae run --root {tmp_path} half\n" in service
+
+
+def test_a_unit_that_somebody_changed_stays_as_it_is(hand: Call, tmp_path: Path) -> None:
+    hand("systemd", "plan.org", "-o", "units")
+    unit = tmp_path / "units" / "horae-back-up.timer"
+    unit.write_text(unit.read_text() + "# mine\n")
+    assert hand("systemd", "plan.org", "-o", "units").code == Exit.CONFLICT
+    assert unit.read_text().endswith("# mine\n")
+    assert hand("systemd", "plan.org", "-o", "units", "--force").code == Exit.OK
+
+
+def test_units_are_printed_if_no_directory_is_named(hand: Call) -> None:
+    out = hand("systemd", "plan.org").out
+    assert out.count("[Timer]") == out.count("[Service]") == 4
+    assert "# horae-last-day.timer\n" in out

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os.path
+import shlex
 import sys
+from collections import Counter
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.beside import beside
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.output import Form, Output, echo
 from horae.cli.sources import Sources, plan_root
+from horae.errors import Exit
 from horae.rules.armed import entries_of
-from horae.rules.entry import Entry, Unarmed
+from horae.rules.entry import Entry, Unarmed, Work
 from horae.rules.ics import MOST, calendar, is_cut
 from horae.workspace.files import LIMIT, PlanFileError, PlanMissingError, read_plan
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
+    from horae.rules.adopt.giving import Given
     from horae.rules.entry import Origin
 
 _DAYS: Final = 365
@@ -55,15 +61,18 @@ def ics(
 ) -> int:
     """Print the planned moments as an iCalendar, for a calendar program.
 
-    An entry recurs where every program finds the same moments as horae does; else its
-    moments are written out, at most 1,000 of one entry. What is not armed is said on
-    stderr. An event keeps its identity as long as its headline keeps its :ID:, or else
-    its file, as seen from the current directory, and its title.
+    Of a directory it has also what its board and its triggers plan. An entry recurs where
+    every program finds the same moments as horae does; else its moments are written out, at
+    most 1,000 of one entry. What is not armed is said on stderr. An event keeps its identity
+    as long as its headline keeps its :ID:, or else its file, as seen from the current
+    directory, and its title.
     """
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
-    sources = Sources(paths, Output(Form.TABLE, asked=False))
-    entries = list(_entries(sources, where.key))
+    said = Output(Form.TABLE, asked=False)
+    others = beside(paths, said, now=moment)
+    sources = Sources(paths, said, may_be_empty=not others.is_empty)
+    entries = list(_armed(chain(_items(sources, where.key), others.items)))
     for entry in entries:
         if is_cut(entry, start=start, end=end, zone_name=where.key):
             reason = f"comes more than {MOST:,} times; only the first are in the calendar"
@@ -74,7 +83,163 @@ def ics(
         sys.stdout.buffer.writelines(line.encode() for line in lines)
     else:
         _save(output, _gathered(output, lines))
-    return sources.exit_code
+    return sources.exit_code or others.exit_code
+
+
+_program_option = click.option(
+    "--program", metavar="PATH", default="horae", show_default=True, help="Where horae is."
+)
+
+
+@export.command()
+@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@click.option("--cron-tz", is_flag=True, help="Write CRON_TZ= lines, which some crons know.")
+@_program_option
+@click.option("--tz", metavar="ZONE", help="The zone of plans that name none.")
+@click.option("--at", "now", metavar="NOW", help="Take this moment for now.")
+def crontab(
+    paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, now: str | None
+) -> int:
+    """Print lines for a crontab that run the entries of plans.
+
+    Each calls `horae run`. An entry is left out, and named on stderr, if a crontab would not
+    come at its next 50 moments.
+    """
+    from horae.rules.adopt.fields import UnfitError
+    from horae.rules.adopt.giving import to_crontab
+
+    hand = _Hand(paths, program=program, now=now, tz=tz)
+    zones: dict[str, list[str]] = {}
+    for entry in hand.entries:
+        if entry.zone != hand.zone_name and not cron_tz:
+            what = f"its zone is {entry.zone}, and a crontab has the machine's"
+            hand.refuse(entry, what, "write --cron-tz if your cron knows CRON_TZ")
+            continue
+        try:
+            given = to_crontab(entry, now=hand.now)
+        except UnfitError as error:
+            hand.refuse(entry, error.what, error.remedy)
+            continue
+        hand.say(entry, given)
+        call = hand.call(entry).replace("%", "\\%")
+        lines = [f"# {entry.title}", *(f"{rule} {call}" for rule in given.rules)]
+        zones.setdefault(entry.zone, []).extend(lines)
+    for zone_name, lines in zones.items():
+        text = [f"CRON_TZ={zone_name}", *lines] if cron_tz else lines
+        click.echo("\n".join(text))
+    return hand.exit_code
+
+
+@export.command()
+@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@_program_option
+@click.option("--tz", metavar="ZONE", help="The zone of plans that name none.")
+@click.option("--at", "now", metavar="NOW", help="Take this moment for now.")
+@click.option("-o", "--output", metavar="DIR", help="Write the units into this directory.")
+@click.option("--force", is_flag=True, help="Also over units that somebody has changed.")
+def systemd(
+    paths: tuple[str, ...],
+    *,
+    program: str,
+    tz: str | None,
+    now: str | None,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Print a timer and a service for each entry of plans.
+
+    Each service calls `horae run`. An entry is left out, and named on stderr, if a timer would
+    not come at its next 50 moments.
+    """
+    from horae.cli.service import put
+    from horae.rules.adopt.fields import UnfitError
+    from horae.rules.adopt.giving import to_calendar
+
+    hand = _Hand(paths, program=program, now=now, tz=tz)
+    for entry in hand.entries:
+        try:
+            given = to_calendar(entry, now=hand.now)
+        except UnfitError as error:
+            hand.refuse(entry, error.what, error.remedy)
+            continue
+        hand.say(entry, given)
+        for name, text in hand.units(entry, given):
+            if output is None:
+                click.echo(f"# {name}\n{text}")
+            else:
+                path = os.path.join(output, name)  # noqa: PTH118 - as everywhere on the way in
+                echo(f"{put(path, text, force=force)} {path}")
+    return hand.exit_code
+
+
+class _Hand:
+    """The entries of plans, on their way to another scheduler."""
+
+    def __init__(
+        self, paths: tuple[str, ...], *, program: str, now: str | None, tz: str | None
+    ) -> None:
+        self._program = program
+        root = plan_root(paths)
+        self.now, where = moment_and_zone(now, tz=tz, root=root)
+        self.zone_name = where.key
+        self._root = os.path.abspath(root)  # noqa: PTH100 - pathlib is slow to load
+        said = Output(Form.TABLE, asked=False)
+        others = beside(paths, said, now=self.now)
+        sources = Sources(paths, said, may_be_empty=not others.is_empty)
+        self.entries = list(_armed(_items(sources, where.key)))
+        self.exit_code: int = sources.exit_code or others.exit_code
+        self._titles = Counter(entry.title.lower() for entry in self.entries)
+        self._names: set[str] = set()
+        for item in others.items:
+            if isinstance(item, Entry):
+                self.refuse(item, "it is not from a plan", "let horae keep it")
+
+    def refuse(self, entry: Entry, what: str, remedy: str) -> None:
+        """Say that an entry is left out."""
+        _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
+        self.exit_code = self.exit_code or Exit.FINDINGS
+
+    def say(self, entry: Entry, given: Given) -> None:
+        """Say how the moments compare."""
+        proof = given.proof
+        count = f"{proof.equal} of {proof.asked} next fires equal"
+        seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
+        _say(entry.origin, f"{entry.title!r}: {count}{seams}")
+
+    def call(self, entry: Entry) -> str:
+        """Return the command that runs an entry."""
+        return shlex.join(self._words(entry))
+
+    def _words(self, entry: Entry) -> tuple[str, ...]:
+        return (self._program, "run", "--root", self._root, self._name(entry))
+
+    def units(self, entry: Entry, given: Given) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of a timer and its service."""
+        from horae.rules.adopt.giving import makes_good
+        from horae.rules.adopt.units import timer_pair
+        from horae.workspace.tasks import slug
+
+        base = stem = f"horae-{slug(entry.title) or 'entry'}"
+        number = 1
+        while stem in self._names:
+            number += 1
+            stem = f"{base}-{number}"
+        self._names.add(stem)
+        timer, service = timer_pair(
+            entry.title,
+            given.rules,
+            words=self._words(entry),
+            is_persistent=makes_good(entry),
+            delay=int(entry.policy.jitter.total_seconds()),
+        )
+        yield f"{stem}.timer", timer
+        yield f"{stem}.service", service
+
+    def _name(self, entry: Entry) -> str:
+        """Return by what `horae run` finds an entry."""
+        if entry.address.startswith("id:"):
+            return entry.address.removeprefix("id:")
+        return entry.title if self._titles[entry.title.lower()] == 1 else entry.address
 
 
 def _window(
@@ -94,24 +259,30 @@ def _window(
     return start, end
 
 
-def _entries(sources: Sources, zone_name: str) -> Iterator[Entry]:
-    """Yield the armed entries of plans, each once; those that are not armed are named."""
+def _items(sources: Sources, zone_name: str) -> Iterator[Entry | Unarmed]:
+    """Yield the entries of plans, each file once."""
     files: set[str] = set()
-    seen: dict[str, Origin] = {}
     for source in sources:
         file = _steady(source.name)
-        if file in files:
-            continue
-        files.add(file)
-        for item in entries_of(source.plan, file=file, zone_name=zone_name):
-            other = seen.setdefault(item.address, item.origin)
-            if isinstance(item, Unarmed):
-                _say(item.origin, f"{item.title!r} is not armed: {item.reason}")
-            elif other is item.origin:
-                yield item
-            else:
-                reason = f"{other} has the same name; give one of the two an :ID: of its own"
-                _say(item.origin, f"{item.title!r} is not armed: {reason}")
+        if file not in files:
+            files.add(file)
+            yield from entries_of(source.plan, file=file, zone_name=zone_name)
+
+
+def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:
+    """Yield the armed entries, each once; those that are not armed are named."""
+    seen: dict[str, Origin] = {}
+    for item in items:
+        other = seen.setdefault(item.address, item.origin)
+        if isinstance(item, Unarmed):
+            _say(item.origin, f"{item.title!r} is not armed: {item.reason}")
+        elif other is item.origin:
+            yield item
+        else:
+            is_plan = item.work not in {Work.RECYCLE, Work.PROMPT, Work.TICK}
+            remedy = "an :ID: of its own" if is_plan else "another name"
+            reason = f"{other} has the same name; give one of the two {remedy}"
+            _say(item.origin, f"{item.title!r} is not armed: {reason}")
 
 
 def _steady(name: str) -> str:

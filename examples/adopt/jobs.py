@@ -1,0 +1,18 @@
+"""A program that APScheduler keeps the hours of; `horae import` reads it and never runs it."""
+
+from apscheduler.schedulers.blocking import BlockingScheduler
+
+
+def poll() -> None:
+    """Look for what is new."""
+
+
+def report() -> None:
+    """Say what there was."""
+
+
+if __name__ == "__main__":
+    scheduler = BlockingScheduler(timezone="Europe/Berlin")
+    scheduler.add_job(poll, "interval", minutes=15, start_date="2026-01-01 00:00:00")
+    scheduler.add_job(report, "cron", day_of_week="mon-fri", hour=18, misfire_grace_time=3600)
+    scheduler.start()

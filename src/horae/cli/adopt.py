@@ -1,0 +1,328 @@
+"""`import`: the hours that another scheduler keeps, as headlines of a plan."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+
+from horae.cli.moments import moment_and_zone
+from horae.cli.output import Form, Output, echo, print_json
+from horae.errors import Exit, HoraeError
+from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words
+from horae.rules.entry import CronRule, OnceRule, key_time
+from horae.rules.words import moment_text, words
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from horae.kernel.plan import Plan
+    from horae.rules.adopt.job import Reading
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_ONLY: Final = "one rule or one moment; write a headline instead (without --tasks)"
+
+
+class _Asked(NamedTuple):
+    """What all readers are asked alike."""
+
+    paths: tuple[str, ...]
+    into: str | None
+    tasks: str | None
+    now: datetime
+    zone_name: str
+    is_json: bool
+
+
+class _Line(NamedTuple):
+    """Something to say about a place of a file."""
+
+    line: int
+    text: str
+
+
+@click.group("import")
+def import_() -> None:
+    """Take over what another scheduler runs, as headlines of a plan.
+
+    The next 50 moments of each headline are compared with those of the other scheduler, which
+    are found by an independent walk along the clock; one whose moments differ is not written.
+    """
+
+
+def _options(command: _Command) -> _Command:
+    """Give a command what all readers take."""
+    options = (
+        click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
+        click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
+        click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
+        click.option("--tz", metavar="ZONE", help="The zone of a text that names none."),
+        click.option("--at", "now", metavar="NOW", help="Take this moment for now."),
+        click.option("--json", "is_json", is_flag=True, help="Print what was found as JSON."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _asked(**given: Any) -> _Asked:
+    if given["into"] and given["tasks"]:
+        raise click.UsageError("--into and --tasks are two places; give one.")
+    now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
+    return _Asked(**given, now=now.replace(microsecond=0), zone_name=where.key)
+
+
+@import_.command()
+@_options
+@click.option("--system", is_flag=True, help="A user stands before each command (/etc/crontab).")
+def crontab(*, system: bool, **given: Any) -> int:
+    """Take over the jobs of a crontab."""
+    from horae.rules.adopt.crontab import read_crontab
+
+    asked = _asked(**given)
+    return _import(
+        asked,
+        lambda text, _: read_crontab(text, zone_name=asked.zone_name, is_system=system),
+    )
+
+
+@import_.command()
+@_options
+def systemd(**given: Any) -> int:
+    """Take over timers of systemd, with the services beside them.
+
+    `systemctl cat NAME.timer NAME.service` prints both, for `-`.
+    """
+    from horae.rules.adopt.systemd import read_timer
+
+    asked = _asked(**given)
+
+    def understand(text: str, path: str) -> Reading:
+        name = "stdin.timer" if path == "-" else os.path.basename(path)  # noqa: PTH119
+        service = None if path == "-" else _service(text, path, name)
+        return read_timer(text, name=name, service=service, zone_name=asked.zone_name)
+
+    return _import(asked, understand)
+
+
+@import_.command("github-actions")
+@_options
+def github_actions(**given: Any) -> int:
+    """Take over workflows of GitHub Actions that run by a schedule."""
+    from horae.rules.adopt.github import read_workflow
+
+    return _import(
+        _asked(**given),
+        lambda text, path: read_workflow(text, name=os.path.basename(path)),  # noqa: PTH119
+    )
+
+
+@import_.command()
+@_options
+def apscheduler(**given: Any) -> int:
+    """Take over jobs that a Python program adds to APScheduler 3.
+
+    The program is read and never run; only what is written out in the call is taken.
+    """
+    from horae.rules.adopt.apscheduler import read_program
+
+    asked = _asked(**given)
+    return _import(
+        asked,
+        lambda text, path: read_program(
+            text,
+            name="jobs.py" if path == "-" else os.path.basename(path),  # noqa: PTH119
+            zone_name=asked.zone_name,
+            now=asked.now,
+        ),
+    )
+
+
+def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
+    """Read, prove, report and write; 1 says that something was not taken."""
+    from horae.kernel.org.document import read
+
+    plan, code = _plan(asked.into), int(Exit.OK)
+    plan = plan or read("")
+    titles = {each.title for each in plan.headlines}
+    found: list[tuple[str, Adopted]] = []
+    data: dict[str, list[object]] = {"jobs": [], "remarks": []}
+    for path in asked.paths:
+        try:
+            reading = understand(_text(path), path)
+        except HoraeError as error:
+            Output(Form.JSON if asked.is_json else Form.TABLE, asked=asked.is_json).say(error)
+            code = code or error.exit_code
+            continue
+        lines = [_Line(each.line, f"{path}:{each}") for each in reading.remarks]
+        data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
+        missed = any(not each.is_taken for each in reading.remarks)
+        for job in reading.jobs:
+            adopted = _judged(adopt(job, now=asked.now, taken=titles), plan, asked)
+            data["jobs"].append({"file": path, **_data(adopted)})
+            lines += [_Line(job.line, f"{path}:{line}") for line in _said(adopted)]
+            if adopted.is_taken and not adopted.reason:
+                titles.add(adopted.job.title)
+                found.append((path, adopted))
+            missed = missed or not adopted.is_taken or bool(adopted.reason)
+        code = code or (Exit.FINDINGS if missed else Exit.OK)
+        for line in sorted(lines, key=lambda each: each.line):
+            echo(line.text, err=True)
+    _write(asked, [adopted for _, adopted in found])
+    if asked.is_json:
+        print_json(data)
+    return code
+
+
+def _judged(adopted: Adopted, plan: Plan, asked: _Asked) -> Adopted:
+    """Return a job with the reason why it is not written, if it is not."""
+    from dataclasses import replace
+
+    if not adopted.is_taken:
+        return adopted
+    twin = clone_of(adopted.text, plan)
+    if twin is not None:
+        return replace(adopted, reason=f"{asked.into} has it already, as {twin!r}")
+    if asked.tasks and not _fits_task(adopted):
+        return replace(adopted, reason=f"a task has {_ONLY}")
+    return adopted
+
+
+def _fits_task(adopted: Adopted) -> bool:
+    assert adopted.entry is not None
+    rule = adopted.entry.rule
+    return isinstance(rule, OnceRule) or (isinstance(rule, CronRule) and len(rule.crons) == 1)
+
+
+def _said(adopted: Adopted) -> Iterator[str]:
+    """Yield what to say about one job."""
+    job, proof = adopted.job, adopted.proof
+    if not adopted.is_taken or adopted.reason:
+        yield f"{job.line}:1: not taken: {job.title!r}: {adopted.reason}"
+        return
+    count = f"{proof.equal} of {proof.asked} next fires equal"
+    yield f"{job.line}: {job.title!r}: {count}"
+    if proof.seams:
+        zone_name = adopted.entry.zone if adopted.entry else job.zone
+        shown = [
+            f"{moment_text(each.at, zone_name)} comes only {'here' if each.is_ours else 'there'}"
+            for each in proof.seams[:4]
+        ]
+        more = f" and {len(proof.seams) - 4} more" if len(proof.seams) > 4 else ""
+        yield f"{job.line}:1: note: when the clock changes, {', '.join(shown)}{more}"
+
+
+def _data(adopted: Adopted) -> dict[str, object]:
+    """Return one job as plain data."""
+    job, proof, entry = adopted.job, adopted.proof, adopted.entry
+    return {
+        "line": job.line,
+        "title": job.title,
+        "taken": adopted.is_taken and not adopted.reason,
+        "reason": adopted.reason or None,
+        "schedule": job.schedule or job.stamp,
+        "zone": job.zone,
+        "words": words(entry.rule, zone_name=entry.zone) if entry else None,
+        "command": job.command or None,
+        "fires": [key_time(at) for at in proof.moments],
+        "equal": proof.equal,
+        "clock_changes": [
+            {"at": key_time(each.at), "only": "here" if each.is_ours else "there"}
+            for each in proof.seams
+        ],
+        "text": adopted.text,
+    }
+
+
+def _write(asked: _Asked, found: list[Adopted]) -> None:
+    """Put the headlines where they are wanted."""
+    if not found:
+        return
+    text = "\n".join(each.text for each in found)
+    if asked.tasks is not None:
+        for path in _add_tasks(asked.tasks, found, asked.now):
+            echo(f"wrote {path}", err=True)
+    elif asked.into is not None:
+        _append(asked.into, text)
+        echo(f"wrote {len(found)} to {asked.into}", err=True)
+    elif not asked.is_json:
+        click.echo(text, nl=False)
+
+
+def _append(path: str, text: str) -> None:
+    """Put text behind what a plan holds; every byte of it stays."""
+    from horae.workspace.edit import Splice, create, edit  # not on Windows
+    from horae.workspace.files import PlanMissingError, read_plan
+
+    try:
+        old = read_plan(path)
+    except PlanMissingError:
+        create(path, text.encode())
+        return
+    end = len(old.data)
+    gap = "" if not old.data or old.data.endswith(b"\n") else "\n"
+    edit(path, [Splice(end, end, f"{gap}{text}".encode())], expected=old.digest)
+
+
+def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[str]:
+    """Write a task for each job, which comes back from its next moment on."""
+    from horae.workspace.tasks import Board
+
+    board = Board(os.path.abspath(directory))  # noqa: PTH100 - pathlib is slow to load
+    for each in found:
+        assert each.entry is not None
+        rule, job = each.entry.rule, each.job
+        body = "\n".join([in_words(each.entry), *job.notes])
+        what = job.command or job.script
+        body += f"\n\n```sh\n{what.strip()}\n```\n"
+        fields: dict[str, Any] = {"created": key_time(now)}
+        if isinstance(rule, OnceRule):
+            fields |= {"status": "todo", "scheduled_for": key_time(rule.at)}
+        else:
+            cron = {"cron_schedule": job.schedule, "cron_last_run": key_time(now)}
+            fields |= {"status": "done", **cron, "timezone": each.entry.zone}
+        yield os.path.relpath(board.add(job.title, fields, body=body).path)
+
+
+def _plan(path: str | None) -> Plan | None:
+    """Return the plan that is appended to, if it is there."""
+    from horae.kernel.org.document import read
+    from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
+
+    if path is None:
+        return None
+    if not path.endswith(".org"):
+        raise PlanFileError(path, "is no plan; name a file that ends in .org")
+    try:
+        return read(read_plan(path).text)
+    except PlanMissingError:
+        return None
+
+
+def _text(path: str) -> str:
+    """Return the text of a file, or what is piped in."""
+    from horae.workspace.files import LIMIT, PlanFileError, decoded, read_plan
+
+    if path != "-":
+        return read_plan(path).text
+    data = sys.stdin.buffer.read(LIMIT + 1)
+    if len(data) > LIMIT:
+        raise PlanFileError("-", f"is longer than {LIMIT:,} bytes; divide it")
+    return decoded("-", data)
+
+
+def _service(text: str, path: str, name: str) -> str | None:
+    """Return the text of the unit that a timer starts, if it stands beside the timer."""
+    from horae.rules.adopt.systemd import unit_of
+    from horae.workspace.files import PlanFileError, read_plan
+
+    unit = unit_of(text, name=name)
+    if "/" in unit or "\0" in unit:
+        return None
+    try:
+        return read_plan(os.path.join(os.path.dirname(path), unit)).text  # noqa: PTH118, PTH120
+    except PlanFileError:
+        return None

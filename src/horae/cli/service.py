@@ -1,0 +1,150 @@
+"""`service` and `completion`: what lets a machine keep the engine, and a shell its words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from horae.cli.output import echo
+from horae.errors import Exit, HoraeError
+from horae.rules.adopt.units import Place, is_untouched, launchd_plist, systemd_unit
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_LABEL: Final = "org.horae.{name}"
+_NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+class ServiceFileError(HoraeError):
+    """A file of a service manager that somebody has changed."""
+
+    code = "service_file"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path}: somebody has changed it, and it stays as it is; "
+            "compare it with what would be printed, then write it with --force"
+        )
+
+
+class _Unit(NamedTuple):
+    """A file for a service manager: where it belongs, what is in it, and what to do next."""
+
+    path: str
+    text: str
+    steps: tuple[str, ...]
+
+
+@click.group()
+def service() -> None:
+    """Let systemd or launchd keep the engine."""
+
+
+def _options(command: _Command) -> _Command:
+    """Give a command what says which service is meant."""
+    options = (
+        click.option("--root", metavar="DIR", default=".", help="The plan root; else this one."),
+        click.option("--user", "is_user", is_flag=True, help="For you alone, without being root."),
+        click.option("--as", "user", metavar="USER", help="Run under this user of the system."),
+        click.option("--launchd", is_flag=True, help="For launchd (macOS) instead of systemd."),
+        click.option("--name", default="horae", show_default=True, help="The service's name."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@service.command("print")
+@_options
+def print_(**given: Any) -> int:
+    """Print the unit, or the plist."""
+    click.echo(_unit(**given).text, nl=False)
+    return Exit.OK
+
+
+@service.command()
+@_options
+@click.option("--force", is_flag=True, help="Also over a file that somebody has changed.")
+def install(*, force: bool, **given: Any) -> int:
+    """Write the unit to where it belongs, and say what to run next."""
+    unit = _unit(**given)
+    echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
+    echo("Next:")
+    for step in unit.steps:
+        echo(f"  {step}")
+    return Exit.OK
+
+
+def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _Unit:
+    """Return the file that is meant."""
+    if not name or set(name) - set(_NAME):
+        raise click.UsageError("--name takes small letters, digits, - and _.")
+    if is_user and user:
+        raise click.UsageError("--user runs it as you; --as is for a service of the system.")
+    if any(each < " " or each in '"\\' for each in f"{root}{user or ''}"):
+        raise click.UsageError("a plan root with quotes or control characters cannot be kept.")
+    program = shutil.which("horae") or os.path.abspath(sys.argv[0])  # noqa: PTH100 - as below
+    place = Place(program, os.path.abspath(root), user or "", is_user)  # noqa: PTH100 - slow to load
+    if launchd:
+        return _for_launchd(place, name)
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
+    where = f"{home}/systemd/user" if is_user else "/etc/systemd/system"
+    ctl = "systemctl --user" if is_user else "systemctl"
+    steps = [f"{ctl} daemon-reload", f"{ctl} enable --now {name}.service"]
+    if is_user:
+        steps.append("loginctl enable-linger   # so that it also runs while you are logged out")
+    steps.append(f"{ctl} status {name}.service")
+    return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps))
+
+
+def _for_launchd(place: Place, name: str) -> _Unit:
+    """Return the plist that is meant."""
+    label = _LABEL.format(name=name)
+    home = os.path.expanduser("~/Library")  # noqa: PTH111
+    where = f"{home}/LaunchAgents" if place.is_user else "/Library/LaunchDaemons"
+    logs = f"{home}/Logs" if place.is_user else "/Library/Logs"
+    path = f"{where}/{label}.plist"
+    domain = "gui/$(id -u)" if place.is_user else "system"
+    steps = (f"launchctl bootstrap {domain} {path}", f"launchctl print {domain}/{label}")
+    return _Unit(path, launchd_plist(place, label=label, logs=logs), steps)
+
+
+def put(path: str, text: str, *, force: bool) -> str:
+    """Write a file, and return what was done; what somebody changed stays."""
+    from horae.workspace.edit import Splice, create, edit  # not on Windows
+    from horae.workspace.files import PlanMissingError, read_plan
+
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # noqa: PTH103, PTH120 - as above
+    try:
+        old = read_plan(path)
+    except PlanMissingError:
+        create(path, text.encode())
+        return "wrote"
+    if old.text == text:
+        return "unchanged:"
+    if not force and not is_untouched(old.text):
+        raise ServiceFileError(path)
+    edit(path, [Splice(0, len(old.data), text.encode())], expected=old.digest)
+    return "replaced"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print a script that lets a shell complete the words of `horae`."""
+    from click.shell_completion import get_completion_class
+
+    from horae.cli.group import horae
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "each of the choices is one of click's own"
+    # `source` would ask bash for its version first, which is not needed to print a script.
+    words = kind(horae, {}, "horae", "_HORAE_COMPLETE")
+    click.echo(words.source_template % words.source_vars())
+    return Exit.OK

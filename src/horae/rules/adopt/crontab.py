@@ -1,0 +1,348 @@
+r"""A crontab, as Vixie's cron and its heirs read it.
+
+>>> reading = read_crontab("# Back up\n30 2 * * 1-5 /usr/bin/backup --all\n", zone_name="UTC")
+>>> job = reading.jobs[0]
+>>> job.title, job.schedule, job.command
+('Back up', '30 2 * * 1-5', '/usr/bin/backup --all')
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.errors import ScheduleError
+from horae.rules.adopt.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
+from horae.rules.adopt.job import MOST, Job, Reading, walking
+from horae.rules.adopt.walk import Fold, Gap, Walk
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
+
+    from horae.rules.adopt.walk import Days
+
+NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MINUTE: Final = Dialect("minute", 0, 59, has_open_step=False)
+HOUR: Final = Dialect("hour", 0, 23, has_open_step=False)
+DAY: Final = Dialect("day of month", 1, 31, has_open_step=False)
+MONTH: Final = Dialect("month", 1, 12, MONTHS, has_open_step=False)
+WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST, has_open_step=False)
+DIALECTS: Final = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+# What cron does with a job besides running it: it makes good nothing, and runs beside itself.
+_POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
+_VARIABLE: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z_]\w*)\s*=\s*(.*?)\s*""", re.ASCII)
+_FIELD: Final = re.compile(r"[^ \t]+")
+_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# What only a shell understands, and a path that leads from the home directory.
+_SHELL: Final = re.compile(r"[|&;<>()$`\\\"'*?\[\]~!{}]|\s#|\A\s*\w+=")
+_RELATIVE: Final = re.compile(r"(?:^|\s)(?![/-])\S*/")
+_ELSEWHERE: Final = re.compile(r"cd +/")
+_REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
+_ZONES: Final = ("CRON_TZ", "TZ")
+_KEPT: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
+_LONGEST_TITLE: Final = 60
+
+
+class _Line(NamedTuple):
+    """A line of jobs: its number, its five fields and where they stand, who, and what."""
+
+    number: int
+    texts: tuple[str, ...]
+    columns: tuple[int, ...]
+    user: str
+    rest: str
+    column: int  # of the command
+
+
+def read_crontab(text: str, *, zone_name: str, is_system: bool = False) -> Reading:
+    """Return the jobs of a crontab; *is_system* says that a user stands before each command."""
+    reader = _Reader(zone_name, is_system=is_system)
+    for number, line in enumerate(text.split("\n"), 1):
+        reader.take(number, line.removesuffix("\r"))
+    return reader.reading
+
+
+class _Reader:
+    """Reads line by line: variables hold from where they stand."""
+
+    def __init__(self, zone_name: str, *, is_system: bool) -> None:
+        self._zone = zone_name
+        self._is_system = is_system
+        self._variables: dict[str, str] = {}
+        self._comment = ""
+        self._is_full = False
+        self.reading = Reading()
+
+    def take(self, number: int, line: str) -> None:
+        """Read one line."""
+        bare = line.strip(" \t")
+        if not bare:
+            self._comment = ""
+        elif bare.startswith("#"):
+            self._comment = bare.lstrip("#").strip()
+        elif _ODD.search(line):
+            self.reading.refuse(number, 1, "holds a control character", "take it out")
+        elif variable := _VARIABLE.fullmatch(line):
+            self._set(number, variable)
+        elif len(self.reading.jobs) >= MOST:
+            if not self._is_full:
+                what = f"there are more than {MOST:,} jobs, and this and all below are left"
+                self.reading.refuse(number, 1, what, "divide the file")
+            self._is_full = True
+        else:
+            self._take_job(number, line)
+            self._comment = ""
+
+    def _set(self, number: int, found: re.Match[str]) -> None:
+        name, value = _unquoted(found[1]), _unquoted(found[2])
+        self._variables[name] = value
+        if name in _ZONES and not self._takes_zone(number, found.start(2) + 1, value):
+            del self._variables[name]
+        if name == "MAILTO" and value:
+            what = f"MAILTO={value}: what a job prints is not mailed"
+            remedy = "add a headline with `:AFTER: failed` and a :COMMAND: that reaches you"
+            self.reading.note(number, 1, what, remedy)
+        if name == "RANDOM_DELAY":
+            remedy = f"write `:JITTER: {value}m` where it is wanted"
+            self.reading.note(number, 1, f"RANDOM_DELAY={value} is not taken over", remedy)
+
+    def _takes_zone(self, number: int, column: int, value: str) -> bool:
+        try:
+            zone(value.removeprefix(":"))
+        except ScheduleError as error:
+            remedy = "the jobs below are read in the zone above; name a place"
+            self.reading.refuse(number, column, str(error), remedy)
+            return False
+        return True
+
+    def _take_job(self, number: int, line: str) -> None:
+        try:
+            found = self._divided(number, line)
+        except _PlacedError as placed:
+            self.reading.refuse(number, placed.column, placed.what, placed.remedy)
+            return
+        try:
+            walk = walk_of(found.texts)
+        except UnfitError as error:
+            column = self._column_of(found, error)
+            self.reading.refuse(number, column, error.what, error.remedy)
+            return
+        zone_name = self._variables.get("CRON_TZ", self._zone).removeprefix(":")
+        title = self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest)
+        notes = []
+        if found.user:
+            notes.append(f"Ran as {found.user}.")
+            what = f"runs as {found.user} under cron, and as whoever keeps the engine here"
+            self.reading.note(
+                number, found.column, what, f"write `sudo -nu {found.user}` before it"
+            )
+        command = command_of(found.rest, self._variables)
+        fires = walking((walk,), zone_name)
+        self.reading.jobs.append(
+            Job(
+                number,
+                title,
+                fires,
+                zone_name,
+                command,
+                " ".join(plain_days(found.texts)),
+                props=_POLICY,
+                notes=tuple(notes),
+            )
+        )
+
+    def _column_of(self, line: _Line, error: UnfitError) -> int:
+        """Return where a field stands that cannot be read."""
+        words = [dialect.word for dialect in DIALECTS]
+        word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
+        return line.columns[words.index(word)] + error.offset
+
+    def _divided(self, number: int, line: str) -> _Line:
+        """Return the parts of a line of jobs."""
+        fields = list(_FIELD.finditer(line))
+        first = fields[0]
+        if first[0].startswith("@"):
+            texts = self._nickname(first)
+            count = 1
+        else:
+            count = 5
+            texts = tuple(each[0] for each in fields[:5])
+            if texts[0].startswith("-"):  # cronie and SUSE: do not log it
+                texts = (texts[0][1:], *texts[1:])
+        needed = count + 1 + self._is_system
+        if len(fields) < needed:
+            what = f"has {len(fields)} words, and a job has at least {needed}"
+            parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
+            user = ", the user" if self._is_system else ""
+            raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
+        user = fields[count][0] if self._is_system else ""
+        command = fields[count + self._is_system]
+        places = [each.start() + 1 for each in fields[:5]]
+        columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
+        rest = line[command.start() :].rstrip(" \t")
+        return _Line(number, texts, columns, user, rest, command.start() + 1)
+
+    def _nickname(self, found: re.Match[str]) -> tuple[str, ...]:
+        word = found[0]
+        column = found.start() + 1
+        if word in NICKNAMES:
+            return tuple(NICKNAMES[word].split())
+        if word == "@reboot":
+            remedy = "let the machine start it (a systemd service), or write when it should run"
+            raise _PlacedError(column, "@reboot names no moment in time", remedy)
+        if word.startswith("@every"):
+            remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
+            raise _PlacedError(column, f"{word} is known to one cron only", remedy)
+        known = ", ".join(NICKNAMES)
+        raise _PlacedError(column, f"{word} is not known to cron", f"write one of {known}")
+
+
+class _PlacedError(Exception):
+    """A line that cannot be taken, and where."""
+
+    def __init__(self, column: int, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.column = column
+        self.what = what
+        self.remedy = remedy
+
+
+def walk_of(texts: tuple[str, ...]) -> Walk:
+    """Return when cron fires for five fields; raises UnfitError."""
+    for text, dialect in zip(texts, DIALECTS, strict=True):
+        if "~" in text:
+            what = f"{dialect.word} {text!r} is drawn by lot each time cron starts"
+            raise UnfitError(what, "name one value, and write a :JITTER: if it should vary")
+    minutes, hours, days, months, weekdays = (
+        numbers(text, dialect) for text, dialect in zip(texts, DIALECTS, strict=True)
+    )
+    is_starred = "*" in (texts[0][0], texts[1][0])
+    return Walk(
+        frozenset({0}),
+        minutes,
+        hours,
+        days_of(texts[2], texts[4], days, weekdays),
+        Gap.SKIPPED if is_starred else Gap.AFTER,
+        Fold.BOTH if is_starred else Fold.FIRST,
+        months,
+    )
+
+
+def days_of(
+    day_text: str, weekday_text: str, days: frozenset[int], weekdays: frozenset[int]
+) -> Days:
+    """Return on which days cron fires: on either, unless one field begins with a star."""
+
+    def by_date(day: date) -> bool:
+        return day.day in days
+
+    def by_weekday(day: date) -> bool:
+        number = day.isoweekday() % 7
+        return number in weekdays or (number == 0 and 7 in weekdays)
+
+    if "*" not in (day_text[0], weekday_text[0]):
+        return lambda day: by_date(day) or by_weekday(day)
+    restricted = len(days) < 31 and len({each % 7 for each in weekdays}) < 7
+    if restricted:
+        what = f"weekday {weekday_text!r} and day {day_text!r} must both be met"
+        remedy = (
+            "cron takes a field that begins with * so, and horae takes either; list the days "
+            "without *, or test the other one in the command"
+        )
+        raise UnfitError(what, remedy)
+    return lambda day: by_date(day) and by_weekday(day)
+
+
+def plain_days(
+    texts: Sequence[str], *, day: Dialect = DAY, weekday: Dialect = WEEKDAY
+) -> list[str]:
+    """Return five fields in which any day is a bare star, where cron takes it so.
+
+    To cron a field that begins with a star lets the other one decide; to us `*/1` and `0-6`
+    say something, so that either would do.
+
+    >>> plain_days(["0", "9", "1", "*", "*/1"]), plain_days(["0", "9", "*/2", "*", "0-6"])
+    (['0', '9', '1', '*', '*'], ['0', '9', '*/2', '*', '*'])
+    """
+    fields = list(texts)
+    if not fields[2].startswith("*") and not fields[4].startswith("*"):
+        return fields
+    if numbers(fields[2], day) >= set(range(1, 32)):
+        fields[2] = "*"
+    if {each % 7 for each in numbers(fields[4], weekday)} == set(range(7)):
+        fields[4] = "*"
+    return fields
+
+
+def command_of(text: str, variables: Mapping[str, str]) -> str:
+    r"""Return what cron runs, as words: by a shell where it needs one.
+
+    >>> command_of("/usr/bin/backup --all", {})
+    '/usr/bin/backup --all'
+    >>> command_of("find /tmp -mtime +7 -delete > /dev/null 2>&1", {})
+    "sh -c 'cd && find /tmp -mtime +7 -delete > /dev/null 2>&1'"
+    >>> command_of("mail me%Hello", {"PATH": "/bin"})
+    'env PATH=/bin sh -c \'cd && printf "%s\\n" Hello | sh -c \'"\'"\'mail me\'"\'"\'\''
+    """
+    command, *lines = _parted(text)
+    if lines and not lines[-1]:
+        lines.pop()  # cron ends the input with one newline, not with two
+    shell = variables.get("SHELL", "") or "sh"
+    given = {name: value for name, value in variables.items() if name not in _KEPT}
+    if not lines and not _SHELL.search(command) and not _RELATIVE.search(command):
+        words = command
+    else:
+        if lines:
+            told = " ".join(map(shlex.quote, lines))
+            command = f'printf "%s\\n" {told} | {shell} -c {shlex.quote(command)}'
+        home = "" if _ELSEWHERE.match(command) else "cd && "  # cron works in the home directory
+        words = f"{shell} -c {shlex.quote(home + command)}"
+    if not given:
+        return words
+    pairs = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+    return f"env {pairs} {words}"
+
+
+def _parted(text: str) -> Iterator[str]:
+    """Yield the command and the lines of its input, which bare per cent signs divide."""
+    part = ""
+    at = 0
+    while at < len(text):
+        if text.startswith("\\%", at):
+            part, at = part + "%", at + 2
+        elif text[at] == "%":
+            yield part
+            part, at = "", at + 1
+        else:
+            part, at = part + text[at], at + 1
+    yield part
+
+
+def title_of(command: str) -> str:
+    """Return a name for a command: its program, and what it is told first.
+
+    >>> title_of("/usr/local/bin/backup.sh --all"), title_of("cd /srv/app && ./poll")
+    ('backup.sh', 'cd /srv/app && ./poll')
+    """
+    first = command.split(maxsplit=1)[0] if command.strip() else command
+    if not _SHELL.search(command) and "/" in first:
+        return first.rpartition("/")[2][:_LONGEST_TITLE] or first
+    return _REDIRECTED.sub("", " ".join(command.split()))[:_LONGEST_TITLE].strip()
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] in "\"'" and text[-1] == text[0]:
+        return text[1:-1]
+    return text
