@@ -9,6 +9,7 @@ own end decides, and it is written down however long the ledger cannot be writte
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -109,6 +110,7 @@ class Launch:
         for receipt in self.receipts:
             self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
         await resting
+        await self._be_sure()
 
     async def look_back(self) -> None:
         """Find out what became of the runs of an engine before this one."""
@@ -121,10 +123,25 @@ class Launch:
     async def reconcile(self) -> None:
         """Let wait again what was left half started when the ledger could not be written."""
         self.is_unsure = False  # first: what fails meanwhile has to be looked at again
-        for filed, run in await self._ledger.open_runs():
-            if filed.number not in self._stories:
-                reason = "whether its start was written down was not known"
-                await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        try:
+            for filed, run in await self._ledger.open_runs():
+                if filed.number not in self._stories:
+                    reason = "whether its start was written down was not known"
+                    await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        except (LedgerBusyError, LedgerWriteError):
+            self.is_unsure = True
+            raise
+
+    async def _be_sure(self) -> None:
+        """Leave nothing half started behind, if the ledger can be written in time."""
+        never = asyncio.Event()
+        while self.is_unsure and self.give_up_at is not None:
+            with suppress(LedgerBusyError, LedgerWriteError):
+                await self.reconcile()
+            if self._clock.elapsed() >= self.give_up_at:
+                return  # the next start looks back
+            if self.is_unsure:
+                await self._clock.wait(never, until=self._clock.now() + AGAIN)
 
     def _tell(self, story: _Story, part: Callable[[], Awaitable[Filed | None]]) -> None:
         """Let a story go on beside the loop, and say when it is over, however it ends."""
@@ -175,6 +192,10 @@ class Launch:
             story.held.cancel(story.cancelled.reason)
         ended = await story.held.ended()
         story.is_over = True
+        if story.cancelled is None and ended.facts.get("released") is False:
+            # Its time was over before it could begin: nothing of it has run.
+            await self._ledger.give_back(run.number, reason=ended.reason, **self._stamp())
+            return await self._ledger.receipt(filed.number)
         if story.cancelled is None:
             return await self._write_end(run, ended)
         told = replace(
