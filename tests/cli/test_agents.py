@@ -72,6 +72,12 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
     )
 
 
+def test_a_plan_that_only_speaks_of_agents_defines_none(call: Call, tmp_path: Path) -> None:
+    lay(tmp_path, plan_org="* Sow\n# An agent is a headline: * wren :agent:\n", wren_org=WRITER)
+    ending = call("agents", "--json")
+    assert (ending.code, [row["agent"] for row in ending.data]) == (0, ["wren"])
+
+
 def test_an_agent_without_a_command_uses_that_of_the_settings(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, moss_org=EDITOR, horae_toml='agent.command = ["cat", "-"]\n')
     (row,) = call("agents").data

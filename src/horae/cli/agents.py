@@ -241,8 +241,10 @@ def _definitions(text: str, file: str, *, is_plan: bool) -> Iterator[tuple[int, 
     plan = read(text)
     places = plan.places()
     tagged = [at for at, headline in enumerate(plan.headlines) if "agent" in headline.tags]
-    if not tagged and not is_plan:
-        parse_agent(text, file)  # says why it defines none
+    if not tagged:
+        if not is_plan:
+            parse_agent(text, file)  # says why it defines none
+        return
     ends = [*tagged[1:], len(plan.headlines)]
     for start, end in zip(tagged, ends, strict=True):
         line = places[start].line
