@@ -4,13 +4,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+RELEASE := .venv/.release
 
-.PHONY: help setup run show test torture check format bench clean
+.PHONY: help setup run show test torture check format bench site audit lock dist clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(READY)  ## make .venv with everything in it
+setup: $(READY)  ## make .venv with everything in it, and find or install a browser for the tests
+	@sh scripts/browser.sh
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "horae needs Python 3.11 or newer; set PYTHON=...")'
@@ -19,16 +21,18 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,model]'
 	@touch $@
 
-run: $(READY)  ## keep the hours of a small plan, until Ctrl-C or for SECONDS=30
-	@$(BIN)/python examples/demo.py $(SECONDS)
+run: $(READY)  ## keep the hours of a small plan that has everything, until Ctrl-C or for SECONDS=30
+	@$(BIN)/horae demo $(if $(SECONDS),--seconds $(SECONDS))
 
 show: $(READY)  ## show what Horae reads out of the example plans
 	@$(BIN)/python examples/show.py
 
 test: $(READY)  ## run all tests
+	@sh scripts/browser.sh
 	$(BIN)/python -m pytest -n 2
 
-torture: $(READY)  ## run all tests with every large number in full
+torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
+	@sh scripts/browser.sh
 	HORAE_SCALE=1 $(BIN)/python -m pytest -n 2
 
 check: $(READY)  ## lint, format and types
@@ -43,5 +47,24 @@ format: $(READY)  ## write the code as `check` wants it
 bench: $(READY)  ## print what is claimed about speed, measured now against named peers
 	@for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
+site: $(READY)  ## build the documents as a site into build/site; a warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --strict
+
+audit: $(RELEASE)  ## ask whether a package of requirements-dev.lock is known to be unsafe
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements-dev.lock
+
+lock: $(RELEASE)  ## write requirements-dev.lock anew, from pyproject.toml and what there is today
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --upgrade \
+		--custom-compile-command 'make lock' --quiet --output-file requirements-dev.lock
+
+dist: $(RELEASE)  ## build wheel and sdist into dist/, the same bytes for the same commit
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build
+
+$(RELEASE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
 clean:  ## remove what make made
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

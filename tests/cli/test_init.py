@@ -1,12 +1,34 @@
 """A small plan that works, written where there is none."""
 
+import re
+import tomllib
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from horae.cli.init import init
+from horae.config import load
+from horae.kernel.world import tangle
+from horae.rules.agent import parse_agent
 from horae.rules.armed import entries
 from horae.rules.check import check
+from horae.rules.crew import parse_crew
+from horae.workspace.agentd import read_folder
+
+
+def written(folder: Path) -> str:
+    """Return the plan that is written into a folder."""
+    done = CliRunner().invoke(init, [str(folder)])
+    assert done.exit_code == 0
+    return (folder / "plan.org").read_text()
+
+
+def example(plan: str, opening: str) -> str:
+    """Return what a comment shows, without its hashes, from its opening words to a line of words."""
+    shown = plan.partition(opening)[2].partition("\n#\n")[2]
+    lines = re.split(r"\n(?!#)|\n#\n(?=# [a-z])", shown)[0].splitlines()
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines) + "\n"
 
 
 def test_the_plan_it_writes_is_armed_and_has_no_finding(tmp_path: Path) -> None:
@@ -24,3 +46,48 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert "is there already, and stays as it is" in done.output
     assert (tmp_path / "plan.org").read_text() == "* Mine\n"
     assert "zone = " in (tmp_path / "horae.toml").read_text()
+
+
+def test_the_workflow_in_its_comments_works_without_the_hashes(tmp_path: Path) -> None:
+    text = example(written(tmp_path), "# A workflow is")
+    assert len(entries(text)) == 1
+    assert check(text) == []
+    [world] = tangle(text)["worlds"]
+    assert world["edges"] == [{"from": "Measure", "to": "Say it"}]
+
+
+def test_the_crew_in_its_comments_works_without_the_hashes(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    crew = parse_crew(example(plan, "# A crew is"), "crew.org")
+    assert [(each.name, each.definition) for each in crew.members] == [("wren", "wren.org")]
+    assert not crew.diagnostics
+    agent = parse_agent(example(plan, "# and who that is"), "wren.org")
+    assert "NO-WORK" in agent.prompt
+
+
+def test_the_trigger_in_its_comments_works_without_the_hashes(tmp_path: Path) -> None:
+    text = example(written(tmp_path), "# A trigger starts")
+    folder = tmp_path / ".agentd"
+    (folder / "workflows").mkdir(parents=True)
+    (folder / "agents").mkdir()
+    (folder / "agents" / "reporter.yml").write_text("name: reporter\ncommand: [cat]\n")
+    (folder / "workflows" / "report.yml").write_text(re.sub(r"(?m)^    ", "", text))
+    found = read_folder(str(folder), environ={})
+    assert (found.errors, found.warnings) == ((), ())
+    assert [each.name for each in found.workflows] == ["report"]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
+def test_the_settings_in_its_comments_are_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    written(tmp_path)
+    path = tmp_path / "horae.toml"
+    comments = re.compile(r"(?m)^# (?=\[|\w+ = )")
+    text = comments.sub("", path.read_text())
+    assert tomllib.loads(text)["agent"] == {"command": ["claude", "-p"]}
+    path.write_text(text)
+    settings = load(tmp_path, environ={})
+    assert settings.findings == ()
+    assert settings.crew_def == tmp_path / "crew.org"

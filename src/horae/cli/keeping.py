@@ -27,6 +27,7 @@ from horae.cli.desk import (
 )
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.config import load
 from horae.engine.ports import LedgerDamagedError, LedgerError
 from horae.errors import Exit, HoraeError
 from horae.rules.words import moment_text
@@ -36,6 +37,8 @@ from horae.timing.duration import DurationError, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from horae.config import Config
 
 BACKUPS: Final = "backups"  # in the data directory
 _MIB: Final = 1024 * 1024
@@ -157,7 +160,7 @@ def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> 
     if restores:
         _restore_newest(output, place)
         return Exit.OK
-    found = list(examine(place))
+    found = list(examine(place, load(root, flags={"data": data})))
     match output.form:
         case Form.TABLE:
             _print_checks(found)
@@ -298,12 +301,15 @@ class Check:
         }
 
 
-def examine(place: Place) -> Iterator[Check]:
+def examine(place: Place, config: Config) -> Iterator[Check]:
     """Yield how everything is that a ledger and an engine stand on."""
+    from horae.cli.surroundings import around
+
     yield check_python(sys.version_info[:3], sys.platform)
     yield _check_sqlite()
     yield _check_clock()
     yield _check_zones()
+    yield from around(config)
     yield from _check_data(place)
     yield from _check_runs()
     yield from _check_watches()
@@ -321,10 +327,13 @@ def _check_data(place: Place) -> Iterator[Check]:
         "permissions": _check_permissions,
         "disk": _check_disk,
         "engine": _check_lock,
-        "ledger": _check_ledger,
-        "ledger clock": _check_ledger_clock,
-        "backups": _check_backups,
     }
+    if place.store is None:  # else it is in a database, which has its own checks
+        looks |= {
+            "ledger": _check_ledger,
+            "ledger clock": _check_ledger_clock,
+            "backups": _check_backups,
+        }
     for name, look in looks.items():
         try:
             yield look(place)
