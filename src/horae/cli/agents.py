@@ -148,17 +148,18 @@ def run(
 class Found:
     """The agents that the settings and the plan root tell of; what is odd is said."""
 
-    def __init__(self, config: Config, output: Output) -> None:
+    def __init__(self, config: Config, output: Output, *, says: bool = True) -> None:
         self._config = config
         self._output = output
+        self._says = says
         self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
         self.registry = Registry(command=config.agent_command, provider=provider_of(os.environ))
         self.exit_code: int = Exit.OK
 
     @classmethod
-    def of(cls, config: Config, output: Output) -> Found:
+    def of(cls, config: Config, output: Output, *, says: bool = True) -> Found:
         """Return all agents; the crew's first, since the manifest has the last word on a name."""
-        found = cls(config, output)
+        found = cls(config, output, says=says)
         for each in found._all():
             found._add(each)
         return found
@@ -178,7 +179,7 @@ class Found:
         if text is None:
             return
         crew = parse_crew(text, self._short(manifest))
-        for finding in crew.diagnostics:
+        for finding in crew.diagnostics if self._says else ():
             echo(f"horae: {finding}", err=True)
         beside = os.path.dirname(manifest)  # noqa: PTH120
         for member in crew.members:
@@ -232,7 +233,8 @@ class Found:
         return path.removeprefix(f"{self._root}/")
 
     def _say(self, error: HoraeError) -> None:
-        self._output.say(error)
+        if self._says:
+            self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
 
 
