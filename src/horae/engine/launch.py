@@ -128,7 +128,7 @@ class Launch:
                 if filed.number not in self._stories:
                     reason = "whether its start was written down was not known"
                     await self._ledger.give_back(run.number, reason=reason, **self._stamp())
-        except (LedgerBusyError, LedgerWriteError):
+        except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
             raise
 
