@@ -8,21 +8,28 @@ How a page is written so that it can be tested:
   is typed, the lines below it are the answer, to the letter; blanks at the ends of
   lines do not count. `horae`, `wb` and `echo $?` can be typed, with variables before
   and `< FILE` after them. `examples/` is there, and so are the plans above.
+- A page with `<!-- story -->` in it has its files written and its commands typed for real, in
+  order; `story.py` says how.
 - `python`: a session with `>>>`; those of one page are one session.
 - `json`: if the paragraph above names `horae query` or `horae tangle`, a part of what
   that command says of the plan above it.
 - `sh`, `text` and others are not run.
 """
 
+import ast
 import contextlib
 import doctest
+import importlib.util
 import io
 import json
 import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,13 +37,16 @@ from unittest import mock
 
 import click
 import pytest
+import yaml
 
 import horae
+from documents.story import Teller, agrees, answers, programs_of, stories_of, typed
 from horae.cli.group import horae as horae_group
 from horae.cli.run import run
 from horae.cli.wb import wb as wb_group
 from horae.errors import Exit
 from horae.kernel.plan import Severity
+from horae.rules.misfire import Status
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = {
@@ -56,10 +66,11 @@ _VARIABLE: Final = re.compile(r"([A-Z_]+)=(.*)")
 
 # The words of the house. One list, here; the glossary says what each of them means.
 WORDS: Final = """
-    breather claim component crew cron deadline dispatch drawer edge engine entry export finding
-    gate headline hits import keeper key ledger lifecycle member note outcome plan planned
-    planning-line policy position project property receipt recycle repeater rule run schedule
-    section slot source span splice stagger state streak tag tick timestamp trigger work workflow
+    alert approval backfill board breather cadence catch-up claim component crew cron deadline
+    dispatch drawer edge engine entry export finding gate headline held hits import keeper key
+    leader lease ledger lifecycle member note outcome plan planned planning-line policy position
+    project property receipt recycle repeater rest rule run schedule section slot source span
+    splice stagger state streak stuck tag task tick timestamp trigger watermark work workflow
     world zone
 """
 
@@ -100,6 +111,11 @@ def section_of(page: str, title: str) -> str:
 
 
 BLOCKS: Final = [block for page in PAGES for block in blocks_of(page)]
+STORIES: Final = {
+    f"{page}:{number}": story
+    for page, text in PAGES.items()
+    for number, story in enumerate(stories_of(text), 1)
+}
 
 
 def examples(language: str) -> pytest.MarkDecorator:
@@ -176,7 +192,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@examples("console")
+@pytest.mark.parametrize(
+    "block",
+    [each for each in BLOCKS if each.language == "console" and not stories_of(PAGES[each.page])],
+    ids=str,
+)
 def test_a_console_example_prints_what_the_page_shows(block: Block, home: Path) -> None:
     for name, text in plans_above(block).items():
         (home / name).write_text(text, encoding="utf-8", newline="")
@@ -186,6 +206,72 @@ def test_a_console_example_prints_what_the_page_shows(block: Block, home: Path) 
     for each in typed[1:]:
         command, *shown = each.rstrip("\n").split("\n")
         assert shell.type(command) == shown, f"{block}: $ {command}"
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_goes_as_the_page_tells_it(name: str) -> None:
+    missing = [each for each in programs_of(STORIES[name]) if shutil.which(each) is None]
+    if missing:
+        pytest.skip(f"not on this machine: {', '.join(missing)}")
+    with tempfile.TemporaryDirectory(prefix="h") as folder:  # short, as a socket's path must be
+        Teller(Path(folder)).tell(STORIES[name], name)
+
+
+def test_a_story_has_no_console_example_before_it_begins() -> None:
+    early = [
+        page
+        for page, text in PAGES.items()
+        if "<!-- story -->" in text and "```console" in text.partition("<!-- story -->")[0]
+    ]
+    assert early == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "is_so"),
+    [
+        (["a … c"], ["a b c"], True),
+        (["a … c"], ["a b d"], False),
+        (["a", "…"], ["a"], True),
+        (["a", "…", "z"], ["a", "b", "c", "z"], True),
+        (["a", "…", "z"], ["a", "b"], False),
+        (["a"], ["a", "b"], False),
+        ([], ["a"], False),
+        (["…(x)"], ["1(x)"], True),
+    ],
+)
+def test_an_ellipsis_stands_for_any_text_and_nothing_else_does(
+    shown: list[str], said: list[str], is_so: bool
+) -> None:
+    assert agrees(shown, said) is is_so
+
+
+def test_a_moment_stands_for_any_other_unless_the_command_names_one() -> None:
+    shown, said = ["2026-06-06 Sat 08:00 UTC  run 3"], ["2027-01-01 Fri 09:30:05 UTC  run 17"]
+    assert answers("horae status", shown, said)
+    assert not answers("horae status", shown, ["2027-01-01 Fri 09:30:05 UTC  wait 17"])
+    assert not answers("horae next --at 2026-06-06", shown, said)
+
+
+def test_a_typed_line_may_go_on_in_the_next() -> None:
+    assert typed("$ echo one \\\n>   two\none two\n$ true\n") == [
+        ("echo one two", ["one two"]),
+        ("true", []),
+    ]
+
+
+def test_a_story_that_is_not_true_is_noticed(tmp_path: Path) -> None:
+    page = "<!-- story -->\n<!-- file: a.txt -->\n```text\nhello\n```\n```console\n$ {}\n```\n"
+    [right] = stories_of(page.format("wc -l < a.txt\n1"))
+    [wrong] = stories_of(page.format("wc -l < a.txt\n2"))
+    [failing] = stories_of(page.format("test -e b.txt"))
+    for number, story in enumerate((right, wrong, failing)):
+        (tmp_path / str(number)).mkdir()
+        teller = Teller(tmp_path / str(number))
+        if story is right:
+            teller.tell(story, "page")
+            continue
+        with pytest.raises(AssertionError, match=r"page:6: \$ (wc|test)"):
+            teller.tell(story, "page")
 
 
 SESSIONS: Final = sorted({block.page for block in BLOCKS if block.language == "python"})
@@ -292,6 +378,30 @@ def test_every_exit_code_is_in_the_reference() -> None:
     assert [code.name for code in Exit if f"| {code.value} |" not in rows] == []
 
 
+def test_every_exit_code_has_a_row_that_says_what_to_do() -> None:
+    page = PAGES["docs/reference/exit-codes.md"]
+    assert [code.name for code in Exit if f"| {code.value} |" not in page] == []
+
+
+def test_every_file_that_an_engine_leaves_is_in_the_reference(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(
+        "* A\n:PROPERTIES:\n:SCHEDULE: * * * * * *\n:COMMAND: true\n:END:\n"
+    )
+    with tempfile.TemporaryDirectory(prefix="h") as folder:
+        teller = Teller(Path(folder))
+        teller.here = tmp_path
+        teller.start("horae up")
+        try:
+            teller.ask("ls -d .horae/runs/*/1/end.json", [".horae/runs/…/1/end.json"])
+            found = {path.name for path in (tmp_path / ".horae").iterdir()}
+            found |= {path.name for path in (tmp_path / ".horae").glob("runs/*/1/*")}
+        finally:
+            teller.end(signal.SIGINT)
+    assert {"ledger.db", "runs", "end.json"} <= found
+    page = PAGES["docs/reference/files.md"]
+    assert sorted(name for name in found if f"`{name}" not in page) == []
+
+
 def test_every_word_for_an_error_is_in_the_reference() -> None:
     codes = set(re.findall(r'^    code(?:: ClassVar\[str\])? = "(\w+)"', SOURCES, re.MULTILINE))
     rows = section_of("docs/reference/cli.md", "Error codes")
@@ -346,6 +456,60 @@ def test_every_page_is_on_the_map(page: str) -> None:
     assert page == "docs/README.md" or (ROOT / page) in links
 
 
+def site() -> dict[str, object]:
+    read = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert isinstance(read, dict)
+    return read
+
+
+def pages_in(nav: object) -> list[str]:
+    """Return the pages of a navigation, at any depth."""
+    if isinstance(nav, dict):
+        return [page for inner in nav.values() for page in pages_in(inner)]
+    if isinstance(nav, list):
+        return [page for inner in nav for page in pages_in(inner)]
+    return [str(nav)]
+
+
+def test_the_site_lists_every_page_once() -> None:
+    listed = pages_in(site()["nav"])
+    pages = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("no mkdocs here; install it with `pip install -e '.[docs]'`, or `make site`")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "project" / "architecture" / "index.html").exists()
+
+
+def test_every_picture_is_small_and_is_shown() -> None:
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 300_000] == []
+    shown = "".join(PAGES.values())
+    assert [path.name for path in pictures if f"pictures/{path.name}" not in shown] == []
+
+
+def differences() -> Iterator[str]:
+    """Yield the tests that walk the documents and say that something is different here."""
+    for path in sorted((ROOT / "tests" / "walks").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if "Different here" in (ast.get_docstring(node) or ""):
+                yield node.name
+
+
+def test_every_place_where_we_differ_on_purpose_is_listed() -> None:
+    page = PAGES["docs/differences.md"]
+    assert [name for name in differences() if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize("title", ["In a plan", "In the engine"])
 def test_the_words_of_the_glossary_are_in_the_order_of_the_alphabet(title: str) -> None:
     words = _WORD.findall(section_of("docs/glossary.md", title))
@@ -356,6 +520,11 @@ def test_the_words_of_the_glossary_are_in_the_order_of_the_alphabet(title: str) 
 def test_the_glossary_has_every_word_once() -> None:
     words = _WORD.findall(PAGES["docs/glossary.md"])
     assert sorted(word.replace(" ", "-") for word in words) == WORDS.split()
+
+
+def test_every_status_of_a_receipt_is_explained() -> None:
+    page = PAGES["docs/concepts/receipts.md"]
+    assert [status.value for status in Status if f"`{status.value}`" not in page] == []
 
 
 def test_every_target_of_make_is_in_the_guide_for_contributors() -> None:

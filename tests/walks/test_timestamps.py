@@ -1,15 +1,28 @@
-"""The document on timestamps, sentence by sentence: what is written, and what is read from it."""
+"""Timestamps, from top to bottom: what is written, what is read from it, and what fires.
+
+The kernel carries a date and never looks at a clock; what an engine makes of it stands beside
+each rule. The plans of the examples are those in `examples/nightly`.
+"""
+
+from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import horae
+from horae.rules.misfire import Status
+from horae.runner.processes import can_kill_trees
+from walks.stage import DAY, HOUR, MINUTE, engine, story, typed
+
+if TYPE_CHECKING:
+    from walks.stage import Ground
+
+runs = pytest.mark.skipif(not can_kill_trees(), reason="needs pidfds")
 
 NIGHTLY = Path(__file__).parents[2] / "examples" / "nightly"
 SIX_EVERY_MORNING = {"at": "2026-06-06T06:00", "repeat": "+1d", "active": True}
@@ -24,10 +37,9 @@ def plan(name: str) -> str:
 @cache
 def printed(verb: str, name: str) -> str:
     """Return what the command prints for an example plan."""
-    command = [sys.executable, "-m", "horae.cli.wb", verb, str(NIGHTLY / name)]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
-    assert done.stderr == b""
-    return done.stdout.decode("utf-8")
+    ending = typed("wb", verb, name, at=NIGHTLY)
+    assert (ending.code, ending.err) == (0, "")
+    return ending.out
 
 
 def row(text: str) -> Any:
@@ -61,6 +73,17 @@ def test_angle_brackets_are_an_appointment_and_square_ones_a_note() -> None:
         "repeat": None,
         "active": False,
     }
+
+
+@runs
+def test_a_stamp_rides_into_every_plan_and_every_record_of_a_run(ground: Ground) -> None:
+    step = "** Pour :component:\n#+begin_src sh\necho poured\n#+end_src\n"
+    text = f"* Herbs :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n{step}"
+    ground.write("herbs.org", text)
+    [planned] = typed("wb", "workflow", "plan", "herbs.org", at=ground.root).data
+    [record] = typed("wb", "run", "herbs.org", at=ground.root).data
+    assert planned["schedule"] == record["schedule"] == SIX_EVERY_MORNING
+    assert record["tasks"] == {"Pour": "poured"}
 
 
 # The token classifier
@@ -228,6 +251,32 @@ def test_an_inactive_schedule_flows_all_the_way_through() -> None:
     assert world(plan("inactive.org"))["schedule"] == note
 
 
+TENTH_HOUR = datetime(2026, 8, 1, 10, tzinfo=UTC)
+
+
+@runs
+@story
+async def test_an_appointment_fires_a_note_does_not_and_a_mismatch_is_nothing(
+    ground: Ground,
+) -> None:
+    marks = {"Market": "<{}>", "Diary": "[{}]", "Slip": "<{}]"}
+    for title, stamp in marks.items():
+        ground.write(f"{title}.org", workflow(title, stamp.format("2026-08-01 Sat 10:00")))
+    async with engine(ground, now=TENTH_HOUR - HOUR) as here:
+        await here.until(TENTH_HOUR + HOUR)
+        assert await here.statuses("Market") == [Status.DONE]
+        assert await here.receipts("Diary") == []
+        assert await here.receipts("Slip") == []
+        rest = (await here.house.desk.status(here.house.facts())).unarmed
+        assert {each.title: each.reason for each in rest}.keys() == {"Diary", "Slip"}, "surfaced"
+
+
+def workflow(title: str, stamp: str, *, keyword: str = "SCHEDULED", body: str = "") -> str:
+    """Return a workflow of one step."""
+    step = "** Say :component:\n#+begin_src sh\necho said\n#+end_src\n"
+    return f"* {title} :workflow:\n{keyword}: {stamp}\n{body}{step}"
+
+
 # Trigger and fact
 
 
@@ -247,6 +296,18 @@ def test_a_deadline_shows_in_the_query_and_never_feeds_the_schedule() -> None:
 def test_a_deadline_beside_a_schedule_leaves_the_schedule_as_it_is() -> None:
     text = "* Digest :workflow:\nDEADLINE: <2026-07-04 Sat> SCHEDULED: <2026-06-06 Sat 06:00 +1d>\n"
     assert world(text)["schedule"] == SIX_EVERY_MORNING
+
+
+@runs
+@story
+async def test_a_deadline_fires_nothing_and_overdue_is_now_after_it(ground: Ground) -> None:
+    ground.write("owed.org", workflow("Owed", "<2026-08-01 Sat 10:00>", keyword="DEADLINE"))
+    async with engine(ground, now=TENTH_HOUR - HOUR) as here:
+        await here.until(TENTH_HOUR + DAY)
+        assert await here.receipts("Owed") == []
+    for now, count in (("2026-08-01 10:00", 0), ("2026-08-01 10:01", 1)):
+        words = ("query", "--overdue", "--at", now, "--json", "owed.org")
+        assert len(typed("horae", *words, at=ground.root).data) == count
 
 
 def test_a_passed_deadline_is_no_finding_of_the_validator() -> None:
@@ -299,7 +360,62 @@ def test_of_two_repeaters_the_last_one_wins() -> None:
     assert read == {"at": "2026-06-06", "repeat": "++2w", "active": True}
 
 
+@pytest.mark.parametrize(
+    ("repeater", "following"),
+    [
+        pytest.param("+1d", "2026-06-07 Sun 06:00 +1d", id="from the old date"),
+        pytest.param("++1d", "2026-06-10 Wed 06:00 ++1d", id="on to the next that is to come"),
+        pytest.param(".+1d", "2026-06-10 Wed 06:00 .+1d", id="from when it was done"),
+    ],
+)
+def test_what_is_done_three_days_late_goes_on_as_its_prefix_says(
+    ground: Ground, repeater: str, following: str
+) -> None:
+    ground.write("herbs.org", f"* TODO Herbs\nSCHEDULED: <2026-06-06 Sat 06:00 {repeater}>\n")
+    words = ("done", "herbs.org", "Herbs", "--at", "2026-06-09 20:00")
+    assert typed("horae", *words, at=ground.root).code == 0
+    assert f"SCHEDULED: <{following}>\n" in (ground.root / "herbs.org").read_text()
+
+
+@pytest.mark.parametrize(
+    ("repeater", "ran"),
+    [
+        pytest.param("+1d", [6, 7, 8, 9], id="fixed cadence: each that was missed"),
+        pytest.param("++1d", [9], id="caught up: only the newest"),
+        pytest.param(".+1d", [6], id="measured from done: once, late"),
+    ],
+)
+@runs
+@story
+async def test_an_engine_that_comes_three_days_late_honours_the_prefix(
+    ground: Ground, repeater: str, ran: list[int]
+) -> None:
+    ground.write("herbs.org", workflow("Herbs", f"<2026-06-06 Sat 06:00 {repeater}>"))
+    six = datetime(2026, 6, 6, 6, tzinfo=UTC)
+    async with engine(ground, now=six - HOUR):
+        pass
+    async with engine(ground, now=six + 3 * DAY + HOUR) as here:
+        found = [each for each in await here.receipts("Herbs") if each.status is Status.DONE]
+        assert [each.receipt.planned_at.day for each in found] == ran
+        following = [each.next_at for each in await here.house.ledger.entries()]
+        assert following == [six + 4 * DAY], "from there on again, on the day after"
+
+
 # The cron escape hatch
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        pytest.param("0 6 * * 1-5", "at 06:00 on Monday to Friday", id="every weekday at six"),
+        pytest.param("0 6 1,15 * *", "at 06:00 on the 1st and the 15th", id="the 1st and the 15th"),
+    ],
+)
+def test_what_is_not_shaped_like_a_calendar_is_written_in_five_fields(
+    ground: Ground, cron: str, words: str
+) -> None:
+    told = typed("horae", "explain", cron, "--table", "--at", "2026-06-05", at=ground.root)
+    assert told.out.startswith(words), told.out
 
 
 @pytest.mark.parametrize("key", ["SCHEDULE", "schedule", "Schedule"])
@@ -343,7 +459,42 @@ def test_a_child_without_a_clock_does_not_borrow_its_parents() -> None:
     assert [child["schedule"] for child in parent["workflows"]] == [None]
 
 
+@runs
+@story
+async def test_each_level_fires_on_its_own_clock(ground: Ground) -> None:
+    inner = workflow("Hour", "<2026-07-01 Wed 00:00 +1h>").replace("* ", "** ", 1)
+    inner = inner.replace("** Say", "*** Say")
+    ground.write("nested.org", workflow("Month", "<2026-07-01 Wed 02:30 +1m>") + inner)
+    midnight = datetime(2026, 7, 1, tzinfo=UTC)
+    async with engine(ground, now=midnight - MINUTE) as here:
+        await here.until(midnight + 3 * HOUR)
+        assert len(await here.receipts("Hour")) == 4
+        assert len(await here.receipts("Month")) == 1
+
+
+@runs
+def test_the_schedule_is_in_the_records_of_workflows_inside_workflows(ground: Ground) -> None:
+    inner = workflow("Hour", "<2026-07-01 Wed 00:00 +1h>").replace("* ", "** ", 1)
+    inner = inner.replace("** Say", "*** Say")
+    ground.write("nested.org", workflow("Month", "<2026-07-01 Wed 06:00 +1m>") + inner)
+    [record] = typed("wb", "run", "nested.org", at=ground.root).data
+    [below] = record["sub_workflows"]
+    assert (record["schedule"]["repeat"], below["schedule"]["repeat"]) == ("+1m", "+1h")
+
+
 # Checking what it extracted
+
+
+@runs
+@story
+async def test_the_third_surface_is_a_request_that_runs_nothing(ground: Ground) -> None:
+    text = plan("nightly-digest.org")
+    async with engine(ground) as here:
+        answer = await here.post("/api/workflow?plan=1", {"org": text})
+        [summary] = answer.json()
+        assert summary["schedule"] == SIX_EVERY_MORNING
+        assert summary["tasks"] == ["Fetch events", "Summarize", "Send"]
+        assert not (ground.data / "runs").exists()
 
 
 def test_the_query_of_the_nightly_digest_is_printed_to_the_letter() -> None:
@@ -423,12 +574,8 @@ def test_the_commands_print_the_very_data_that_the_functions_return(name: str) -
 
 
 def test_a_dash_reads_the_plan_from_standard_input() -> None:
-    command = [sys.executable, "-m", "horae.cli.wb", "query", "-"]
-    plan_text = plan("cron-wins.org")
-    done = subprocess.run(
-        command, input=plan_text.encode(), capture_output=True, check=True, timeout=60
-    )
-    assert json.loads(done.stdout) == horae.query(plan_text)
+    text = plan("cron-wins.org")
+    assert typed("wb", "query", "-", at=NIGHTLY, stdin=text).data == horae.query(text)
 
 
 # The kernel has no clock
@@ -455,6 +602,49 @@ def test_there_is_no_zone_anywhere_in_the_grammar() -> None:
     assert with_zone == SIX_EVERY_MORNING
 
 
+@runs
+@story
+async def test_the_zone_is_the_engines(ground: Ground) -> None:
+    ground.write("herbs.org", workflow("Herbs", "<2026-06-06 Sat 06:00>"))
+    six_in_tokyo = datetime(2026, 6, 5, 21, tzinfo=UTC)
+    environ = {"HORAE_ZONE": "Asia/Tokyo"}
+    async with engine(ground, now=six_in_tokyo - HOUR, environ=environ) as here:
+        await here.until(six_in_tokyo + HOUR)
+        [filed] = await here.receipts("Herbs")
+        assert filed.receipt.planned_at == six_in_tokyo
+
+
+@runs
+@story
+async def test_a_time_range_fires_at_its_start(ground: Ground) -> None:
+    """The document leaves open what a consumer does with it."""
+    ground.write("market.org", workflow("Market", "<2026-08-01 Sat 10:00-12:30>"))
+    async with engine(ground, now=TENTH_HOUR - HOUR) as here:
+        await here.until(TENTH_HOUR + DAY)
+        [filed] = await here.receipts("Market")
+        assert filed.receipt.planned_at == TENTH_HOUR
+
+
+@runs
+@story
+async def test_what_wakes_a_workflow_is_something_with_a_clock(ground: Ground) -> None:
+    """Different here: there is a daemon that keeps org timestamps, and it is `horae up`.
+
+    The document has only triggers from outside. They work as well: a request that names what is
+    in the plan, or brings its own, runs it at once and moves no other moment.
+    """
+    text = workflow("Herbs", "<2026-06-06 Sat 06:00 +1d>")
+    ground.write("herbs.org", text)
+    six = datetime(2026, 6, 6, 6, tzinfo=UTC)
+    async with engine(ground, now=six - HOUR) as here:
+        answer = await here.post("/api/workflow", {"org": text})
+        [record] = answer.json()
+        assert (record["status"], record["schedule"]) == ("done", SIX_EVERY_MORNING)
+        assert await here.receipts("Herbs") == [], "that was none of ours"
+        await here.until(six)
+        assert await here.statuses("Herbs") == [Status.DONE]
+
+
 def test_a_warning_cookie_is_dropped() -> None:
     text = "* Taxes\nDEADLINE: <2026-07-04 Sat -2d>\n"
     assert row(text)["deadline"] == {"at": "2026-07-04", "repeat": None, "active": True}
@@ -476,3 +666,30 @@ def test_a_date_without_zeros_leaves_the_headline_without_a_schedule() -> None:
     text = "* Digest :workflow:\nSCHEDULED: <2026-6-6 Sat 06:00 +1d>\n"
     assert row(text)["scheduled"] is None
     assert world(text)["schedule"] is None
+
+
+def test_what_was_probably_not_meant_is_found_by_check(ground: Ground) -> None:
+    """Beyond the document: the reader stays silent as it says there, and `check` does not."""
+    plans = {
+        "deadline-only": "DEADLINE: <2026-07-04 Sat>",
+        "date-shape": "SCHEDULED: <2026-6-6 Sat 06:00>",
+        "day-name": "SCHEDULED: <2026-07-01 Sat 06:00>",
+        "inactive": "SCHEDULED: [2026-08-01 Sat 10:00]",
+    }
+    for name, line in plans.items():
+        ground.write(f"{name}.org", f"* Digest :workflow:\n{line}\n")
+    found = typed("horae", "check", ".", "--jsonl", at=ground.root).out.splitlines()
+    said = {Path(each["file"]).stem: each["code"] for each in map(json.loads, found)}
+    assert said.keys() >= {"deadline-only", "date-shape", "day-name", "inactive"}
+    assert [said[each] for each in ("deadline-only", "date-shape", "inactive")] == [
+        "deadline-only",
+        "date-shape",
+        "inactive",
+    ]
+
+
+def test_a_date_in_body_text_leaves_the_headline_without_a_schedule(ground: Ground) -> None:
+    ground.write("minutes.org", "* Minutes :workflow:\nWe met on [2026-06-12 Fri 11:30].\n")
+    [written] = typed("wb", "query", "minutes.org", at=ground.root).data
+    [resolved] = typed("wb", "tangle", "minutes.org", at=ground.root).data["worlds"]
+    assert (written["scheduled"], resolved["schedule"]) == (None, None)

@@ -1,12 +1,17 @@
-"""The document on scheduled tasks, from top to bottom."""
+"""Scheduled tasks and recurring ones, from top to bottom: a board of Markdown files.
+
+Each command is typed as it stands; what a daemon does is done by the engine, whose clock is
+turned by hand and whose crew is a shell script.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -16,9 +21,16 @@ from horae.kernel.task import Task, parse
 from horae.rules.board import Standing, is_schedule_blocked, resolve
 from horae.rules.dispatch import candidates
 from horae.rules.recycle import Recycled, recycle
+from horae.runner.processes import can_kill_trees
 from horae.timing.cron import Cron
 from horae.workspace.board import events_path
 from horae.workspace.tasks import Board
+from walks.stage import HOUR, MINUTE, engine, story, typed
+
+if TYPE_CHECKING:
+    from walks.stage import Engine, Ground
+
+runs = pytest.mark.skipif(not can_kill_trees(), reason="needs pidfds")
 
 TUESDAY = datetime(2026, 3, 24, 12, 0, tzinfo=UTC)
 GATE = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)  # nine in the morning, four hours west
@@ -95,6 +107,35 @@ def standing(task: Task, now: datetime) -> tuple[Standing, str]:
     return found.standing, found.reason
 
 
+# A board that an engine keeps
+
+TASKS = ".batty/team_config/board/tasks"
+
+
+def a_board(ground: Ground, **fields: str) -> Path:
+    """Write a board with one task, and a crew of one that says what it is told."""
+    ground.agent('cat > SIDE/told; [ "$HORAE_TASK" ] && echo $HORAE_TASK >> SIDE/worked; echo done')
+    ground.crew(wren=":INTERVAL: 24h")
+    added = "".join(f"{name}: {value}\n" for name, value in fields.items())
+    return ground.write(f"{TASKS}/042-weekly.md", PLAIN.replace("---\n\n", f"{added}---\n\n"))
+
+
+def field_of(file: Path, name: str) -> str | None:
+    """Return what a task says now."""
+    task, _ = parse(file.read_text())
+    assert task is not None
+    value = task.status if name == "status" else task.fields.get(name)
+    assert value is None or isinstance(value, str)
+    return value
+
+
+def emitted(ground: Ground, kind: str) -> list[dict[str, object]]:
+    """Return the events of one kind, as they stand beside the board."""
+    path = Path(events_path(str(ground.root / TASKS)))
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [each for each in map(json.loads, lines) if each["event"] == kind]
+
+
 # Scheduled tasks
 
 AT = "batty task schedule 42 --at '2026-03-25T09:00:00-04:00'"
@@ -123,6 +164,34 @@ def test_the_dispatcher_does_not_take_it_before_its_time(project: Project) -> No
     project.type(AT)
     assert candidates([project.task], now=GATE - SECOND) == []
     assert candidates([project.task], now=GATE) == [project.task]
+
+
+@runs
+@story
+async def test_the_daemon_does_not_dispatch_it_until_then_and_then_does(ground: Ground) -> None:
+    file = a_board(ground)
+    words = ("task", "schedule", "42", "--at", "2026-03-25T09:00:00-04:00")
+    ending = typed("batty", *words, at=ground.root)
+    assert ending.code == 0, ending.err
+    async with engine(ground, now=GATE - HOUR) as here:
+        await at_rest(here, GATE - MINUTE)
+        assert (ground.seen("worked"), field_of(file, "status")) == ("", "todo")
+        await at_rest(here, GATE + MINUTE, ground, tasks=1)
+        assert ground.seen("worked").split() == ["42"]
+        assert field_of(file, "status") == "done"
+
+
+async def at_rest(
+    here: Engine, moment: datetime, ground: Ground | None = None, *, tasks: int = 0
+) -> None:
+    """Let it be later, until so many tasks were worked on and their ends are written down."""
+    await here.until(moment)
+    async with asyncio.timeout(60):
+        while ground is not None and len(ground.seen("worked").split()) < tasks:
+            await here.rest()
+            await asyncio.sleep(0.01)
+    await here.rest()
+    await here.reread()  # files are watched in real time, which has hardly passed
 
 
 def test_is_schedule_blocked_asks_whether_the_time_is_in_the_future(project: Project) -> None:
@@ -171,7 +240,13 @@ def test_an_example_means_what_stands_beside_it(
 ) -> None:
     assert project.type(f"batty task schedule 42 --cron '{expression}'").code == 0
     times = Cron(expression).upcoming(TUESDAY, 2)
-    assert [f"{each:%Y-%m-%dT%H:%M}" for each in times] == [first, then], meaning
+    assert [f"{each:%Y-%m-%dT%H:%M:%S}" for each in times] == [f"{first}:00", f"{then}:00"], meaning
+
+
+def test_seconds_may_be_written_and_are_not_needed(project: Project) -> None:
+    """Different here: six and seven fields are valid, too, with the seconds first."""
+    assert project.type("batty task schedule 42 --cron '30 0 9 * * MON'").code == 0
+    assert Cron("30 0 9 * * MON").upcoming(TUESDAY, 1)[0].second == 30
 
 
 def test_weekdays_are_monday_to_friday() -> None:
@@ -285,6 +360,45 @@ def test_a_missed_trigger_is_caught_up_for_the_next_occurrence_from_now(due: Pro
     assert due.task.scheduled_for == "2026-04-27T09:00:00Z"
 
 
+@runs
+@story
+async def test_a_recycler_in_the_engine_does_all_of_it_by_itself(ground: Ground) -> None:
+    """Different here: it is no poll loop. A task that is done comes back when its time is due."""
+    file = a_board(ground, cron_schedule="'0 9 * * MON'", cron_last_run="'2026-03-23T09:00:00Z'")
+    text = file.read_text().replace("status: todo", "status: done\nclaimed_by: wren\nbranch: x")
+    file.write_text(text)
+    nine = datetime(2026, 3, 30, 9, tzinfo=UTC)
+    async with engine(ground, now=nine - HOUR) as here:
+        await at_rest(here, nine - SECOND)
+        assert field_of(file, "status") == "done"
+        await at_rest(here, nine)
+        assert (field_of(file, "status"), field_of(file, "scheduled_for")) == (
+            "todo",
+            "2026-04-06T09:00:00Z",
+        )
+        assert field_of(file, "cron_last_run") == "2026-03-30T09:00:00Z"
+        assert (field_of(file, "claimed_by"), field_of(file, "branch")) == (None, None)
+        assert [each["task"] for each in emitted(ground, "task_recycled")] == ["#42"]
+        # It enters the normal flow, and is blocked until its time.
+        await at_rest(here, nine + 7 * DAY - MINUTE)
+        assert ground.seen("worked") == ""
+        await at_rest(here, nine + 7 * DAY + MINUTE, ground, tasks=1)
+        assert ground.seen("worked").split() == ["42"]
+
+
+@runs
+@story
+async def test_a_daemon_that_was_stopped_catches_up_and_counts_from_now(ground: Ground) -> None:
+    file = a_board(ground, cron_schedule="'0 9 * * MON'", cron_last_run="'2026-03-23T09:00:00Z'")
+    file.write_text(file.read_text().replace("status: todo", "status: done"))
+    thursday = datetime(2026, 4, 23, 12, tzinfo=UTC)
+    async with engine(ground, now=thursday) as here:
+        await at_rest(here, thursday + MINUTE)
+        assert field_of(file, "status") == "todo"
+        assert field_of(file, "scheduled_for") == "2026-04-27T09:00:00Z"
+        assert len(emitted(ground, "task_recycled")) == 1
+
+
 # Combining
 
 BOTH = "batty task schedule 42 --at '2026-03-25T09:00:00-04:00' --cron '0 9 * * MON'"
@@ -301,6 +415,25 @@ def test_after_it_completes_it_goes_back_with_the_next_monday(project: Project) 
     project.save(status="done")
     assert len(project.tick(GATE + 2 * 3600 * SECOND)) == 1
     assert (project.task.status, project.task.scheduled_for) == ("todo", "2026-03-30T09:00:00Z")
+
+
+@runs
+@story
+async def test_with_both_it_waits_is_worked_on_and_comes_back_for_monday(ground: Ground) -> None:
+    file = a_board(ground)
+    words = ("--at", "2026-03-25T09:00:00-04:00", "--cron", "0 9 * * MON")
+    assert typed("batty", "task", "schedule", "42", *words, at=ground.root).code == 0
+    monday = datetime(2026, 3, 30, 9, tzinfo=UTC)
+    async with engine(ground, now=GATE - HOUR) as here:
+        await at_rest(here, GATE + MINUTE, ground, tasks=1)
+        assert (field_of(file, "status"), field_of(file, "scheduled_for")) == (
+            "todo",
+            "2026-03-30T09:00:00Z",
+        )
+        await at_rest(here, monday - MINUTE)
+        assert ground.seen("worked").split() == ["42"]
+        await at_rest(here, monday + MINUTE, ground, tasks=2)
+        assert ground.seen("worked").split() == ["42", "42"]
 
 
 # Clearing

@@ -1,0 +1,414 @@
+"""What the walks stand on: a plan root with real files, real git and real agents; a real engine
+whose clock is turned by hand; and the commands as a shell calls them.
+
+An hour passes as fast as what comes due in it is done. Processes live in real time: what a run
+does, the clock by hand does not see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from calling import Ending
+from horae.config import load
+from horae.house import keep, open_house
+from horae.porch import open_porch
+from horae.rules.receipt import FINAL
+from horae.server import SOCKET
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from horae.engine.ports import Filed
+    from horae.house import House
+    from horae.rules.misfire import Status
+
+SECOND, MINUTE, HOUR, DAY = (
+    timedelta(seconds=1),
+    timedelta(minutes=1),
+    timedelta(hours=1),
+    timedelta(days=1),
+)
+EIGHT = datetime(2026, 4, 1, 8, tzinfo=UTC)  # a Wednesday, when every walk begins
+LIMIT = 60.0  # seconds that anything may take on a busy machine
+PERSON = {
+    "GIT_AUTHOR_NAME": "ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+def story(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """Run a test that waits for things."""
+
+    @wraps(test)
+    def told(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return told
+
+
+# Commands as a shell calls them
+
+
+def typed(name: str, *args: str, at: Path, stdin: str = "", **environ: str) -> Ending:
+    """Call a script by its name in a directory, and return how it ended."""
+    script = Path(sys.executable).with_name(name)
+    done = subprocess.run(
+        [sys.executable, str(script), *args],
+        cwd=at,
+        env={**os.environ, "HORAE_ZONE": "UTC", "COLUMNS": "200", **environ},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return Ending(done.returncode, done.stdout, done.stderr)
+
+
+async def type_(name: str, *args: str, at: Path, **environ: str) -> Ending:
+    """Call a script beside an engine that runs in this process."""
+    return await asyncio.to_thread(typed, name, *args, at=at, **environ)
+
+
+# What goes on in a shell that stays: one line in for each command, one line out for its end.
+_SHELL = """\
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from horae.cli.agent_words import agent
+from horae.cli.run import run
+for line in sys.stdin:
+    args, at = json.loads(line)
+    os.chdir(at)
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(agent, name="agent", args=args)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+
+
+class Shell:
+    """A process in which one command of `agent` is typed after the other.
+
+    It starts with the first one, so that each of the others costs next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    async def type(self, *args: str, at: Path) -> Ending:
+        """Type a command, and return how it ended."""
+        return await asyncio.to_thread(self._type, args, at)
+
+    def _type(self, args: tuple[str, ...], at: Path) -> Ending:
+        process = self._process = self._process or _start_shell()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([args, str(at)]) + "\n")
+        process.stdin.flush()
+        return Ending(*json.loads(process.stdout.readline()))
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate(timeout=LIMIT)
+
+
+def _start_shell() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _SHELL],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def git(*args: str, at: Path) -> str:
+    """Call git as a person does."""
+    command = ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *args]
+    environ = {**os.environ, **PERSON}
+    done = subprocess.run(command, cwd=at, capture_output=True, check=True, text=True, env=environ)
+    return done.stdout
+
+
+# A plan root
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A plan root, and a place beside it where agents leave what they want to be seen."""
+
+    root: Path
+    side: Path
+    shell: Shell
+
+    @property
+    def data(self) -> Path:
+        return self.root / ".horae"
+
+    @property
+    def origin(self) -> Path:
+        return self.side / "origin.git"
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of the plan root."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def agent(self, script: str, *lines: str, name: str = "wren") -> Path:
+        """Let an agent be a shell script; SIDE in it is the place beside the root."""
+        program = self.side / f"{name}.sh"
+        mine = f"git -c user.name={name} -c user.email={name}@example.org commit"
+        program.write_text(script.replace("SIDE", str(self.side)).replace("git commit", mine))
+        drawer = "".join(f"{line}\n" for line in (f":COMMAND: sh {program}", *lines))
+        heading = f"* {name} :agent:\n:PROPERTIES:\n{drawer}:END:\n"
+        return self.write(f"{name}.org", f"{heading}** System prompt\nYou are {name}.\n")
+
+    def crew(self, **members: str) -> None:
+        """Write a manifest; each member has these lines in its drawer, one per semicolon."""
+        self.write("crew.org", "".join(member(name, text) for name, text in members.items()))
+
+    def seen(self, name: str) -> str:
+        """Return what an agent left beside the root."""
+        path = self.side / name
+        return path.read_text() if path.exists() else ""
+
+    def state(self, name: str) -> str:
+        """Return what a file of state says."""
+        return (self.data / name).read_text().strip()
+
+    def repository(self, *, origin: bool = False) -> None:
+        """Put all that is there under git, with a bare origin if one is wanted."""
+        self.write(".gitignore", ".horae/\n")
+        git("init", "-q", at=self.root)
+        self.commit("Begin")
+        if origin:
+            git("init", "-q", "--bare", str(self.origin), at=self.side)
+            git("remote", "add", "origin", str(self.origin), at=self.root)
+            git("push", "-q", "-u", "origin", "main", at=self.root)
+
+    def commit(self, subject: str, *, at: Path | None = None) -> None:
+        """Commit all there is, as a person does."""
+        git("add", "-A", at=at or self.root)
+        git("commit", "-qm", subject, at=at or self.root)
+
+    def clone(self, name: str) -> Path:
+        """Return a clone of the origin, as somebody else has it."""
+        git("clone", "-q", str(self.origin), str(self.side / name), at=self.side)
+        return self.side / name
+
+
+def member(name: str, text: str) -> str:
+    """Return the heading of a member, with one property per semicolon."""
+    lines = "".join(f"{line.strip()}\n" for line in text.split(";") if line.strip())
+    return f"* {name}\n:PROPERTIES:\n:DEF: {name}.org\n{lines}:END:\n"
+
+
+# An engine
+
+
+class HandClock:
+    """A clock that stands still until somebody sets it to a later moment."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = self._begin = now
+        self._alarms: list[tuple[datetime, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        return self._now
+
+    def elapsed(self) -> timedelta:
+        return self._now - self._begin
+
+    def set(self, moment: datetime) -> None:
+        """Let it be later; whoever waits for a moment until then goes on."""
+        self._now = max(self._now, moment)
+        for until, rung in self._alarms:
+            if until <= self._now and not rung.done():
+                rung.set_result(None)
+
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
+        """Return when the moment has come or the event is set."""
+        rung = asyncio.get_running_loop().create_future()
+        alarm = until, rung
+        self._alarms.append(alarm)
+        told = asyncio.ensure_future(event.wait())
+        try:
+            self.set(self._now)  # the moment may be over
+            await asyncio.wait([rung, told], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            self._alarms.remove(alarm)
+
+
+class Engine:
+    """An engine that keeps a plan root, and a client on its socket."""
+
+    def __init__(self, house: House, clock: HandClock) -> None:
+        self.house = house
+        self.clock = clock
+        self.turns = 0
+        self.url = ""  # where everybody on this machine can ask
+        self.keeping: asyncio.Task[None] | None = None
+        wire = httpx.AsyncHTTPTransport(uds=str(house.data / SOCKET))
+        self.client = httpx.AsyncClient(
+            transport=wire, base_url="http://localhost", timeout=LIMIT, trust_env=False
+        )
+
+    def turned(self) -> None:
+        self.turns += 1
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    # Time
+
+    async def rest(self, *, busy: int = 0) -> None:
+        """Return when all that has come due is done, but for so many runs that go on."""
+        running = self.house.almanac.launch
+        async with asyncio.timeout(LIMIT):
+            while True:
+                await self._turn()
+                await self._turn()  # the first may have begun before it was asked for
+                if len(running.receipts) <= busy:
+                    await self._turn()
+                    if len(running.receipts) <= busy:
+                        return
+                await asyncio.sleep(0.005)
+
+    async def _turn(self) -> None:
+        turns = self.turns
+        self.house.almanac.poke()
+        while self.turns == turns:
+            if self.keeping is not None and self.keeping.done():
+                self.keeping.result()
+            await asyncio.sleep(0.001)
+
+    async def until(self, moment: datetime, *, busy: int = 0) -> None:
+        """Let it be later, with all that comes due until then, each thing at its own moment."""
+        await self.rest(busy=busy)
+        while (at := await self.house.ledger.wake_at()) is not None and self.now < at <= moment:
+            self.clock.set(at)
+            await self.rest(busy=busy)
+        self.clock.set(moment)
+        await self.rest(busy=busy)
+
+    async def advance(self, length: timedelta, *, busy: int = 0) -> None:
+        await self.until(self.now + length, busy=busy)
+
+    async def meanwhile(self, asked: Coroutine[object, object, Ending]) -> Ending:
+        """Return how a command ended, while the clock goes on by itself for once."""
+        ending = asyncio.ensure_future(asked)
+        while not ending.done():
+            self.clock.set(self.now + SECOND / 100)
+            await asyncio.sleep(0.01)
+        return await ending
+
+    # What is asked for and found
+
+    async def reread(self) -> None:
+        """Let the plans be read again, as after an edit."""
+        for name in self.house.almanac.sources:
+            await self.house.almanac.rescan(name)
+        await self.rest(busy=len(self.house.almanac.launch.receipts))
+
+    async def tick(self, name: str = "wren") -> Filed:
+        """Let an agent tick now, and return its receipt when that is over."""
+        asked = await self.house.desk.tick(name)
+        return await self.over(asked.filed.number)
+
+    async def over(self, number: int) -> Filed:
+        """Return a receipt when it is final, and all that follows from it is done."""
+        async with asyncio.timeout(LIMIT):
+            while True:
+                filed = await self.house.ledger.receipt(number)
+                assert filed is not None
+                if filed.status in FINAL and filed.settled_at is not None:
+                    return filed
+                await asyncio.sleep(0.01)
+
+    async def agent(self, name: str = "wren") -> dict[str, Any]:
+        """Return how an agent is, as everybody is told."""
+        standing = await self.house.desk.status(self.house.facts(), limit=100)
+        [found] = [each for each in standing.agents if each.name == name]
+        return found.data()
+
+    async def next_run(self, name: str = "wren") -> datetime:
+        """Return when an agent ticks next."""
+        return datetime.fromisoformat((await self.agent(name))["next_run"]).astimezone(UTC)
+
+    async def wait_for_next(self, name: str = "wren") -> timedelta:
+        """Return how long an agent still waits."""
+        return await self.next_run(name) - self.now
+
+    async def receipts(self, title: str) -> list[Filed]:
+        """Return the receipts of whatever has this title, oldest first."""
+        known = [each for each in await self.house.ledger.entries() if each.mark.title == title]
+        [entry] = [each for each in known if each.gone_at is None] or known
+        page = await self.house.ledger.receipts(entry=entry.number, limit=1000)
+        return [*reversed(page.receipts)]
+
+    async def statuses(self, title: str) -> list[Status]:
+        return [each.status for each in await self.receipts(title)]
+
+    async def get(self, path: str) -> Any:
+        answer = await self.client.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: Mapping[str, object] | None = None) -> httpx.Response:
+        return await self.client.post(path, json=dict(body or {}))
+
+
+@asynccontextmanager
+async def engine(
+    ground: Ground, *, now: datetime = EIGHT, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Engine]:
+    """Give an engine that keeps a plan root, and begins at a moment."""
+    clock, stop = HandClock(now), asyncio.Event()
+    config = load(ground.root, environ={**os.environ, **(environ or {})})
+    async with open_house(config, clock=clock) as house:
+        here = Engine(house, clock)
+        porch = await open_porch(house)
+        keeping = asyncio.create_task(keep(house, stop=stop, turned=here.turned))
+        serving = asyncio.create_task(porch.serve(stop))
+        here.keeping, here.url = keeping, porch.keys.url
+        try:
+            async with asyncio.timeout(LIMIT):
+                while here.turns == 0 or not (house.data / SOCKET).exists():
+                    if keeping.done():
+                        keeping.result()
+                    await asyncio.sleep(0.005)
+            await here.rest()
+            yield here
+        finally:
+            await here.client.aclose()
+            stop.set()
+            await keeping
+            await serving
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when something holds."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.01)
