@@ -216,6 +216,8 @@ def test_the_older_variables_count_in_milliseconds_where_they_say_so() -> None:
     assert config.keeper_continuous is True
     assert config.keeper_breather == timedelta(seconds=45)
     assert config.keeper_timeout == timedelta(minutes=15)
+    shown = {row.name: row.value for row in config.origins()}
+    assert (shown["keeper.timeout"], shown["crew.stagger"]) == ("900000ms", "0ms")
     assert config.keeper_mode == "edit"
     assert config.lifecycle_def == Path("/data/lifecycle.org")
     assert config.data == Path("/data")

@@ -508,8 +508,8 @@ class Config:
 
     def _origin(self, setting: Setting[Any]) -> Origin:
         best, *rest = (*self._given.get(setting.name, ()), _default(setting, self.root))
-        hidden = tuple(Overridden(one.origin, setting.shown(one.raw)) for one in rest)
-        return Origin(setting.name, setting.shown(best.raw), best.origin, hidden)
+        hidden = tuple(Overridden(one.origin, setting.shown(one.told)) for one in rest)
+        return Origin(setting.name, setting.shown(best.told), best.origin, hidden)
 
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
@@ -525,6 +525,11 @@ class _Given(NamedTuple):
     base: str = ""  # where a relative path begins; empty is the current directory
     home: str = ""  # what ~ means
     is_milliseconds: bool = False
+
+    @property
+    def told(self) -> object:
+        """What was written, with the unit that its variable means."""
+        return f"{self.raw}ms" if self.is_milliseconds else self.raw
 
 
 def _default(setting: Setting[Any], root: str) -> _Given:
