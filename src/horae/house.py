@@ -427,6 +427,7 @@ def _desk(rooms: Rooms) -> Desk:
         poke=rooms.poke,
         term=rooms.term,
         zone_name=rooms.zone_name,
+        machines=None if rooms.shared is None else rooms.shared.machines,
     )
 
 
@@ -478,7 +479,8 @@ def _agents(config: Config) -> Registry:
     from horae.cli.agents import Found
     from horae.cli.output import Form, Output
 
-    found = Found.of(config, Output(Form.TABLE, asked=False)).registry
+    # What is odd in them is said by `check`, and by whatever needs them.
+    found = Found.of(config, Output(Form.TABLE, asked=False), says=False).registry
     found.command = _command(config)
     return found
 

@@ -27,7 +27,6 @@ from horae.errors import Exit, HoraeError
 from horae.house import Rooms, keep, post_key, read_again, registry_of, wire
 from horae.porch import app_of, open_porch
 from horae.porter import Porter
-from horae.rules.gate import Machine
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status
@@ -37,7 +36,7 @@ from horae.server.keys import Keys, keep_token, new_token
 from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
-from horae.store.postgres import PostgresLedger, for_leases, for_work
+from horae.store.postgres import PostgresLedger, for_leases, for_work, machines_of
 from horae.store.triggers import SqliteTriggers
 from horae.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.workspace.git import is_repository
@@ -59,6 +58,7 @@ FOLLOW: Final = timedelta(seconds=15)  # between two looks at the plan's origin
 LOOK: Final = timedelta(seconds=5)  # between two looks at what others wrote, if nobody tells
 LEFT: Final = "undelivered"  # the event that says that an agent's work is not where it belongs
 OWN: Final = timedelta(seconds=0.5)  # between two looks at whether the plan was changed here
+SOON: Final = timedelta(seconds=5)  # after an origin that could not be reached, or refused
 SMALL: Final = 64 << 10  # bytes of output that are copied to the database
 
 
@@ -320,17 +320,15 @@ class Member:
         await self._count_machines(house)
         assert self.keys is not None, "a member has its keys before it joins"
         made = await app_of(house, self.keys, nodes=self._nodes)
-        keeping = keep(
-            house,
-            stop=stop,
-            watch=self._follow_plan,
-            beside=(self._listen(house), self._reap(house, term)),
-        )
+        beside = (self._listen(house), self._reap(house, term))
+        keeping = keep(house, stop=stop, watch=self._follow_plan, beside=beside)
         self._leading, self.app = house, made
         try:
             await _first_of([keeping, self._renew(term, began)])
         finally:
             self._leading, self.app = None, None
+            for each in beside:
+                each.close()  # one that was never begun
 
     async def _nodes(self) -> list[dict[str, object]]:
         """Return the machines as plain data."""
@@ -403,16 +401,7 @@ class Member:
     async def _count_machines(self, house: House) -> None:
         """Let the gate know which machines there are."""
         self.members = await self.ledger.leases.members()
-        machines = tuple(
-            Machine(
-                each.member.name,
-                each.member.slots,
-                frozenset(each.member.labels),
-                each.is_draining,
-            )
-            for each in self.members
-            if each.is_alive
-        )
+        machines = machines_of(self.members)
         gate = house.almanac.gate
         if gate.capacity.machines != machines:
             gate.capacity = replace(gate.capacity, machines=machines)
@@ -437,18 +426,20 @@ class Member:
 
     async def _follow(self) -> None:
         """Keep the plan as its origin has it; what is committed here goes there at once."""
-        every = (self.config.watch_poll or FOLLOW).total_seconds()
+        every = self.config.watch_poll or FOLLOW
+        mark = self.plan.mark()
         while True:
+            wait = min(every, SOON) if self.plan_trouble else every
             with suppress(TimeoutError):
-                async with asyncio.timeout(every):
-                    await self._own_commit()
+                async with asyncio.timeout(wait.total_seconds()):
+                    await self._own_commit(since=mark)
             async with self._updating:
+                mark = self.plan.mark()  # before: what is committed meanwhile goes there next
                 await self._update_plan()
 
-    async def _own_commit(self) -> None:
-        """Return when somebody has committed to the plan on this machine."""
-        known = self.plan.mark()
-        while self.plan.mark() == known:
+    async def _own_commit(self, *, since: object) -> None:
+        """Return when the plan on this machine is at another commit."""
+        while self.plan.mark() == since:
             await asyncio.sleep(OWN.total_seconds())
 
     async def catch_up(self, commit: str) -> None:

@@ -66,11 +66,11 @@ class Porter:
 
     def _output(self, run: Run) -> ASGIApp:
         """Return who tells what a run printed: the machine where it ran, else the database."""
-        if self._where(run.member) is not None:
-            return self._to(lambda: self._where(run.member))
 
         async def kept(scope: Scope, receive: Receive, send: Send) -> None:
             found = await self._member.ledger.log(run.number)
+            if found is None and run.facts.get("output") == 0:
+                found = b""  # it has said nothing
             if found is None:
                 reason = f"{run.member}, where it ran, is gone, and its output was not copied"
                 await refuse(NoLeaderError(reason), scope)(scope, receive, send)
@@ -78,7 +78,7 @@ class Porter:
                 told = Response(found, media_type="text/plain; charset=utf-8")
                 await told(scope, receive, send)
 
-        return kept
+        return self._to(lambda: self._where(run.member), otherwise=kept)
 
     def _health(self) -> ASGIApp:
         """Return how this machine is, while it does not lead: whether its lease holds."""
@@ -95,8 +95,9 @@ class Porter:
         }
         return as_json(said, HTTPStatus.OK if is_up else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _to(self, where: Where) -> ASGIApp:
-        return forwarded(where, token=self._token, name=self._member.name)
+    def _to(self, where: Where, otherwise: ASGIApp | None = None) -> ASGIApp:
+        name = self._member.name
+        return forwarded(where, token=self._token, name=name, otherwise=otherwise)
 
     def _leader(self) -> tuple[str, Address] | None:
         leader = self._member.leader

@@ -40,6 +40,32 @@ async def statuses(here: World) -> list[Status]:
 
 
 @story
+async def test_what_was_let_go_too_late_to_begin_waits_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = [Ended(Status.KILLED, "it was never let go", facts={"released": False})]
+
+    async with world(DIGEST) as here:
+        hold = here.almanac.launch._runner.hold
+
+        async def once_late(job: Job) -> Held:
+            held = await hold(job)
+            ended = held.ended
+
+            async def told() -> Ended:
+                return late.pop() if late else await ended()
+
+            monkeypatch.setattr(held, "ended", told)
+            return held
+
+        monkeypatch.setattr(here.almanac.launch._runner, "hold", once_late)
+        await here.until(NINE)
+        [filed] = await here.receipts()
+        assert (filed.status, filed.attempts) == (Status.DONE, 1)
+        assert not here.almanac.gate.holders
+
+
+@story
 async def test_what_cannot_be_made_is_failed_with_the_reason_and_its_slot_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

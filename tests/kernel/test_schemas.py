@@ -279,6 +279,7 @@ _WORKFLOWS = st.fixed_dictionaries(
         "jitter": st.just("5m"),
         "pause_after": st.integers(1, 9),
         "until": st.just("2026-12-31"),
+        "requires": st.sampled_from(["gpu", "gpu berlin"]),
     },
 )
 _AGENTS = st.fixed_dictionaries(

@@ -78,7 +78,12 @@ def test_a_member_without_an_interval_ticks_hourly() -> None:
 
 def test_a_member_may_differ_from_the_settings() -> None:
     text = member(
-        ":TIMEOUT: 1h30m", ":MODE: edit", ":CONTINUOUS: t", ":BREATHER: 20s", ":WAKE: due"
+        ":TIMEOUT: 1h30m",
+        ":MODE: edit",
+        ":CONTINUOUS: t",
+        ":BREATHER: 20s",
+        ":WAKE: due",
+        ":HOST: gpu berlin",
     )
     assert only(text) == Member(
         "wren",
@@ -88,6 +93,7 @@ def test_a_member_may_differ_from_the_settings() -> None:
         continuous=True,
         breather=20 * SECOND,
         wake=Wake.DUE,
+        requires=("gpu", "berlin"),
     )
 
 
@@ -118,6 +124,7 @@ def test_a_continuous_member_takes_a_breather_where_others_wait_an_interval(
         (":CONTINUOUS: maybe", 14),
         (":BREATHER: short", 12),
         (":WAKE: never", 8),
+        (":HOST: gpu!", 8),
     ],
 )
 def test_a_value_that_cannot_be_read_is_as_if_it_were_not_there_and_is_found(

@@ -218,12 +218,19 @@ def test_a_cron_trigger_is_in_utc_unless_it_names_a_zone_and_makes_nothing_good(
 
 
 def test_a_trigger_may_say_how_it_wants_to_be_kept() -> None:
-    options = {"catchup": "latest", "retry": "3 30s", "timeout": "15m", "pause_after": "5"}
+    options = {
+        "catchup": "latest",
+        "retry": "3 30s",
+        "timeout": "15m",
+        "pause_after": "5",
+        "requires": "gpu berlin",
+    }
     entry = scanned(kept(made(options=options))).item
     assert isinstance(entry, Entry)
     assert entry.policy.catchup is CatchUp.LATEST
     assert entry.policy.retry is not None
     assert (entry.policy.timeout, entry.policy.pause_after) == (timedelta(minutes=15), 5)
+    assert entry.policy.requires == ("gpu", "berlin")
 
 
 def test_a_delay_goes_by_its_id_and_by_how_often_it_was_enabled() -> None:

@@ -404,6 +404,32 @@ async def test_a_frozen_engine_is_not_waited_for_beyond_its_word(
         assert not (tmp_path / "began").exists()
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@story
+async def test_a_run_made_after_an_engines_last_word_is_bound_by_it_too(
+    tmp_path: Path, at_once: bool
+) -> None:
+    async with Processes(tmp_path) as processes:
+        processes.alive_until(boot_seconds() + 0.5)
+        run = await processes.hold(shell(tmp_path, 1, "sleep 1000"), at_once=at_once)
+        run.go()
+        async with asyncio.timeout(20):
+            ended = await run.ended()
+        assert ended.outcome is Status.INTERRUPTED
+        assert ended.reason == "the engine could not say in time that it is alive"
+
+        # Its time is over: what is let go now does not begin.
+        late = await processes.hold(shell(tmp_path, 2, "touch began"), at_once=at_once)
+        late.go()
+        async with asyncio.timeout(20):
+            assert (await late.ended()).facts == {"released": False}
+        assert read_end(tmp_path / "runs/2", 2) is UNRELEASED
+        assert not (tmp_path / "began").exists()
+
+        processes.alive_until(boot_seconds() + 1000)
+        assert (await told(processes, shell(tmp_path, 3, "true"))).outcome is Status.DONE
+
+
 @both
 @story
 async def test_whoever_closes_ends_every_run(tmp_path: Path, certain: bool) -> None:
@@ -751,6 +777,7 @@ async def test_whatever_follows_dies_with_its_supervisor_its_lease_and_its_wall_
         assert following is not None
         assert (await following.ended()).outcome is Status.INTERRUPTED
 
+        processes.alive_until(boot_seconds() + 1000)
         ends_at = boot_seconds() + 0.5
         run = await processes.hold(link(tmp_path, 5, "sleep 0.1"), at_once=True)
         late = link(tmp_path, 6, "sleep 1000", timeout=60 * SECOND, ends_at=ends_at, grace=SHORT)

@@ -68,6 +68,13 @@ def rules(scan: Scan) -> list[CadenceRule]:
     return [rule for rule in found if isinstance(rule, CadenceRule)]
 
 
+def test_a_member_says_on_which_machines_it_ticks(tmp_path: Path) -> None:
+    text = member("wren", ":DEF: wren.org", ":HOST: gpu, berlin")
+    [wren] = (each.item for each in scanned(tmp_path, text).entries)
+    assert isinstance(wren, Entry)
+    assert wren.policy.requires == ("gpu", "berlin")
+
+
 def test_each_heading_is_an_agent_that_ticks_on_its_interval(tmp_path: Path) -> None:
     scan = scanned(tmp_path, MANIFEST)
     wren, moss = (each.item for each in scan.entries)

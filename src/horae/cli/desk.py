@@ -319,7 +319,8 @@ def engine_of(place: Place) -> EngineFacts:
     holder = holder_of(place.directory)
     directory = str(place.directory)
     if holder is None:
-        return EngineFacts(is_running=False, directory=directory)
+        leads = place.store is not None and leader_of(place, place.store) is not None
+        return EngineFacts(is_running=leads, directory=directory)
     return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
 
 
@@ -339,8 +340,20 @@ def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
 
 def _desk(ledger: BookLedger, place: Place, *, at: datetime | None = None) -> Desk:
     """Return the desk of a ledger; on one that is shared, a person may write in any term."""
-    term = 1 if place.store is None else ANYBODY
-    return Desk(ledger=ledger, clock=Dial(at), ids=new_id, zone_name=place.zone.key, term=term)
+    term, machines = 1, None
+    if place.store is not None:
+        from horae.store.postgres import PostgresLedger
+
+        term = ANYBODY
+        machines = ledger.machines if isinstance(ledger, PostgresLedger) else None
+    return Desk(
+        ledger=ledger,
+        clock=Dial(at),
+        ids=new_id,
+        zone_name=place.zone.key,
+        term=term,
+        machines=machines,
+    )
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.engine.ports import Clock, Event, Filed, Run, Runner
+    from horae.rules.gate import Machine
 
 CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
 
@@ -33,6 +34,10 @@ class SharedLedger(Ledger, Protocol):
 
     async def assign(self, receipt: int, machine: str, *, now: datetime, term: int) -> bool:
         """Say which machine runs a waiting receipt, and send it word, in one commit."""
+        ...
+
+    async def machines(self) -> tuple[Machine, ...]:
+        """Return the machines that are up, by name."""
         ...
 
     async def under_way(self) -> list[Filed]:
@@ -104,10 +109,14 @@ class Carried(Launch):
 
     async def reconcile(self) -> None:
         """Find out what was written when the ledger gave no answer."""
-        await self.look_back()
-        for number in self.receipts:
-            await self.look(number)
-        self.is_unsure = False
+        self.is_unsure = False  # first: what fails meanwhile has to be looked at again
+        try:
+            await self.look_back()
+            for number in self.receipts:
+                await self.look(number)
+        except BaseException:  # also if it is given up in the middle
+            self.is_unsure = True
+            raise
 
     async def hear(self, events: Iterable[Event]) -> None:
         """Take note of what the machines have written down."""

@@ -39,7 +39,15 @@ from horae.timing.repeater import Kind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from horae.engine.ports import Event, Filed, Ledger, Listed, Pause, Pruned, Run
     from horae.engine.why import Answer, Ask, Window

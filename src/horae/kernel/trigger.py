@@ -31,7 +31,16 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME_FIX: Final = "a name is one word of letters, digits, dots, dashes and underscores"
 
-OPTIONS: Final = ("catchup", "overlap", "retry", "timeout", "jitter", "pause_after", "until")
+OPTIONS: Final = (
+    "catchup",
+    "overlap",
+    "retry",
+    "timeout",
+    "jitter",
+    "pause_after",
+    "until",
+    "requires",
+)
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
 # The fields that a source of any type may have, beside its type.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from horae.kernel.check.finding import shown
 from horae.kernel.plan import Diagnostic, Severity, is_id
 from horae.rules.agent import Wake, choices
+from horae.rules.entry import HOST_FIX, labels
 from horae.rules.lifecycle import NAME_FIX, Heading, headings
 from horae.timing import backoff
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration
@@ -41,6 +42,7 @@ _KEYS: Final = (
     "CONTINUOUS",
     "BREATHER",
     "WAKE",
+    "HOST",
 )
 _ON: Final = frozenset({"1", "true", "t", "yes", "on"})
 _OFF: Final = frozenset({"0", "false", "nil", "no", "off"})
@@ -71,6 +73,7 @@ class Member:
     continuous: bool | None = None
     breather: timedelta | None = None
     wake: Wake | None = None
+    requires: tuple[str, ...] = ()  # labels of the machine that it ticks on
     about: str = ""  # what is written under its heading
     line: int = 0
     text: str = ""  # the heading with all that is below it, as it stands
@@ -259,14 +262,17 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         continuous=value("CONTINUOUS", _switch, setting),
         breather=value("BREATHER", parse_cadence, setting),
         wake=value("WAKE", lambda said: Wake(said.lower()), "its definition counts"),
+        requires=value("HOST", labels, "it ticks on any machine") or (),
         about=heading.body,
         line=heading.line,
         text=heading.text,
     )
     for key, length in (("INTERVAL", interval), ("BREATHER", member.breather)):
         if length is not None and length < SHORTEST:
-            message = f"it ticks every {format_duration(length)}: a bare number is milliseconds"
-            fix = f"write {heading.props[key]}m if minutes are meant"
+            is_bare = heading.props[key].strip().isdecimal()
+            said = ": a bare number is milliseconds" if is_bare else ""
+            message = f"it ticks every {format_duration(length)}{said}"
+            fix = f"write {heading.props[key]}m if minutes are meant" if is_bare else None
             often = heading.found(file, "member-often", Severity.WARNING, message, fix=fix, key=key)
             found.append(often)
     return member, found
@@ -276,6 +282,7 @@ _EXPECTED: Final = {
     "MODE": choices(Mode),
     "CONTINUOUS": "write true or false",
     "WAKE": choices(Wake),
+    "HOST": HOST_FIX,
 }
 
 

@@ -121,7 +121,16 @@ _WORDS: Final[Mapping[Status, DispatchStatus]] = {
     Status.INTERRUPTED: DispatchStatus.FAILED,
 }
 # How a trigger wants to be kept, in the words of its file; each is a property of a headline.
-OPTIONS: Final = ("catchup", "overlap", "retry", "timeout", "jitter", "pause_after", "until")
+OPTIONS: Final = (
+    "catchup",
+    "overlap",
+    "retry",
+    "timeout",
+    "jitter",
+    "pause_after",
+    "until",
+    "requires",
+)
 
 
 class TriggerError(HoraeError):
@@ -412,13 +421,18 @@ def parse_tools(data: object) -> ToolPolicy:
         raise TriggerError(str(error), field="tool_policy") from None
 
 
+def _property(option: str) -> str:
+    """Return what an option is called in a plan."""
+    return "HOST" if option == "requires" else option.upper().replace("_", "-")
+
+
 def policy_for(definition: Definition) -> Policy:
     """Return how a trigger is kept: what it says, else what its type means by itself."""
-    props = {name.upper().replace("_", "-"): text for name, text in definition.options.items()}
+    props = {_property(name): text for name, text in definition.options.items()}
     try:
         policy = policy_of(props, zone_name=_zone(definition.config))
     except PolicyError as error:
-        name = error.key.lower().replace("-", "_")
+        name = next(each for each in OPTIONS if _property(each) == error.key)
         reason = f"{name} {error.value[:60]}: {str(error).rpartition(': ')[2]}"
         raise TriggerError(reason, field=name) from None
     if definition.kind is Kind.CRON and policy.catchup is None:

@@ -163,6 +163,7 @@ class Processes:
         self._live: set[LiveRun] = set()
         self._resting: list[Line] = []
         self._waking: asyncio.TimerHandle | None = None
+        self.ends_at: float | None = None  # when runs end unless a later moment is said
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -272,7 +273,11 @@ class Processes:
         return read_end(directory, run)
 
     def alive_until(self, moment: float) -> None:
-        """Let every live run end at a moment of the boot clock, unless a later one is said."""
+        """Let every run end at a moment of the boot clock, unless a later one is said.
+
+        That is every run that is alive, and each that is made before the next moment is said.
+        """
+        self.ends_at = moment
         for run in self._live:
             run.alive_until(moment)
 
@@ -502,7 +507,7 @@ class LiveRun:
         """Tell the supervisor what to run, and return when it is ready for the go, or beyond."""
         if at_once:
             self._release()
-            order += b"g"
+            order += self._last_word()
             if self._line.process is not None:  # then it says nothing but how it ended
                 self._answer.set_result((b"r", b""))
                 await self._line.order(order)
@@ -530,8 +535,13 @@ class LiveRun:
     def go(self) -> None:
         """Let it begin; before this nothing of it has run."""
         if not self._is_released:
-            self._line.tell(b"g")
+            self._line.tell(self._last_word())
             self._release()
+
+    def _last_word(self) -> bytes:
+        """Return until when it may live, if that is known, and that it may begin."""
+        ends_at = self._processes.ends_at
+        return (b"" if ends_at is None else b"t" + struct.pack("<d", ends_at)) + b"g"
 
     def _release(self) -> None:
         self._is_released = True
@@ -567,7 +577,8 @@ class LiveRun:
             await self._processes.bury(self)
             ended = read_end(self._spec.directory, self._spec.run)
         if ended is UNRELEASED:
-            return Ended(Status.KILLED, self._reason or "it was never let go")
+            reason = self._reason or "it was never let go"
+            return Ended(Status.KILLED, reason, facts={"released": False})
         if ended is None:
             return Ended(Status.INTERRUPTED, "its supervisor died, and all of it was killed")
         return ended

@@ -298,6 +298,10 @@ class Supervisor:
         if not self._why:
             for descriptor, _ in self._poll.poll(0):
                 self._notice(descriptor)
+        until = self._line.alive_until
+        if not self._why and until is not None and now() >= until:
+            # The go came too late, and perhaps from an engine that was frozen meanwhile.
+            self._end_at_once("lease")
         return self._is_released and not self._why
 
     def begin(self) -> bool:

@@ -60,8 +60,13 @@ class NoLeaderError(HoraeError):
         super().__init__(f"{reason}; try again in a few seconds, or see `horae nodes`")
 
 
-def forwarded(where: Where, *, token: Callable[[], str], name: str) -> ASGIApp:
-    """Return an application that lets another member answer; *where* says which, and at what."""
+def forwarded(
+    where: Where, *, token: Callable[[], str], name: str, otherwise: ASGIApp | None = None
+) -> ASGIApp:
+    """Return an application that lets another member answer; *where* says which, and at what.
+
+    If that one cannot be asked, *otherwise* answers.
+    """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,7 +75,7 @@ def forwarded(where: Where, *, token: Callable[[], str], name: str) -> ASGIApp:
             other, address = _other(scope, where(), name)
             await _forward(scope, receive, send, other, address, token=token(), name=name)
         except NoLeaderError as error:
-            await refuse(error, scope)(scope, receive, send)
+            await (otherwise or refuse(error, scope))(scope, receive, send)
 
     return app
 

@@ -145,7 +145,7 @@ class CrewSource:
             CadenceRule(base, first_at),
             work=Work.TICK,
             agents=(member.name,),
-            policy=Policy(timeout=member.timeout or self._rhythm.timeout),
+            policy=Policy(timeout=member.timeout or self._rhythm.timeout, requires=member.requires),
             digest=digest,
         )
         return Scanned(mark, entry, member.text)

@@ -1,0 +1,45 @@
+"""The board of a cluster: it is edited where the leader is, and the origin soon has it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cluster.stage import git
+
+if TYPE_CHECKING:
+    from cluster.stage import Stage
+
+TASK = """\
+---
+id: 1
+title: Water the fern
+status: done
+cron_schedule: "* * * * * *"
+---
+A litre.
+"""
+
+
+def test_an_edit_of_the_board_is_pushed_at_once_and_again_when_that_failed(stage: Stage) -> None:
+    stage.write({"board/tasks/001-water.md": TASK})
+    hook = stage.origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho closed for repairs >&2\nexit 1\n")
+    hook.chmod(0o755)
+    east = stage.member("east", settings={"HORAE_WATCH_POLL": "10m"}).joined()
+    stage.until(lambda: stage.count("work = 'recycle' AND status = 'done'"))
+
+    def told() -> str:
+        return " ".join(json.loads(east.ask("/api/v1/status")[1])["problems"])
+
+    stage.until(lambda: "what was committed here is not shared" in told())
+    assert "status: done" in _shared(stage)
+    hook.unlink()
+    stage.until(lambda: "status: todo" in _shared(stage))
+    stage.until(lambda: "is not shared" not in told())
+    assert "Bring task #1 back to todo" in git(stage.origin, "log", "--format=%s", "main")
+
+
+def _shared(stage: Stage) -> str:
+    return git(stage.origin, "show", "main:board/tasks/001-water.md")
