@@ -33,7 +33,7 @@ from horae.rules.misfire import Status
 from horae.runner.command import Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import Keys, keep_token, new_token
-from horae.store.carrier import Carrier, enqueue, prepare as prepare_carrier
+from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import PostgresLedger, for_leases, for_work, machines_of
@@ -96,6 +96,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
             timeouts=for_work(lease),
             lease_timeouts=for_leases(lease),
             send=enqueue,
+            send_all=enqueue_all,
         )
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from horae.engine.ports import Due, EntryCounts, Filed, Page, Pruned, Run
 from horae.rules.entry import CadenceRule, Entry, key_time
@@ -40,11 +40,13 @@ from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.ports import Event, Listed, Process, Step, Trait
     from horae.rules.misfire import Decision, Receipt
+
+T = TypeVar("T")
 
 _ENTRY: Final = theme("entry")
 _RECEIPT: Final = theme("receipt")
@@ -54,6 +56,17 @@ _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
 _TERM: Final = theme("term")
 _TICK: Final = "tick:"
+_SOME: Final = 2000  # entries that are taken in at once
+# What is known of a receipt's next run, and of the last number, where that can be foreseen.
+NEXT_RUN: Final = theme("postgres/run")["next"]
+INSERT_RUN: Final = theme("postgres/run")["insert"]
+LAST_RECEIPT: Final = theme("postgres/receipt")["last"]
+# What a number is of.
+ENTRY: Final = "entry"
+RECEIPT: Final = "receipt"
+RUN: Final = "run"
+ANYTHING: Final = "anything"  # what an answer is about that no change leaves as it is
+NOTHING: Final = "nothing"  # what an answer is about that no change spoils
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
@@ -83,6 +96,24 @@ class Worker(NamedTuple):
     generation: int
 
 
+class Foreseen(Generic[T]):
+    """A piece of work of which it is known what it will ask: *kind* is what it does, of *what*.
+
+    A store that is far away asks that for several at once.
+    """
+
+    __slots__ = ("kind", "what", "work")
+
+    def __init__(self, work: Callable[[Book], T], kind: str, *what: Any) -> None:
+        self.work = work
+        self.kind = kind
+        self.what = what
+
+    def __call__(self, book: Book) -> T:
+        """Do it."""
+        return self.work(book)
+
+
 class _Draft(NamedTuple):
     """A receipt that is to be filed, and what it carries of its entry."""
 
@@ -102,7 +133,9 @@ class Book:
         self.execute = connection.execute
         self.execute_many = connection.executemany
         # What nobody reads before it is kept may wait for the rest, if the connection gathers.
-        self._write_later = getattr(connection, "later", connection.executemany)
+        self.write_later = getattr(connection, "later", connection.executemany)
+        # And what nobody else can change meanwhile may wait until it is read.
+        self._wire: Any = connection if hasattr(connection, "change") else None
 
     def term(self) -> int:
         """Return the term in which the ledger may be written."""
@@ -200,6 +233,14 @@ class Book:
     ) -> list[int]:
         """Give new entries their numbers, keep what they run, and tell of them."""
         first = self._numbers(_ENTRY, len(arrivals))
+        for begin in range(0, len(arrivals), _SOME):
+            self._insert_some(arrivals[begin : begin + _SOME], first + begin, source, now)
+        return [*range(first, first + len(arrivals))]
+
+    def _insert_some(
+        self, arrivals: Sequence[Arrival], first: int, source: str, now: datetime
+    ) -> None:
+        """Take in some new entries: not all at once, or a server would take us for frozen."""
         at = micros(now)
         rows, texts, events = [], [], []
         for number, arrival in enumerate(arrivals, start=first):
@@ -213,8 +254,7 @@ class Book:
             events.append(_event("entry_new", compact_words(**words), at=at, entry=number))
         self.execute_many(_ENTRY["insert"], rows)
         self.execute_many(_TEXT["keep"], texts)
-        self._write_later(_EVENT["insert"], events)
-        return [*range(first, first + len(rows))]
+        self.write_later(_EVENT["insert"], events)
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
         """Write down where an entry stands now, and what it is, if it is armed."""
@@ -228,15 +268,17 @@ class Book:
 
     def decide(self, steps: Sequence[Step], *, now: datetime) -> list[Filed]:
         """Write the decisions whose entries are still as they were; return the new receipts."""
-        rows = {row["number"]: row for row in self._standing(step.entry.number for step in steps)}
+        rows = {
+            row["number"]: row
+            for row in self.execute(_ENTRY["standing"], self.asked_standing(steps)).fetchall()
+        }
         stands = {
             number: (row["accounted_to"], row["ended_at"])
             for number, row in rows.items()
             if row["is_armed"]
         }
-        taken = self._taken(
-            (step.entry.number, each.key) for step in steps for each in step.decision.receipts
-        )
+        keys_taken = self.execute(_RECEIPT["taken"], self.asked_keys(steps))
+        taken = {(int(row[0]), str(row[1])) for row in keys_taken}
         marks: dict[int, dict[str, int | None]] = {}
         drafts, passed = [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
@@ -259,11 +301,22 @@ class Book:
                 if (number, each.key) not in taken
             ]
             taken.update(keys)
-        self.execute_many(_ENTRY["account_armed"], marks.values())
+        self._change_all(_ENTRY["account_armed"], marks.values(), kind=ENTRY)
         filed = self._file(drafts, now)
         for entry, receipts in passed:
             self._pass_over(entry, receipts, now=now)
         return filed
+
+    @staticmethod
+    def asked_standing(steps: Sequence[Step]) -> dict[str, str]:
+        """Return what is asked about where entries stand that are decided."""
+        return {"numbers": json.dumps([step.entry.number for step in steps])}
+
+    @staticmethod
+    def asked_keys(steps: Sequence[Step]) -> dict[str, str]:
+        """Return what is asked about the keys of receipts that are decided."""
+        keys = [(step.entry.number, each.key) for step in steps for each in step.decision.receipts]
+        return {"keys": json.dumps(keys)}
 
     def set_watermark(self, row: sqlite3.Row, *, now: datetime) -> None:
         """Let what is not armed be accounted for up to now at most."""
@@ -382,11 +435,11 @@ class Book:
             "ended_at": micros(now) if status in ENDS else None,
             "has_machine": int(status not in _FREE),
         }
-        if self.execute(_RECEIPT["move"], values).rowcount != 1:
+        if not self.change(_RECEIPT["move"], values, about=(RECEIPT, filed.number)):
             return False
         facts = compact_words(reason=reason, status=status)
         event = _event("receipt", facts, at=micros(now), entry=filed.entry, receipt=filed.number)
-        self._write_later(_EVENT["insert"], (event,))
+        self.write_later(_EVENT["insert"], (event,))
         return True
 
     def move_number(self, number: int, status: Status, *, reason: str, now: datetime) -> bool:
@@ -424,7 +477,9 @@ class Book:
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
         """Note that all that follows from final receipts is done."""
         values = [{"number": number, "now": micros(now)} for number in numbers]
-        return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
+        if self._wire is None or not self._wire.gathers:
+            return max(0, self.execute_many(_RECEIPT["settle"], values).rowcount)
+        return sum(self._settle(each) for each in values)
 
     def unsettled(self, *, after: int, limit: int) -> list[Filed]:
         """Return the final receipts after a number that are not settled."""
@@ -478,7 +533,7 @@ class Book:
             return None
         name, generation = self.worker or (None, None)
         values = {"receipt": number, "now": micros(now), "member": name, "generation": generation}
-        run, attempt = self.execute(_RUN["open"], values).fetchone()
+        run, attempt = self._open_run(values)
         return Run(run, number, attempt, now, member=name or "")
 
     def running(self, number: int, process: Process, *, now: datetime) -> bool:
@@ -489,7 +544,7 @@ class Book:
         ):
             return False
         values = {"number": number, "pid": process.pid, "pid_started": process.started}
-        self._write_later(_RUN["identify"], (values,))
+        self.write_later(_RUN["identify"], (values,))
         return True
 
     def give_back(self, number: int, *, reason: str, now: datetime, died: bool = False) -> bool:
@@ -577,7 +632,7 @@ class Book:
             "facts": compact(facts or {}),
             "now": micros(now),
         }
-        self.execute(_RUN["close"], values)
+        self.change(_RUN["close"], values, about=(RUN, number))
 
     def run(self, number: int) -> Run | None:
         """Return one run."""
@@ -616,7 +671,7 @@ class Book:
         """Write down what happened."""
         text = compact(facts or {})
         event = _event(kind, text, at=micros(now), entry=entry, receipt=receipt)
-        self._write_later(_EVENT["insert"], (event,))
+        self.write_later(_EVENT["insert"], (event,))
 
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
@@ -657,7 +712,45 @@ class Book:
 
     def _numbers(self, theme: Mapping[str, str], count: int) -> int:
         """Return the first of so many numbers for entries, or receipts, that nobody ever had."""
-        return int(self.execute(theme["numbers"], {"count": count}).fetchone()[0]) + 1
+        last = None
+        if self._wire is not None and theme is _RECEIPT:
+            last = self._wire.numbers(LAST_RECEIPT, theme["numbers"], count)
+        if last is None:
+            last = self.execute(theme["numbers"], {"count": count}).fetchone()[0]
+        return int(last) + 1
+
+    def change(self, query: str, values: Mapping[str, Any], *, about: tuple[str, int]) -> bool:
+        """Change the one row of a number of a kind; False: it is not as it was seen."""
+        if self._wire is None:
+            return self.execute(query, values).rowcount == 1
+        return bool(self._wire.change(query, values, about=about))
+
+    def _change_all(self, query: str, rows: Iterable[Mapping[str, Any]], *, kind: str) -> None:
+        """Change, or write, the rows of several numbers of a kind."""
+        if self._wire is None:
+            self.execute_many(query, rows)
+        else:
+            self._wire.change_all(query, rows, kind=kind)
+
+    def _settle(self, values: Mapping[str, int | None]) -> bool:
+        """Note that all that follows from one receipt is done, if it is final and that is new."""
+        number = int(values["number"] or 0)
+        row = self.execute(_RECEIPT["standing"], {"number": number}).fetchone()
+        if row is None or Status(row["status"]) in OPEN or row["settled_at"] is not None:
+            return False
+        return self.change(_RECEIPT["settle"], values, about=(RECEIPT, number))
+
+    def _open_run(self, values: Mapping[str, Any]) -> tuple[int, int]:
+        """Open the next run of a receipt; return its number, and which attempt it is."""
+        known = None
+        if self._wire is not None:
+            known = self._wire.foreseen(NEXT_RUN, {"receipt": values["receipt"]})
+        if known is None:
+            run, attempt = self.execute(_RUN["open"], values).fetchone()
+            return run, attempt
+        row = {**values, "number": known["run"], "attempt": known["attempt"]}
+        self.change(INSERT_RUN, row, about=(RUN, known["run"]))
+        return known["run"], known["attempt"]
 
     def _standing(self, numbers: Iterable[int]) -> list[sqlite3.Row]:
         """Return where some entries stand, and what their receipts are to carry."""
@@ -671,6 +764,10 @@ class Book:
             return set()
         rows = self.execute(_RECEIPT["taken"], {"keys": json.dumps(wanted)})
         return {(row[0], row[1]) for row in rows}
+
+    def standing(self, number: int) -> Standing | None:
+        """Return where a receipt stands."""
+        return self._stands("standing", number)
 
     def _stands(self, query: str, number: int) -> Standing | None:
         """Return where a receipt stands, asked for in one of two ways."""
@@ -708,9 +805,9 @@ class Book:
             events.append(_event("receipt", facts, at=at, entry=entry, receipt=number))
             if receipt.key.startswith(_TICK):
                 ticks.append({"number": entry, "ticks": 1})
-        self.execute_many(_RECEIPT["insert"], rows)
-        self._write_later(_EVENT["insert"], events)
-        self.execute_many(_ENTRY["tick"], ticks)
+        self._change_all(_RECEIPT["insert"], rows, kind=RECEIPT)
+        self.write_later(_EVENT["insert"], events)
+        self._change_all(_ENTRY["tick"], ticks, kind=ENTRY)
         return filed
 
     def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
@@ -748,13 +845,14 @@ class Book:
         values = {**number, "ended_at": micros(ended_at), "memory": memory}
         values |= {"streak": streak, "failures": failures}
         if not waited:
-            self.execute(_ENTRY["over_as_planned"], values)
+            self.change(_ENTRY["over_as_planned"], values, about=(ENTRY, filed.entry))
             return
         entry = entry_of(self.execute(_ENTRY["one"], number).fetchone())
         if isinstance(entry.rule, CadenceRule):
             entry = replace(entry, rule=replace(entry.rule, streak=streak, failures=failures))
         coming = next_after(entry, entry.accounted_to, ended_at)
-        self.execute(_ENTRY["over"], {**values, "next_at": coming})
+        values["next_at"] = coming
+        self.change(_ENTRY["over"], values, about=(ENTRY, filed.entry))
 
     def _count_runs(self) -> int:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from horae.engine.ports import PATIENCE as MISSING
 from horae.rules.misfire import Status
 from horae.store import arming, scanning
+from horae.store.book import Foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -97,7 +98,7 @@ class BookLedger(ABC):
 
     async def entry(self, number: int) -> Listed | None:
         """Return one entry."""
-        return await self.read(lambda book: book.entry(number))
+        return await self.read(Foreseen(lambda book: book.entry(number), "entry", number))
 
     async def find(self, word: str) -> list[Listed]:
         """Return the entries that a person may mean, those that are still there first."""
@@ -133,7 +134,8 @@ class BookLedger(ABC):
 
     async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
         """Move watermarks and file receipts, all at once; return what was filed."""
-        return await self.write(term, lambda book: book.decide(steps, now=now))
+        work = Foreseen(lambda book: book.decide(steps, now=now), "decide", steps)
+        return await self.write(term, work)
 
     async def add(
         self,
@@ -146,26 +148,32 @@ class BookLedger(ABC):
         agents: tuple[str, ...] | None = None,
     ) -> list[Filed]:
         """File what somebody asked for, all at once; the same key gives the same receipt back."""
-        return await self.write(
-            term,
+        work = Foreseen(
             lambda book: book.add(entry, receipts, now=now, parent=parent, agents=agents),
+            "add",
+            entry,
+            receipts,
         )
+        return await self.write(term, work)
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
         """Take a waiting receipt and open its run; None means that it does not wait."""
-        return await self.write(term, lambda book: book.start(receipt, now=now))
+        work = Foreseen(lambda book: book.start(receipt, now=now), "start", receipt)
+        return await self.write(term, work)
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
         """Record which process the run is, before it is let go."""
-        return await self.write(term, lambda book: book.running(run, process, now=now))
+        work = Foreseen(lambda book: book.running(run, process, now=now), "running", run)
+        return await self.write(term, work)
 
     async def give_back(
         self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
     ) -> bool:
         """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
-        return await self.write(
-            term, lambda book: book.give_back(run, reason=reason, now=now, died=died)
+        work = Foreseen(
+            lambda book: book.give_back(run, reason=reason, now=now, died=died), "give_back", run
         )
+        return await self.write(term, work)
 
     async def end(
         self,
@@ -182,8 +190,7 @@ class BookLedger(ABC):
         is_counted: bool = True,
     ) -> Filed | None:
         """Record how a run ended, and what follows: a retry, or the end of its receipt."""
-        return await self.write(
-            term,
+        work = Foreseen(
             lambda book: arming.end(
                 book,
                 run,
@@ -196,22 +203,32 @@ class BookLedger(ABC):
                 is_counted=is_counted,
                 now=now,
             ),
+            "end",
+            run,
         )
+        return await self.write(term, work)
 
     async def hold(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
-        return await self.write(
-            term, lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now)
+        work = Foreseen(
+            lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now),
+            "hold",
+            receipt,
         )
+        return await self.write(term, work)
 
     async def release(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
-        return await self.write(term, lambda book: book.release(receipt, reason=reason, now=now))
+        work = Foreseen(
+            lambda book: book.release(receipt, reason=reason, now=now), "release", receipt
+        )
+        return await self.write(term, work)
 
     async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
         """Record that all that follows from these receipts is done; return of how many."""
         numbers = tuple(receipts)
-        return await self.write(term, lambda book: book.settle(numbers, now=now))
+        work = Foreseen(lambda book: book.settle(numbers, now=now), "settle", *numbers)
+        return await self.write(term, work)
 
     async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
         """Return the final receipts after a number that are not settled, oldest first."""
@@ -248,7 +265,7 @@ class BookLedger(ABC):
 
     async def receipt(self, number: int) -> Filed | None:
         """Return one receipt."""
-        return await self.read(lambda book: book.receipt(number))
+        return await self.read(Foreseen(lambda book: book.receipt(number), "receipt", number))
 
     async def receipts(
         self,
@@ -314,7 +331,7 @@ class BookLedger(ABC):
 
     async def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
-        return await self.read(lambda book: book.text(digest))
+        return await self.read(Foreseen(lambda book: book.text(digest), "text", digest))
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False

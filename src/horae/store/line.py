@@ -85,7 +85,11 @@ class Line:
     def _serve_all(self, serve: Callable[[Sequence[Call[Any]]], None]) -> None:
         """Serve until nobody waits."""
         while calls := self._take():
-            serve(calls)
+            try:
+                serve(calls)
+            except BaseException as error:  # a bug, of which whoever waits must hear
+                for call in calls:
+                    call.error = call.error or error
             waiting: defaultdict[asyncio.AbstractEventLoop, list[Call[Any]]] = defaultdict(list)
             for call in calls:
                 waiting[call.loop].append(call)

@@ -3,6 +3,11 @@
 Each wait has its end: to connect, to get a lock, to be answered. A server that accepts what we
 send and says nothing is given up like one that is not there. A connection that has failed is
 closed, and the next call opens another.
+
+A server is far away: to ask it one thing takes as long as to ask it twenty at once. So a wire can
+be told what will be asked of it (`Look`), and then answers from what it has learned; and what is
+changed under a lock that keeps all others out may wait, with all else that is to be written, until
+something is asked that was not foreseen, or until the end.
 """
 
 from __future__ import annotations
@@ -13,11 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.generators import send
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
@@ -29,10 +35,12 @@ from horae.engine.ports import (
     LedgerNewerError,
     LedgerWriteError,
 )
+from horae.store.book import ANYTHING, NOTHING
 from horae.store.sql import migrations, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from psycopg.cursor import Cursor
 
@@ -150,17 +158,44 @@ class _StrDumper(StrDumperUnknown):
     """Writes a text; also one that is an enum's word."""
 
 
+class _AtOnce(psycopg.Pipeline):
+    """Asks several things in one breath: nothing of it is sent before all of it is there.
+
+    Who is frozen in the midst of asking would keep a lock, and a server ends only those who are
+    idle between two requests. A mere flush after the last word would also make it wait for ever,
+    so there is none: the end of a request is enough.
+    """
+
+    def _communicate_gen(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        self._enqueue_sync()
+        while self.command_queue:
+            self.command_queue.popleft()()
+        yield from send(self.pgconn)
+        yield from self._fetch_gen(flush=False)
+
+
 class _Connection(psycopg.Connection[Row]):
     """A connection that gives a silent server up."""
 
     beats: int = 0
 
+    def at_once(self) -> AbstractContextManager[psycopg.Pipeline]:
+        """Within it nothing is answered; at its end all is."""
+        if self._pipeline is None:
+            self._pipeline = _AtOnce(self)
+        return self.pipeline()
+
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - ours are shorter
         """Do what psycopg wants done, unless the server is silent for too long."""
-        return super().wait(_answered(gen, self.beats), interval=_BEAT)
+        return super().wait(_answered(gen, self.beats, self.pgconn.finish), interval=_BEAT)
 
 
-def _answered(gen: Generator[Any, Any, T], beats: int) -> Generator[Any, Any, T]:
+def _answered(
+    gen: Generator[Any, Any, T], beats: int, give_up: Callable[[], None]
+) -> Generator[Any, Any, T]:
     """Do as another generator does, until nothing has come for so many beats."""
     silent = 0
     try:
@@ -169,7 +204,9 @@ def _answered(gen: Generator[Any, Any, T], beats: int) -> Generator[Any, Any, T]
             ready = yield wanted
             silent = 0 if ready else silent + 1
             if silent > beats:
-                gen.close()
+                give_up()
+                with suppress(Exception):  # one that asked several things wants to ask once more
+                    gen.close()
                 raise _SilentError("it does not answer")
             wanted = gen.send(ready)
     except StopIteration as end:
@@ -210,6 +247,124 @@ def _placed(query: str) -> str:
     return _TOKEN.sub(put, query)
 
 
+class Look(NamedTuple):
+    """Something that will be asked, so that it is asked together with other things.
+
+    The answer is forgotten when what it is *about* is changed. *via* is a query that is asked
+    in its place; it says last, as `known_as`, of which number each row is the answer.
+    """
+
+    query: str
+    values: Mapping[str, Any]
+    about: str
+    via: str = ""
+
+
+class SurprisedError(Exception):
+    """Not all rows were as they had been seen; nothing of it may be kept."""
+
+
+class _Asked(NamedTuple):
+    """A question that is on its way."""
+
+    looks: Sequence[Look]
+    cursor: Cursor[Row]
+    is_many: bool
+
+
+class _Answer(list[Row]):
+    """What was learned before it was asked, as a cursor gives it."""
+
+    def fetchone(self) -> Row | None:
+        """Return the first row."""
+        return self[0] if self else None
+
+    def fetchall(self) -> list[Row]:
+        """Return all rows."""
+        return self
+
+
+class _Memory:
+    """The answers to what was foreseen, as long as they hold."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, dict[tuple[Any, ...], _Answer]] = {}
+        self._about: dict[tuple[str, int], list[tuple[str, tuple[Any, ...]]]] = {}
+        self._fleeting: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
+    def find(self, query: str, values: Mapping[str, Any] | None) -> _Answer | None:
+        """Return the answer to a question; None: it is not known."""
+        answers = self._answers.get(query)
+        return None if answers is None else answers.get(_key(query, values or {}))
+
+    def learn(self, asked: Iterable[_Asked]) -> None:
+        """Remember what the server has answered."""
+        for looks, cursor, is_many in asked:
+            rows = cursor.fetchall()
+            if looks[0].via:
+                for row in rows:
+                    self._keep(looks[0], (row[-1],), [_cut(row)])
+            elif is_many:
+                found: dict[int, list[Row]] = {}
+                for row in rows:
+                    found.setdefault(row[-1], []).append(_cut(row))
+                for place, look in enumerate(looks, start=1):
+                    self._keep(look, _key(look.query, look.values), found.get(place, []))
+            else:
+                self._keep(looks[0], _key(looks[0].query, looks[0].values), rows)
+
+    def change(self, query: str, row: tuple[Any, ...]) -> None:
+        """Let the answer to a question that has no values be another."""
+        self._answers[query] = {(): _Answer([Row(row)])}
+
+    def take(self, query: str, values: Mapping[str, Any]) -> Row | None:
+        """Return an answer that is good once."""
+        rows = self._answers.get(query, {}).pop(_key(query, values), None)
+        return rows[0] if rows else None
+
+    def forget(self, kind: str, number: int) -> None:
+        """Forget what is spoiled by a change."""
+        for query, key in (*self._about.pop((kind, number), ()), *self._fleeting):
+            self._answers[query].pop(key, None)
+        self._fleeting.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._answers.clear()
+        self._about.clear()
+        self._fleeting.clear()
+
+    def _keep(self, look: Look, key: tuple[Any, ...], rows: list[Row]) -> None:
+        self._answers.setdefault(look.query, {})[key] = _Answer(rows)
+        if look.about == ANYTHING:
+            self._fleeting.append((look.query, key))
+        elif look.about != NOTHING:
+            has_number = bool(rows) and "number" in rows[0].places
+            number = rows[0]["number"] if has_number else key[0]
+            self._about.setdefault((look.about, number), []).append((look.query, key))
+
+
+def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a question in the order in which it names them."""
+    return tuple([values[name] for name in _said(query).names])
+
+
+def _cut(row: Row) -> Row:
+    """Return a row without its last column."""
+    return _cut_kind(type(row))(row[:-1])
+
+
+@lru_cache(maxsize=512)
+def _cut_kind(kind: type[Row]) -> type[Row]:
+    places = dict([*kind.places.items()])
+    last = max(places.values(), default=0)
+    left = {name: place for name, place in places.items() if place != last}
+    return type("Row", (Row,), {"__slots__": (), "places": left})
+
+
 class Wire:
     """One connection, which is opened when it is needed, and again when it was lost."""
 
@@ -217,12 +372,17 @@ class Wire:
         self.address = address
         self.timeouts = timeouts
         self.changes = 0  # rows that were written since the transaction began
+        self.gathers = False  # whether what is changed may wait
+        self.has_forgotten = False  # whether what was foreseen is no longer known
+        self._memory = _Memory()
+        self._soon: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {}
+        self._numbers: dict[str, int] = {}  # how many were given, by the query that writes it
         self._later: dict[str, list[Mapping[str, Any]]] = {}
         self._is_read_only = is_read_only
         self._connection: _Connection | None = None
 
     @property
-    def raw(self) -> psycopg.Connection[Any]:
+    def raw(self) -> _Connection:
         """The connection itself, opened."""
         if self._connection is None:
             self._connection = self._connect()
@@ -246,8 +406,15 @@ class Wire:
         return 0 if self._connection is None else self._connection.info.backend_pid
 
     def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[Row]:
-        """Do one query."""
-        cursor: Cursor[Row] = self.raw.execute(_said(query).one, values or {})
+        """Do one query, after all that is to be done before it."""
+        known = self._memory.find(query, values)
+        if known is not None:
+            return cast("Cursor[Row]", known)
+        self.flush()
+        said = _said(query).one
+        if not said.startswith("SELECT"):
+            self.forget()
+        cursor: Cursor[Row] = self.raw.execute(said, values or {})
         found = cursor.pgresult
         if found is not None and not found.nfields:
             self.changes += max(0, cursor.rowcount)
@@ -256,51 +423,163 @@ class Wire:
     def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[Row]:
         """Do one query for each row, all at once if the dialect can."""
         many = [*rows]
-        said = _said(query)
-        cursor: Cursor[Row] = self.raw.cursor()
-        if said.many is not None and len(many) > 1:
-            names = said.names
-            told = [{name: row[name] for name in names} for row in many]
-            cursor.execute(said.many, {"rows": json.dumps(told, default=bytes.hex)})
-        elif len(many) == 1:
-            cursor.execute(said.one, many[0])
-        elif many:
-            cursor.executemany(said.one, many)
-        self.changes += max(0, cursor.rowcount) if many else 0
+        if not many:
+            return self.raw.cursor()
+        self.flush()
+        self.forget()
+        if _said(query).many is None and len(many) > 1:
+            cursor: Cursor[Row] = self.raw.cursor()
+            cursor.executemany(_said(query).one, many)
+        else:
+            [cursor] = self._send(query, many)
+        self.changes += max(0, cursor.rowcount)
         return cursor
+
+    def change(self, query: str, values: Mapping[str, Any], *, about: tuple[str, int]) -> bool:
+        """Change the one row that a number of a kind has; False: it is not as it was seen.
+
+        If changes may wait nobody else can have changed it, and should it be otherwise all
+        that was to be done with it fails.
+        """
+        if not self.gathers:
+            return self.execute(query, values).rowcount == 1
+        if about in self._soon.get(query, ()):
+            self.flush()
+        self._soon.setdefault(query, {})[about] = values
+        self._memory.forget(*about)
+        return True
+
+    def change_all(self, query: str, rows: Iterable[Mapping[str, Any]], *, kind: str) -> None:
+        """Change, or write, the rows of several numbers of a kind."""
+        if not self.gathers:
+            self.executemany(query, rows)
+            return
+        for row in rows:
+            self.change(query, row, about=(kind, row["number"]))
 
     def later(self, query: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Do a query for each row before the commit, together with others of its kind."""
         self._later.setdefault(query, []).extend(rows)
 
-    def begin(self) -> tuple[int, int]:
-        """Begin to write when nobody else does; return the term, and the schema's version."""
-        self.changes = 0
-        self._later.clear()
-        found = self.script("BEGIN; SELECT number, version FROM term FOR UPDATE")
-        found.nextset()
+    def foresee(self, looks: Iterable[Look]) -> None:
+        """Ask several things at once, to answer from what is learned."""
+        self.flush()
+        with self.raw.at_once():
+            asked = self._ask(looks)
+        self._memory.learn(asked)
+        self.has_forgotten = False
+
+    def forget(self) -> None:
+        """Forget all that was learned."""
+        self.has_forgotten = self.gathers and bool(self._memory)
+        self._memory.clear()
+
+    def foreseen(self, query: str, values: Mapping[str, Any]) -> Row | None:
+        """Return an answer that is good once, if it was foreseen."""
+        return self._memory.take(query, values)
+
+    def numbers(self, last: str, give: str, count: int) -> int | None:
+        """Give so many numbers, if it was foreseen which was the last; return that."""
+        known = self._memory.find(last, None)
+        if not known or not self.gathers:
+            return None
+        number = int(known[0][0])
+        self._memory.change(last, (number + count,))
+        self._numbers[give] = self._numbers.get(give, 0) + count
+        return number
+
+    def begin(self, looks: Iterable[Look] = (), *, gathers: bool = False) -> tuple[int, int]:
+        """Begin to write when nobody else does; return the term, and the schema's version.
+
+        What is to be looked at is asked for in the same breath, and answered under the lock.
+        """
+        self.changes, self.gathers = 0, gathers
+        for waiting in (self._later, self._soon, self._numbers):
+            waiting.clear()
+        self._memory.clear()
+        self.has_forgotten = False
+        with self.raw.at_once():
+            self.raw.execute("BEGIN", prepare=False)
+            found = self.raw.execute("SELECT number, version FROM term FOR UPDATE")
+            asked = self._ask(looks)
         row = found.fetchone()
         if row is None:
             raise LedgerDamagedError(
                 self.address.place, "it has no term", remedy="restore a backup of it"
             )
+        self._memory.learn(asked)
         return row[0], row[1]
 
+    def flush(self) -> None:
+        """Do what waits to be changed."""
+        if self._soon or self._numbers:
+            self._do({})
+
     def finish(self) -> None:
-        """Do what was left for later."""
-        for query, rows in self._later.items():
-            self.executemany(query, rows)
+        """Do all that waits, and what was left for later."""
+        later = {**self._later}
         self._later.clear()
+        if self._soon or self._numbers or later:
+            self._do(later)
 
     def attempt(self, work: Callable[[], T]) -> T:
         """Return what a piece of work would give, and leave nothing of it."""
+        self.flush()
+        self.forget()
+        gathers, self.gathers = self.gathers, False
         later = {query: [*rows] for query, rows in self._later.items()}
         changes = self.changes
         self.script("SAVEPOINT attempt")
         result = work()
         self.script("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")
-        self._later, self.changes = later, changes
+        self._later, self.changes, self.gathers = later, changes, gathers
         return result
+
+    def _do(self, later: Mapping[str, list[Mapping[str, Any]]]) -> None:
+        """Do what waits, all of it on one way to the server and back."""
+        soon = {query: [*rows.values()] for query, rows in self._soon.items()}
+        numbers = {**self._numbers}
+        self._soon.clear()
+        self._numbers.clear()
+        with self.raw.at_once():
+            for query, count in numbers.items():
+                self.raw.execute(_said(query).one, {"count": count})
+            changed = [(len(rows), self._send(query, rows)) for query, rows in soon.items()]
+            written = [each for query, rows in later.items() for each in self._send(query, rows)]
+        for expected, cursors in changed:
+            if sum(cursor.rowcount for cursor in cursors) != expected:
+                raise SurprisedError
+            self.changes += expected
+        self.changes += sum(max(0, cursor.rowcount) for cursor in written)
+
+    def _send(self, query: str, rows: Sequence[Mapping[str, Any]]) -> list[Cursor[Row]]:
+        """Send a query for some rows: one for all of them if the dialect can."""
+        said = _said(query)
+        if said.many is None or len(rows) == 1:
+            return [self.raw.execute(said.one, row) for row in rows]
+        return [self.raw.execute(said.many, {"rows": _written(said.names, rows)})]
+
+    def _ask(self, looks: Iterable[Look]) -> list[_Asked]:
+        """Send questions, those of one kind together."""
+        kinds: dict[tuple[str, str], dict[tuple[Any, ...], Look]] = {}
+        for look in looks:
+            key = _key(look.via or look.query, look.values)
+            kinds.setdefault((look.query, look.via), {}).setdefault(key, look)
+        return [
+            each
+            for (query, via), some in kinds.items()
+            for each in self._ask_alike(via or query, [*some.values()])
+        ]
+
+    def _ask_alike(self, query: str, looks: Sequence[Look]) -> list[_Asked]:
+        said = _said(query)
+        if said.many is None or len(looks) == 1:
+            return [
+                _Asked([look], self.raw.execute(said.one, look.values), is_many=False)
+                for look in looks
+            ]
+        rows = _written(said.names, [look.values for look in looks])
+        return [_Asked(looks, self.raw.execute(said.many, {"rows": rows}), is_many=True)]
 
     def script(self, text: str) -> Cursor[Row]:
         """Do several statements without values in one go."""
@@ -384,6 +663,11 @@ class Wire:
         return sql.SQL("; ").join(parts)
 
 
+def _written(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as one text that a query of many takes."""
+    return json.dumps([{name: row[name] for name in names} for row in rows], default=bytes.hex)
+
+
 def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
@@ -436,6 +720,11 @@ _NOT_IN: Final = re.compile(
     r"FATAL: +(database .* does not exist|role .* does not exist|password authentication failed"
     r"|no pg_hba\.conf entry)"
 )
+_NOT_SECURE: Final = re.compile(
+    r"certificate verify failed|does not match host name|root certificate"
+    r"|server does not support SSL"
+)
+_NOT_READ: Final = re.compile(r"invalid [a-z_ ]*value|invalid port|invalid URI|connection option")
 _UNKNOWN_USER: Final = (
     errors.InvalidPassword,
     errors.InvalidAuthorizationSpecification,
@@ -455,6 +744,12 @@ def _meant(address: Address, error: psycopg.Error, *, is_commit: bool) -> Ledger
         return LedgerError(
             place, f"it does not let us in ({why})", remedy="check its address and user"
         )
+    if _NOT_SECURE.search(why):
+        remedy = "check its certificate, or sslmode and sslrootcert in its address"
+        return LedgerError(place, f"it is not to be trusted ({why})", remedy=remedy)
+    if _NOT_READ.search(why):
+        remedy = "write it as postgresql://user@host:5432/database"
+        return LedgerError(place, f"its address is not one ({why})", remedy=remedy)
     if isinstance(error, _REFUSED):
         remedy = "make room, or let our role write, and try again"
         return LedgerWriteError(place, f"it cannot be written ({why})", remedy=remedy)
@@ -482,6 +777,11 @@ def refuse_newer(address: Address, version: int) -> None:
             f"its schema is version {version}, and this horae knows {known}",
             remedy="use the newer horae that wrote it, on every member",
         )
+
+
+def is_servers(error: BaseException) -> bool:
+    """Tell whether it is the server that says what is wrong."""
+    return isinstance(error, psycopg.Error)
 
 
 def is_lost(error: BaseException) -> bool:

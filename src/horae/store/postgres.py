@@ -19,10 +19,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from horae.engine.ports import LedgerError, StaleTermError
 from horae.rules.entry import Work
+from horae.rules.gate import Machine
 from horae.rules.lease import Lost
 from horae.rules.misfire import Status
 from horae.store import arming
-from horae.store.book import Book, Worker
+from horae.store.book import (
+    ANYTHING,
+    ENTRY,
+    LAST_RECEIPT,
+    NEXT_RUN,
+    NOTHING,
+    RECEIPT,
+    Book,
+    Foreseen,
+    Worker,
+)
 from horae.store.codec import plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
@@ -32,25 +43,38 @@ from horae.store.sql import theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     import psycopg
 
-    from horae.engine.ports import Filed, Run
-    from horae.store.pg_wire import Timeouts, Wire
+    from horae.engine.ports import Filed, Run, Step
+    from horae.rules.lease import Membership
+    from horae.rules.misfire import Receipt
+    from horae.store.pg_wire import Look, Timeouts, Wire
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
+    SendAll: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[tuple[str, int]]], object]
 
 T = TypeVar("T")
 
 SCHEMA: Final = "horae"
 _SECOND: Final = timedelta(seconds=1)
 _MEMBER: Final = theme("postgres/member")
+_ENTRY: Final = theme("entry")
+_RECEIPT: Final = theme("receipt")
+_TEXT: Final = theme("text")
+_GOES_ON_OF_RUN: Final = theme("postgres/entry")["goes_on_of_run"]
 _RECENT: Final = 20_000  # runs among which an agent's home is looked for
 _PULSE: Final = timedelta(seconds=10)  # how often a quiet listener asks whether it is heard
 _AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
+
+
+def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
+    """Return the machines that are up, of all members there ever were."""
+    cards = [(each.member, each.is_draining) for each in members if each.is_alive]
+    return tuple(Machine(c.name, c.slots, frozenset(c.labels), rests) for c, rests in cards)
 
 
 def for_work(lease: timedelta) -> Timeouts:
@@ -88,7 +112,13 @@ class PostgresLedger(BookLedger):
     """The ledger on PostgreSQL; `open` makes one."""
 
     def __init__(
-        self, *, writer: Wire, reader: Wire, leases: Leases, send: Send | None = None
+        self,
+        *,
+        writer: Wire,
+        reader: Wire,
+        leases: Leases,
+        send: Send | None = None,
+        send_all: SendAll | None = None,
     ) -> None:
         self.address = writer.address
         self.place = self.address.place
@@ -96,6 +126,8 @@ class PostgresLedger(BookLedger):
         self._writer = writer
         self._reader = reader
         self._send = send
+        self._send_several = send_all
+        self._sending: list[tuple[str, int]] = []  # what is sent before the next commit
         self._writing = Line("ledger-writer")
         self._reading = Line("ledger-reader")
 
@@ -108,11 +140,13 @@ class PostgresLedger(BookLedger):
         timeouts: Timeouts | None = None,
         lease_timeouts: Timeouts | None = None,
         send: Send | None = None,
+        send_all: SendAll | None = None,
     ) -> PostgresLedger:
         """Return the ledger of a database, whose schema is brought up to our version.
 
         *send* is the carrier: it hands a receipt's number to a machine, through the psycopg
-        connection on which the receipt is assigned, in that transaction.
+        connection on which the receipt is assigned, in that transaction. *send_all* does so
+        for several at once.
         """
         try:
             from horae.store import pg_schema, pg_wire
@@ -125,7 +159,7 @@ class PostgresLedger(BookLedger):
         writer = pg_wire.Wire(address, times)
         reader = pg_wire.Wire(address, times, is_read_only=True)
         leases = Leases(pg_wire.Wire(address, lease_timeouts or pg_wire.BRIEF))
-        ledger = cls(writer=writer, reader=reader, leases=leases, send=send)
+        ledger = cls(writer=writer, reader=reader, leases=leases, send=send, send_all=send_all)
         try:
             await ledger._writing.do(lambda: pg_schema.migrate(writer))
         except BaseException:
@@ -176,14 +210,22 @@ class PostgresLedger(BookLedger):
 
         def put(book: Book) -> bool:
             values = {"number": receipt, "machine": plain(machine)}
-            if book.execute(_MEMBER["assign"], values).rowcount != 1:
+            stands = book.standing(receipt)
+            if stands is None or stands.status is not Status.WAITING or stands.machine is not None:
+                return False
+            if not book.change(_MEMBER["assign"], values, about=(RECEIPT, receipt)):
                 return False
             book.tell("assigned", now=now, receipt=receipt, facts={"machine": machine})
-            if self._send is not None:
-                self._send(cast("Wire", book.connection).raw, machine, receipt)
+            self._sending.append((machine, receipt))
+            if not self._writer.gathers:
+                self._send_all()
             return True
 
-        return await self.write(term, put)
+        return await self.write(term, Foreseen(put, "assign", receipt))
+
+    async def machines(self) -> tuple[Machine, ...]:
+        """Return the machines that are up, by name."""
+        return machines_of(await self.leases.members())
 
     async def under_way(self) -> list[Filed]:
         """Return the receipts that run, or wait for a machine that was told to run them."""
@@ -252,7 +294,7 @@ class PostgresLedger(BookLedger):
         values = {"run": run, "body": body}
 
         def put(book: Book) -> None:
-            book.execute(_MEMBER["keep_log"], values)
+            book.write_later(_MEMBER["keep_log"], (values,))
 
         await self.write(ANYBODY, put)
 
@@ -285,75 +327,125 @@ class PostgresLedger(BookLedger):
             await asyncio.sleep(_AGAIN.total_seconds())
 
     def _look(self, calls: Sequence[Call[Any]]) -> None:
-        """Read what several asked for."""
+        """Read what several asked for; what is foreseen of it is asked for at once."""
+        wire = self._reader
+        looks = [look for call in calls for look in _looks(call)]
+        if len(looks) > 1:
+            with suppress(Exception):  # if it fails for one, each is told why
+                done(wire, lambda wire: wire.foresee(looks))
         for call in calls:
             try:
-                call.result = done(self._reader, partial(_read, call))
+                call.result = done(wire, partial(_read, call))
             except Exception as error:
                 call.error = error
+        wire.forget()
 
     def _serve(self, calls: Sequence[Call[Any]]) -> None:
         """Do what several asked for in one transaction.
 
         If one of them fails, all are undone, and the others are done again without it: that
-        is rare, and to be ready for it would cost each of them two statements.
+        is rare, and to be ready for it would cost each of them two statements. If it cannot be
+        told which one has failed, each does again what it does without waiting for the others.
         """
         left = [cast("_Call[Any]", call) for call in calls]
+        gathers = True
         while left:
             try:
-                spoiled = self._attempt(left)
+                self._attempt(left, gathers=gathers)
+            except _SpoiledError as spoiled:
+                gathers = gathers and spoiled.call is not None
+                if spoiled.call is not None:
+                    left.remove(spoiled.call)
             except BaseException as error:
                 self._writer.close()
                 for call in left:
                     call.error = error
                 return
-            if spoiled is None:
+            else:
                 return
-            left.remove(spoiled)
 
-    def _attempt(self, calls: Sequence[_Call[Any]]) -> _Call[Any] | None:
-        """Do what several asked for, and keep it; return the one that spoils it, if one does."""
-        from horae.store.pg_wire import is_lost, refuse_newer, told
+    def _attempt(self, calls: Sequence[_Call[Any]], *, gathers: bool) -> None:
+        """Do what several asked for, and keep it; an error says which one spoils it."""
+        from horae.store.pg_wire import refuse_newer, told
 
         wire = self._writer
+        self._sending.clear()
+        workers = dict.fromkeys(call.worker for call in calls if call.worker is not None)
+        looks = [_look_alive(each) for each in workers]
+        if gathers:
+            looks += [look for call in calls for look in _looks(call)]
         with told(self.address):
-            term, version = done(wire, lambda wire: wire.begin())
+            term, version = done(wire, lambda wire: wire.begin(looks, gathers=gathers))
             refuse_newer(self.address, version)
-            alive: dict[Worker, bool] = {}
-            for call in calls:
+            alive = {each: _is_alive(wire, each) for each in workers}
+            for place, call in enumerate(calls):
                 call.error = None
                 try:
                     self._check(call, term, alive)
                 except StaleTermError as error:
                     call.error = error  # it has written nothing, so it spoils nothing
                     continue
-                try:
-                    _work(wire, call)
-                except Exception as error:
-                    if not wire.can_roll_back or is_lost(error):
-                        raise
-                    with told(self.address):
-                        wire.script("ROLLBACK")
-                    call.error = _meant(self.address, error)
-                    return call
-            wire.finish()
+                if wire.has_forgotten:
+                    self._do(partial(_foresee, wire, calls[place:]), None, is_shared=True)
+                self._do(partial(_work, wire, call), call, is_shared=len(calls) > 1)
+            self._do(self._finish, None, is_shared=len(calls) > 1)
         with told(self.address, is_commit=True):
             channel = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
             wire.script(f"{channel}COMMIT")
-        return None
 
-    def _check(self, call: _Call[Any], term: int, alive: dict[Worker, bool]) -> None:
+    def _finish(self) -> None:
+        """Write all that waits, and send word of what was assigned."""
+        self._writer.finish()
+        self._send_all()
+
+    def _send_all(self) -> None:
+        sending = [*self._sending]
+        self._sending.clear()
+        if self._send_several is not None:
+            if sending:
+                self._send_several(self._writer.raw, sending)
+        elif self._send is not None:
+            for machine, receipt in sending:
+                self._send(self._writer.raw, machine, receipt)
+
+    def _do(self, part: Callable[[], None], call: _Call[Any] | None, *, is_shared: bool) -> None:
+        """Do a part of a transaction; if it fails, undo all and say whose fault that is."""
+        from horae.store.pg_wire import SurprisedError, is_lost, is_servers, told
+
+        wire = self._writer
+        try:
+            part()
+        except Exception as error:
+            if not wire.can_roll_back or is_lost(error):
+                raise
+            with told(self.address):
+                wire.script("ROLLBACK")
+            # What fails when it is done at last may be what another has asked for.
+            is_unclear = isinstance(error, SurprisedError) or (is_shared and is_servers(error))
+            if wire.gathers and is_unclear:
+                raise _SpoiledError(None) from error
+            if call is None:
+                raise
+            call.error = _meant(self.address, error)
+            raise _SpoiledError(call) from error
+
+    def _check(self, call: _Call[Any], term: int, alive: Mapping[Worker, bool]) -> None:
         """Raise an error if whoever writes may write no more."""
         worker = call.worker
         if worker is None:
             if call.term not in (term, ANYBODY):
                 raise StaleTermError(self.place, term=call.term, current=term)
             return
-        if worker not in alive:
-            row = self._writer.execute(_MEMBER["is_alive"], worker._asdict()).fetchone()
-            alive[worker] = row is not None
         if not alive[worker]:
             raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
+
+
+class _SpoiledError(Exception):
+    """A transaction was undone: for one of its calls, or nobody can tell for which."""
+
+    def __init__(self, call: _Call[Any] | None) -> None:
+        self.call = call
+        super().__init__("undone")
 
 
 class MemberLedger(BookLedger):
@@ -400,6 +492,10 @@ class MemberLedger(BookLedger):
         """Say which machine runs a receipt; only a leader does."""
         return await self._ledger.assign(receipt, machine, now=now, term=term)
 
+    async def machines(self) -> tuple[Machine, ...]:
+        """Return the machines that are up, by name."""
+        return await self._ledger.machines()
+
     async def under_way(self) -> list[Filed]:
         """Return the receipts that run, or wait for a machine that was told to run them."""
         return await self._ledger.under_way()
@@ -433,6 +529,83 @@ def _book(wire: Wire, worker: Worker | None = None) -> Book:
 def _read(call: Call[T], wire: Wire) -> T:
     """Return what one call asks for."""
     return call.work(_book(wire))
+
+
+def _looks(call: Call[Any]) -> list[Look]:
+    """Return what a call will ask, as far as that is known."""
+    work = call.work
+    if not isinstance(work, Foreseen) or work.kind not in _LOOKS:
+        return []
+    return [*_LOOKS[work.kind](*work.what)]
+
+
+def _foresee(wire: Wire, calls: Sequence[_Call[Any]]) -> None:
+    """Ask again for what the calls that are left will ask: somebody has changed more than a row."""
+    wire.foresee([look for call in calls for look in _looks(call)])
+
+
+def _standing(*receipts: int) -> Iterator[Look]:
+    for number in receipts:
+        yield _look(_RECEIPT["standing"], RECEIPT, number=number)
+
+
+def _standing_of_run(run: int) -> Iterator[Look]:
+    yield _look(_RECEIPT["standing_of_run"], RECEIPT, number=run)
+
+
+def _next_run(receipt: int) -> Iterator[Look]:
+    yield from _standing(receipt)
+    yield _look(NEXT_RUN, NOTHING, receipt=receipt)
+
+
+def _end(run: int) -> Iterator[Look]:
+    yield _look(_RECEIPT["of_run"], RECEIPT, number=run)
+    yield _look(_ENTRY["goes_on"], ENTRY, via=_GOES_ON_OF_RUN, number=run)
+
+
+def _adding(entry: int, receipts: Sequence[Receipt]) -> Iterator[Look]:
+    yield _look(_ENTRY["one"], ENTRY, number=entry)
+    yield _look(LAST_RECEIPT, NOTHING)
+    for receipt in receipts:
+        yield _look(_RECEIPT["by_key"], RECEIPT, entry=entry, key=receipt.key)
+
+
+def _deciding(steps: Sequence[Step]) -> Iterator[Look]:
+    yield _look(LAST_RECEIPT, NOTHING)
+    yield _look(_ENTRY["standing"], ANYTHING, **Book.asked_standing(steps))
+    yield _look(_RECEIPT["taken"], ANYTHING, **Book.asked_keys(steps))
+
+
+_LOOKS: Final[Mapping[str, Callable[..., Iterator[Look]]]] = {
+    "add": _adding,
+    "assign": _standing,
+    "decide": _deciding,
+    "end": _end,
+    "entry": lambda number: iter((_look(_ENTRY["one"], ENTRY, number=number),)),
+    "give_back": _standing_of_run,
+    "hold": _standing,
+    "receipt": lambda number: iter((_look(_RECEIPT["one"], RECEIPT, number=number),)),
+    "release": _standing,
+    "running": _standing_of_run,
+    "settle": _standing,
+    "start": _next_run,
+    "text": lambda digest: iter((_look(_TEXT["one"], NOTHING, digest=digest),)),
+}
+
+
+def _look(query: str, about: str, *, via: str = "", **values: Any) -> Look:
+    from horae.store.pg_wire import Look
+
+    return Look(query, values, about, via)
+
+
+def _look_alive(worker: Worker) -> Look:
+    return _look(_MEMBER["is_alive"], NOTHING, **worker._asdict())
+
+
+def _is_alive(wire: Wire, worker: Worker) -> bool:
+    """Tell whether a worker may write, by the database's clock."""
+    return wire.execute(_MEMBER["is_alive"], worker._asdict()).fetchone() is not None
 
 
 def _work(wire: Wire, call: _Call[Any]) -> None:

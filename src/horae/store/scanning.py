@@ -7,7 +7,7 @@ what stands at the addresses that were found. So a scan costs what has changed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.identity import Known, Mark, match
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from horae.rules.armed import Scanned
     from horae.rules.entry import Unarmed
     from horae.store.book import Book
+
+_AT_ONCE: Final = 1000  # new entries in one statement
 
 
 def scan(
@@ -194,6 +196,8 @@ class _Arrivals:
         if begun.receipts:
             entry = replace(entry, number=self.write()[-1])
             self._book.account(entry, beginning(entry, now=self._now), now=self._now)
+        elif len(self._new) >= _AT_ONCE:  # or a server would take us for frozen
+            self.write()
 
     def write(self) -> list[int]:
         """Write down those that are not yet; return their numbers."""

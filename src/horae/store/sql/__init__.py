@@ -12,8 +12,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-# The themes of which a dialect says some in its own way.
+# The themes of which a dialect says some in its own way, and one that only a dialect has.
 _SHARED: Final = ("entry", "event", "receipt", "run", "text")
+_OWN: Final = ("member",)
 _MANY: Final = "_many"
 _NAME: Final = re.compile(r"^-- name: (\w+)\n((?:-- .*\n)+)", re.MULTILINE)
 
@@ -57,12 +58,15 @@ def spoken(dialect: str) -> dict[str, Spoken]:
     """Return how a dialect says the queries that it says in its own way, by their text.
 
     In its files a query has the name that it has in ours; `insert_many` is `insert` of many
-    rows, which come as one JSON text called `rows`.
+    rows, which come as one JSON text called `rows`. A `SELECT` of many says last, as `place`,
+    for which of them each row is the answer.
     """
     found = {}
-    for name in _SHARED:
+    for name in (*_SHARED, *_OWN):
         own = theme(f"{dialect}/{name}")
-        for word, text in theme(name).items():
+        ours = theme(name) if name in _SHARED else {}
+        for word in {**own, **ours}:
+            text = ours.get(word) or own[word]
             said = Spoken(own.get(word, text), own.get(f"{word}{_MANY}"))
             if said != (text, None):
                 found[text] = said

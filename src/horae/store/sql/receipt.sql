@@ -13,11 +13,11 @@ WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS N
 
 -- name: standing
 -- Where a receipt stands.
-SELECT number, entry, status, attempts, machine FROM receipt WHERE number = :number;
+SELECT number, entry, status, attempts, machine, settled_at FROM receipt WHERE number = :number;
 
 -- name: standing_of_run
 -- Where the receipt of a run stands that has not ended.
-SELECT number, entry, status, attempts, machine FROM receipt
+SELECT number, entry, status, attempts, machine, settled_at FROM receipt
 WHERE number = (SELECT receipt FROM run WHERE number = :number AND ended_at IS NULL);
 
 -- name: taken

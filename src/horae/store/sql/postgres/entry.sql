@@ -62,3 +62,45 @@ ON CONFLICT (source, file) DO UPDATE SET known_as = excluded.known_as;
 DELETE FROM known_file
 USING json_to_recordset(CAST(:rows AS json)) AS old (source text, file text)
 WHERE known_file.source = old.source AND known_file.file = old.file;
+
+-- name: one_many
+-- Some entries.
+SELECT entry.*, wanted.place
+FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (number bigint))
+  WITH ORDINALITY AS wanted (number, place)
+JOIN entry ON entry.number = wanted.number;
+
+-- name: goes_on_of_run
+-- What decides how the entry of a run goes on after it, and which that is.
+SELECT spec, accounted_to, ended_at, streak, failures, number AS known_as FROM entry
+WHERE number = (SELECT entry FROM receipt
+  WHERE number = (SELECT receipt FROM run WHERE number = :number));
+
+-- name: goes_on_of_run_many
+-- What decides how entries go on after some runs, and which these are.
+SELECT entry.spec, entry.accounted_to, entry.ended_at, entry.streak, entry.failures,
+  entry.number AS known_as
+FROM json_to_recordset(CAST(:rows AS json)) AS wanted (number bigint)
+JOIN run ON run.number = wanted.number
+JOIN receipt ON receipt.number = run.receipt
+JOIN entry ON entry.number = receipt.entry;
+
+-- name: over_as_planned_many
+-- Remember the ends of runs that change nothing about the next moments.
+UPDATE entry SET
+  ended_at = new.ended_at, streak = new.streak, failures = new.failures,
+  memory = coalesce(new.memory, entry.memory)
+FROM json_to_recordset(CAST(:rows AS json)) AS new (
+  number bigint, ended_at bigint, streak bigint, failures bigint, memory text)
+WHERE entry.number = new.number;
+
+-- name: over_many
+-- Remember the ends of runs: from when the next moments count, and how they went.
+UPDATE entry SET
+  ended_at = new.ended_at, streak = new.streak, failures = new.failures,
+  memory = coalesce(new.memory, entry.memory),
+  next_at = CASE WHEN spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL
+    THEN new.next_at END
+FROM json_to_recordset(CAST(:rows AS json)) AS new (
+  number bigint, ended_at bigint, streak bigint, failures bigint, memory text, next_at bigint)
+WHERE entry.number = new.number;
