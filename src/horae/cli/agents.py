@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.app import SystemClock
-from horae.cli.output import Form, Output, clean, echo, form_options, print_json, print_line
+from horae.cli.output import (
+    Form,
+    Output,
+    clean,
+    echo,
+    form_options,
+    print_json,
+    print_line,
+    print_rows,
+)
 from horae.config import load
 from horae.errors import Exit, HoraeError
 from horae.kernel.org.document import read
@@ -59,14 +68,7 @@ def agents(*, root: str, form: str | None) -> int:
     output = Output.of(form)
     found = Found.of(load(root), output)
     rows = [_row(found.registry, agent) for agent in found.registry]
-    match output.form:
-        case Form.TABLE:
-            _print_table(rows)
-        case Form.JSON:
-            print_json(rows)
-        case Form.JSONL:
-            for row in rows:
-                print_line(row)
+    print_rows(output, rows, lambda: _print_table(rows))
     return found.exit_code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from horae.cli.desk import tell_errors
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import load
 from horae.errors import Exit, HoraeError
 from horae.rules.lease import node_data
@@ -16,6 +16,7 @@ from horae.rules.lease import node_data
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from horae.store.moving import Moved
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
@@ -69,14 +70,7 @@ def nodes(*, root: str, form: str | None) -> int:
 
     output = Output.of(form)
     rows = _ask(root, look)
-    match output.form:
-        case Form.TABLE:
-            _print(rows)
-        case Form.JSON:
-            print_json(rows)
-        case Form.JSONL:
-            for row in rows:
-                print_line(row)
+    print_rows(output, rows, lambda: _print(rows))
     return Exit.OK
 
 
@@ -97,12 +91,8 @@ def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
     _ask(root, ask)
     output = Output.of(form)
     said = {"node": name, "draining": not off}
-    if output.form is Form.TABLE:
-        echo(f"{name} is given {'runs again' if off else 'nothing more to run'}")
-    elif output.form is Form.JSON:
-        print_json(said)
-    else:
-        print_line(said)
+    text = f"{name} is given {'runs again' if off else 'nothing more to run'}"
+    print_answer(output, said, text)
     return Exit.OK
 
 
@@ -160,7 +150,7 @@ def migrate(*, target: str | None, data: str | None, root: str, form: str | None
     from horae.app import SystemClock
     from horae.store.carrier import prepare
     from horae.store.database import DATABASE
-    from horae.store.moving import Moved, move
+    from horae.store.moving import move
     from horae.store.postgres import PostgresLedger
 
     settings = load(root, flags={"data": data})
@@ -181,16 +171,15 @@ def migrate(*, target: str | None, data: str | None, root: str, form: str | None
 
     moved = asyncio.run(moving())
     rows = [{"table": each.table, "rows": each.rows, "digest": each.digest} for each in moved]
-    if output.form is Form.TABLE:
-        for row in rows:
-            echo(f"{row['table']:<12} {row['rows']:>9,} rows, equal ({str(row['digest'])[:12]})")
-        if rows:
-            echo(f"the ledger of {settings.data} is in the database now; set `store` to use it")
-        else:
-            echo(f"the tables are made; there is no ledger in {settings.data} to move")
-    elif output.form is Form.JSON:
-        print_json(rows)
-    else:
-        for row in rows:
-            print_line(row)
+    print_rows(output, rows, lambda: _print_moved(moved, str(settings.data)))
     return Exit.OK
+
+
+def _print_moved(moved: list[Moved], data: str) -> None:
+    """Say what was moved, and what to do next."""
+    for each in moved:
+        echo(f"{each.table:<12} {each.rows:>9,} rows, equal ({each.digest[:12]})")
+    if moved:
+        echo(f"the ledger of {data} is in the database now; set `store` to use it")
+    else:
+        echo(f"the tables are made; there is no ledger in {data} to move")

@@ -26,7 +26,7 @@ from horae.cli.desk import (
     write,
 )
 from horae.cli.moments import parse_moment
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.ports import LedgerDamagedError, LedgerError
 from horae.errors import Exit, HoraeError
@@ -85,7 +85,9 @@ def backup(file: str | None, *, root: str, data: str | None, form: str | None) -
     target = _target(place, file, now=SystemClock().now())
     copy(place, target)
     size = target.stat().st_size
-    _say(output, {"backup": str(target), "bytes": size}, f"{target}: {_size(size)}, verified")
+    print_answer(
+        output, {"backup": str(target), "bytes": size}, f"{target}: {_size(size)}, verified"
+    )
     return Exit.OK
 
 
@@ -138,7 +140,9 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
     said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}
     amounts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     verb = "would fold or drop" if dry_run else "folded or dropped"
-    _say(output, said, f"{verb} what is from before {moment_text(moment, zone_name)}: {amounts}")
+    print_answer(
+        output, said, f"{verb} what is from before {moment_text(moment, zone_name)}: {amounts}"
+    )
     return Exit.OK
 
 
@@ -171,17 +175,6 @@ def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> 
                 print_line(each.data())
     has_failed = any(each.grade is Grade.FAIL for each in found)
     return Exit.FINDINGS if has_failed else Exit.OK
-
-
-def _say(output: Output, data: dict[str, object], text: str) -> None:
-    """Print one answer, for people or for programs."""
-    match output.form:
-        case Form.TABLE:
-            echo(text)
-        case Form.JSON:
-            print_json(data)
-        case Form.JSONL:
-            print_line(data)
 
 
 def _target(place: Place, file: str | None, *, now: datetime) -> Path:
@@ -222,7 +215,7 @@ def _restore(output: Output, place: Place, file: Path) -> None:
     aside = str(old) if had_one else None
     before = f"the ledger from before is {aside}" if aside else "there was none before"
     text = f"{file} is the ledger of {place.directory} now, and nothing past fires; {before}"
-    _say(output, {"restored": str(file), "aside": aside}, text)
+    print_answer(output, {"restored": str(file), "aside": aside}, text)
 
 
 def _restore_newest(output: Output, place: Place) -> None:

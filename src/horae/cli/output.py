@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from horae.errors import HoraeError
 
 # What a terminal would obey instead of showing it: control characters, and signs that turn
@@ -90,3 +92,28 @@ def print_json(data: object) -> None:
 def print_line(data: object) -> None:
     """Print data as one line of JSON."""
     click.echo(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_answer(output: Output, data: Mapping[str, object], text: str) -> None:
+    """Print one answer, for people or for programs."""
+    match output.form:
+        case Form.TABLE:
+            echo(text)
+        case Form.JSON:
+            print_json(data)
+        case Form.JSONL:
+            print_line(data)
+
+
+def print_rows(
+    output: Output, rows: Sequence[Mapping[str, object]], table: Callable[[], None]
+) -> None:
+    """Print a list of answers: as a table for people, else as JSON."""
+    match output.form:
+        case Form.TABLE:
+            table()
+        case Form.JSON:
+            print_json(rows)
+        case Form.JSONL:
+            for row in rows:
+                print_line(row)

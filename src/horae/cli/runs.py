@@ -21,7 +21,7 @@ from horae.cli.desk import (
     through,
 )
 from horae.cli.far import EngineUnreachableError, Far
-from horae.cli.output import Form, Output, clean, echo, form_options, print_json, print_line
+from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
 from horae.engine.desk import RunNotFoundError
 from horae.errors import Exit
@@ -30,7 +30,7 @@ from horae.rules.receipt import FINAL
 from horae.store.lock import holder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
     from horae.config import Config
@@ -107,7 +107,12 @@ def run(
             raise _no_engine(place, "and no machine leads; `horae nodes` lists those there are")
         if waits is False or key is not None:
             raise _no_engine(place, "and only one can do that; start it with `horae up`")
-        told = asyncio.run(_run_here(load(root, flags={"data": data}), entry, note, output, raw))
+        from horae.house import run_once
+
+        config = load(root, flags={"data": data})
+        told = asyncio.run(
+            run_here(config, lambda house: run_once(house, entry, note=note), output, raw=raw)
+        )
         return print_end(output, told)
     asked = through(
         far,
@@ -265,14 +270,18 @@ def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
 # Running without an engine
 
 
-async def _run_here(
-    config: Config, entry: str, note: str, output: Output, raw: bool
+async def run_here(
+    config: Config,
+    work: Callable[[House], Coroutine[None, None, Filed]],
+    output: Output,
+    *,
+    raw: bool,
 ) -> dict[str, Any]:
-    """Run an entry in this very process, show what it puts out, and return its receipt."""
-    from horae.house import open_house, run_once
+    """Run something in this very process, show what it puts out, and return its receipt."""
+    from horae.house import open_house
 
     async with open_house(config) as house:
-        running = asyncio.create_task(run_once(house, entry, note=note))
+        running = asyncio.create_task(work(house))
         showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))
         try:
             filed = await running
@@ -362,17 +371,6 @@ def _read_log(place: Place, run: Run) -> bytes:
         return (where / LOG_NAME).read_bytes()
     except FileNotFoundError:
         return b""
-
-
-def print_answer(output: Output, data: Mapping[str, object], text: str) -> None:
-    """Print one answer, for people or for programs."""
-    match output.form:
-        case Form.TABLE:
-            echo(text)
-        case Form.JSON:
-            print_json(data)
-        case Form.JSONL:
-            print_line(data)
 
 
 def print_end(output: Output, told: Mapping[str, Any]) -> int:

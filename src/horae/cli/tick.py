@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from horae.cli.desk import Place, engine_at, place_options, tell_errors
 from horae.cli.far import EngineUnreachableError
-from horae.cli.output import Output, echo, form_options
-from horae.cli.runs import (
-    Screen,
-    print_answer,
-    print_end,
-    raw_option,
-    show_while,
-    wait_for,
-)
+from horae.cli.output import Output, echo, form_options, print_answer
+from horae.cli.runs import print_end, raw_option, run_here, wait_for
 from horae.config import load
 from horae.errors import Exit
-
-if TYPE_CHECKING:
-    from horae.config import Config
 
 
 @click.command()
@@ -57,8 +47,11 @@ def tick(
     if far is None and place.store is not None:
         raise EngineUnreachableError(str(place.directory), "no machine leads just now")
     if far is None:
+        from horae.house import tick_once
+
         config = load(root, flags={"data": data})
-        return print_end(output, asyncio.run(_tick_here(config, name, note, output, raw=raw)))
+        made = run_here(config, lambda house: tick_once(house, name, note=note), output, raw=raw)
+        return print_end(output, asyncio.run(made))
     asked: dict[str, Any] = far.post("agents", name, "tick", body={"note": note})
     number = asked["receipt"]
     if not watch:
@@ -70,19 +63,3 @@ def tick(
         echo(f"horae: receipt {number} goes on; `horae cancel {asked['entry']}` ends it", err=True)
         raise
     return print_end(output, told)
-
-
-async def _tick_here(
-    config: Config, name: str, note: str, output: Output, *, raw: bool
-) -> dict[str, Any]:
-    """Let an agent tick in this very process, show what it puts out, and return its receipt."""
-    from horae.house import open_house, tick_once
-
-    async with open_house(config) as house:
-        running = asyncio.create_task(tick_once(house, name, note=note))
-        showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))
-        try:
-            filed = await running
-        finally:
-            await showing
-        return (await house.desk.receipt(filed.number)).data()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of, tell_errors
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.triggers import (
     AgentCard,
@@ -721,13 +721,7 @@ def _print_one(output: Output, data: Mapping[str, Any], text: str) -> None:
     """Print one answer, and on stderr what somebody should know of it."""
     for note in data.get("notes", ()):
         echo(f"horae: {note}", err=True)
-    match output.form:
-        case Form.TABLE:
-            echo(text)
-        case Form.JSON:
-            print_json(data)
-        case Form.JSONL:
-            print_line(data)
+    print_answer(output, data, text)
 
 
 def _print_many(
