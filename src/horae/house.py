@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from horae.app import SystemClock, machine_zone
 from horae.config import SettingError, load
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
-from horae.engine.almanac import LONGEST_REST, Almanac
+from horae.engine.almanac import AGAIN, LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
-from horae.engine.ports import RunError
+from horae.engine.ports import LedgerBusyError, LedgerWriteError, RunError
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import HoraeError
 from horae.keeper import KeeperRunner, Keeping
@@ -59,6 +59,7 @@ Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
+_NIGHT: Final = "by night: "  # what a note about backups and old output begins with
 _FILES: Final = ".agentd: "  # what a note about these files begins with
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
 
@@ -612,10 +613,17 @@ def new_id() -> str:
 
 
 async def read_again(house: House) -> None:
-    """Read plans, triggers and agents again."""
-    await _apply(house)
+    """Read plans, triggers and agents again, and once more if the ledger cannot be written."""
     for name in house.almanac.sources:
         house.almanac.request(name)
+    never = asyncio.Event()
+    while True:
+        try:
+            await _apply(house)
+        except (LedgerBusyError, LedgerWriteError):
+            await house.clock.wait(never, until=house.clock.now() + AGAIN)
+        else:
+            return
 
 
 async def _watch(house: House, stop: asyncio.Event) -> None:
@@ -676,16 +684,25 @@ async def _by_night(house: House) -> None:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         night = midnight + NIGHT
         await house.clock.wait(never, until=night if night > now else night + timedelta(days=1))
-        if isinstance(house.ledger, SqliteLedger):
-            await house.ledger.back_up_nightly(house.data, now=house.clock.now())
-        config = house.config
-        await asyncio.to_thread(
-            tidy,
-            house.data / "runs",
-            now=house.clock.now(),
-            keep=config.logs_keep,
-            most=config.logs_most,
-        )
+        house.notes[:] = [note for note in house.notes if not note.startswith(_NIGHT)]
+        try:
+            await _clean_up(house)
+        except (HoraeError, OSError) as error:  # tomorrow is another night
+            house.notes.append(f"{_NIGHT}{error}")
+
+
+async def _clean_up(house: House) -> None:
+    """Copy the ledger, and drop the output of runs that is too old or too much."""
+    if isinstance(house.ledger, SqliteLedger):
+        await house.ledger.back_up_nightly(house.data, now=house.clock.now())
+    config = house.config
+    await asyncio.to_thread(
+        tidy,
+        house.data / "runs",
+        now=house.clock.now(),
+        keep=config.logs_keep,
+        most=config.logs_most,
+    )
 
 
 async def _beat(house: House) -> None:

@@ -1,5 +1,7 @@
 """The output of runs is kept for a while, and not more than so much of it."""
 
+import shutil
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,6 +47,26 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     assert tidy(tmp_path, now=NOW, keep=MONTH, most=0) == 0
     assert (tmp_path / "notes" / "mine").read_text() == "keep me"
     assert (tmp_path / "2020-01-01").exists()
+
+
+def test_what_goes_away_while_it_is_measured_is_no_error(tmp_path: Path) -> None:
+    run = leave(tmp_path, "2026-04-29", 1)
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            (run / "0.step" / "deep").mkdir(parents=True)
+            (run / "0.step" / "deep" / "out").write_bytes(b"x")
+            shutil.rmtree(run / "0.step")
+
+    busy = threading.Thread(target=come_and_go)
+    busy.start()
+    try:
+        for _ in range(300):
+            assert tidy(tmp_path, now=NOW, keep=MONTH, most=1000) == 0
+    finally:
+        is_over.set()
+        busy.join()
 
 
 def test_nothing_to_tidy_is_no_error(tmp_path: Path) -> None:

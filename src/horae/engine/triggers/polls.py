@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from horae.engine.ports import LedgerBusyError, LedgerWriteError
 from horae.errors import HoraeError
 from horae.rules.entry import key_time
 from horae.rules.trigger import GITHUB, Trigger, poll_command
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from horae.engine.triggers import Triggers
     from horae.engine.triggers.store import TriggerStore
 
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 AT_ONCE: Final = 4  # looks that go on at the same time: one that hangs keeps no other waiting
 
 
@@ -48,7 +50,10 @@ class Polls:
     async def run(self, stop: asyncio.Event, *, longest: timedelta = timedelta(seconds=30)) -> None:
         """Look until *stop* is set."""
         while not stop.is_set():
-            wake_at = await self.turn()
+            try:
+                wake_at = await self.turn()
+            except (LedgerBusyError, LedgerWriteError):
+                wake_at = self._clock.now() + AGAIN
             latest = self._clock.now() + longest  # so that a new trigger is found
             await self._clock.wait(stop, until=min(wake_at or latest, latest))
 
