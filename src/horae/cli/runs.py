@@ -103,17 +103,10 @@ def run(
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None:
-        if place.store is not None:
-            raise _no_engine(place, "and no machine leads; `horae nodes` lists those there are")
         if waits is False or key is not None:
             raise _no_engine(place, "and only one can do that; start it with `horae up`")
-        from horae.house import run_once
-
         config = load(root, flags={"data": data})
-        told = asyncio.run(
-            run_here(config, lambda house: run_once(house, entry, note=note), output, raw=raw)
-        )
-        return print_end(output, told)
+        return print_end(output, _run_alone(place, config, entry, note, output, raw=raw))
     asked = through(
         far,
         place,
@@ -268,6 +261,18 @@ def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
 
 
 # Running without an engine
+
+
+def _run_alone(
+    place: Place, config: Config, entry: str, note: str, output: Output, *, raw: bool
+) -> dict[str, Any]:
+    """Run an entry without an engine, unless machines share the ledger; return its receipt."""
+    from horae.house import run_once
+
+    if place.store is not None:
+        raise _no_engine(place, "and no machine leads; `horae nodes` lists those there are")
+    made = run_here(config, lambda house: run_once(house, entry, note=note), output, raw=raw)
+    return asyncio.run(made)
 
 
 async def run_here(

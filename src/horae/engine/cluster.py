@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from horae.engine.launch import Launch
-from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
 
@@ -236,8 +236,3 @@ class Worker:
     def _leave(self, number: int, _: Filed | None) -> None:
         """Take note that a receipt is over here; the leader hears of it from the ledger."""
         self._over(number)
-
-
-def is_lost(error: BaseException) -> bool:
-    """Tell whether an error says that somebody else writes in our place."""
-    return isinstance(error, StaleTermError)

@@ -25,7 +25,7 @@ from horae.engine.why import (
     stamp,
 )
 from horae.errors import Exit, HoraeError
-from horae.rules.entry import CadenceRule, CronRule, Entry, RepeaterRule, Work, key_time
+from horae.rules.entry import CadenceRule, CronRule, Entry, RepeaterRule, key_time
 from horae.rules.gate import no_machine
 from horae.rules.keeper import place_of, read_memory
 from horae.rules.lifecycle import Rhythm
@@ -1036,11 +1036,6 @@ class Desk:
             found.next_at,
             found.failures,
         )
-
-
-def _is_agent(found: Listed) -> bool:
-    """Tell whether an entry is an agent that ticks."""
-    return isinstance(found.item, Entry) and found.item.work is Work.TICK
 
 
 def _agent_of(found: Listed) -> Entry:
