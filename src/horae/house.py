@@ -28,6 +28,7 @@ from horae.roster import Roster
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
 from horae.runner.agents import BlockAgents, Registry, provider_of
+from horae.runner.cgroup import delegated_cgroup
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
@@ -200,7 +201,7 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
     data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
     ledger = await SqliteLedger.open(data, now=clock.now())
     stack.push_async_callback(ledger.close)
-    processes = await stack.enter_async_context(Processes(data))
+    processes = await stack.enter_async_context(Processes(data, cgroup=delegated_cgroup()))
     return Rooms(
         config,
         root,

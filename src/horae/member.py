@@ -30,6 +30,7 @@ from horae.porter import Porter
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status
+from horae.runner.cgroup import delegated_cgroup
 from horae.runner.command import Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import Keys, keep_token, new_token
@@ -101,7 +102,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)
         await _ask_time(clock, ledger)
-        processes = await stack.enter_async_context(Processes(data))
+        processes = await stack.enter_async_context(Processes(data, cgroup=delegated_cgroup()))
         keep_token(data, await ledger.secret("token", new_token))
         shared = load(str(plan.path), flags={"data": str(data), "store": config.store})
         place = Place(plan.path, data, os.environ, shared.run_timeout, post_key(data))
