@@ -3,12 +3,16 @@
     python bench/engine.py               about ten minutes, Linux
     python bench/engine.py --quick       about two minutes: a tenth of every size
     python bench/engine.py --only due    one of: register, due, restart, idle
+    python bench/engine.py --disk 2      as on a disk that takes 2 ms more for each fsync
 
 Everything is measured in this run, on this machine, each thing in a process and a directory
 of its own, on real files with fsync. What is cheap is measured three times, all in turn, and
 the best counts: other work on the machine only ever makes a time longer. Where a machine is
 shared the CPU seconds tell most. The peers are APScheduler 3 and Huey. Wherever they keep
-anything in SQLite they get what we have: a write-ahead log and synchronous=FULL. Huey has no
+anything in SQLite they get what we have: a write-ahead log and synchronous=FULL. Disks differ
+most of all: on one that says at once that it has kept something the processor decides alone, on
+one that takes its time it is how often it is asked. So a slower one can be had, for all alike,
+with --disk; it needs a C compiler, as each fsync is then made to take longer. Huey has no
 list of schedules that are registered at run time, so it is measured only with what is due.
 Nothing fails for being slow; the program fails if a moment was lost or ran twice.
 """
@@ -19,6 +23,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from horae.app import SystemClock
 from horae.engine.almanac import Almanac
 from horae.engine.ports import Ended, Process
+from horae.kernel.collector import calm_collector
 from horae.rules.gate import Capacity
 from horae.rules.misfire import Status
 from horae.store.sqlite import SqliteLedger
@@ -246,6 +252,7 @@ def _due(folder: Path, count: int, *, slots: int) -> Numbers:
         assert isinstance(ledger, Watched)
         ledger.watch(count)
         almanac = almanac_of(folder, ledger, clock=clock, slots=slots)
+        calm_collector()  # as `horae up` does
         runner = almanac.launch._runner
         assert isinstance(runner, Instant)
         await almanac.start()
@@ -617,6 +624,43 @@ def best(
     return {name: min(some, key=lambda numbers: numbers[by]) for name, some in found.items()}
 
 
+# A slower disk
+
+SLOWER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+
+static int slowly(const char *name, int descriptor) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    long micros = atol(getenv("HORAE_BENCH_FSYNC"));
+    struct timespec rest = {micros / 1000000, micros % 1000000 * 1000};
+    nanosleep(&rest, NULL);
+    return real(descriptor);
+}
+
+int fsync(int descriptor) { return slowly("fsync", descriptor); }
+int fdatasync(int descriptor) { return slowly("fdatasync", descriptor); }
+"""
+
+
+def begin_again_on_a_slower_disk(milliseconds: float) -> int:
+    """Let another process do what this one was asked to, each of whose fsyncs takes longer."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        sys.exit("a slower disk needs a C compiler: cc, gcc or clang")
+    with tempfile.TemporaryDirectory(prefix="horae-bench-") as name:
+        source, library = Path(name) / "slower.c", Path(name) / "slower.so"
+        source.write_text(SLOWER)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True
+        )
+        slower = {"LD_PRELOAD": str(library), "HORAE_BENCH_FSYNC": f"{milliseconds * 1000:.0f}"}
+        again = [sys.executable, *sys.argv]
+        return subprocess.run(again, env={**os.environ, **slower}, check=False).returncode
+
+
 # What is printed
 
 
@@ -728,6 +772,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the engine beside two peers.")
     parser.add_argument("--quick", action="store_true", help="a tenth of every size")
     parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--disk", type=float, metavar="MS", help="more time for each fsync")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if sys.platform != "linux":
@@ -737,6 +782,8 @@ def main() -> None:
         name, count, folder = chosen.measure
         print(json.dumps(MEASURES[name](Path(folder), int(count))))
         return
+    if chosen.disk and "HORAE_BENCH_FSYNC" not in os.environ:
+        sys.exit(begin_again_on_a_slower_disk(chosen.disk))
     sizes = (1_000, 10_000) if chosen.quick else (10_000, 100_000)
     parts = PARTS if chosen.only is None else {chosen.only: PARTS[chosen.only]}
     aims = [aim for part in parts.values() for aim in part(sizes)]

@@ -47,6 +47,11 @@ def run_(given: tuple[Any, ...]) -> str:
     return f"run {given[1]}"
 
 
+def first(what: str) -> Callable[[tuple[Any, ...]], str]:
+    """Return what says about whom a call is that is about several: about the first of them."""
+    return lambda given: f"{what} {given[1][0][0]}"
+
+
 def settled(given: tuple[Any, ...]) -> str:
     """Return which receipt comes last among those to be settled; nothing if there is none."""
     numbers = list(given[1])
@@ -58,10 +63,10 @@ STEPS: Final = {
     "before decided": Step(SqliteLedger, "decide", True, lambda _: "nobody"),
     "after decided": Step(SqliteLedger, "decide", False, lambda _: "nobody"),
     "before starting": Step(SqliteLedger, "start", True, receipt),
-    "inside starting": Step(Book, "start", False, receipt),
+    "inside starting": Step(Book, "start_all", False, first("receipt")),
     "after starting": Step(SqliteLedger, "start", False, receipt),
     "after made": Step(CommandRunner, "hold", False, lambda given: f"run {given[1].run.number}"),
-    "inside running": Step(Book, "running", False, run_),
+    "inside running": Step(Book, "running_all", False, first("run")),
     "after running": Step(SqliteLedger, "running", False, run_),
     "after go": Step(LiveRun, "go", False, lambda given: f"run {given[0]._spec.run}"),
     "before end": Step(SqliteLedger, "end", True, run_),

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     import pytest
 
     from horae.engine.ports import Filed, Ledger, Run
-    from horae.rules.entry import CronRule, Entry, Occasion
+    from horae.rules.entry import Entry, Occasion
     from horae.rules.gate import Waiting
+    from horae.timing.cron import Cron
 
     Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -148,14 +149,14 @@ def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
     """Take the second pass of an autumn night for another moment."""
     of_cron = project._of_cron
 
-    def doubled(rule: CronRule, start: datetime, end: datetime) -> Iterator[Moment]:
-        place, hour = zone(rule.crons[0].zone), timedelta(hours=1)
+    def doubled(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterator[Moment]:
+        place, hour = zone(crons[0].zone), timedelta(hours=1)
         second: Moment | None = None
-        for moment in of_cron(rule, start - hour, end):
+        for moment in of_cron(crons, start - hour, end):
             if second is not None and start < second.at < moment.at:
                 yield second
             second = None
-            if is_fold(local(moment.at, place), place) and not rule.crons[0].has_star_time:
+            if is_fold(local(moment.at, place), place) and not crons[0].has_star_time:
                 at = moment.at + hour
                 second = Moment(at, f"cron:{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
             if moment.at > start:
@@ -164,6 +165,8 @@ def fire_in_both_passes(patch: pytest.MonkeyPatch) -> None:
             yield second
 
     patch.setattr(project, "_of_cron", doubled)
+    # Without what it remembers, of which the bug would be a part for ever.
+    patch.setattr(project, "_first_of_cron", project._first_of_cron.__wrapped__)
 
 
 def give_up_every_key(patch: pytest.MonkeyPatch) -> None:
@@ -293,6 +296,6 @@ PLANTED = (
     Planted(give_every_run_its_own_slot, ("I7",), (3, 5, 6)),
     Planted(tell_only_of_failures, ("alerts",), (1, 4, 5)),
     Planted(forget_what_was_released, ("I7",), (4, 5, 9)),
-    Planted(stop_without_a_last_word, ("I16",), (28, 34, 45)),
+    Planted(stop_without_a_last_word, ("I16",), (5, 6, 13)),
     Planted(run_again_what_was_let_go, ("I4",), (4, 14, 25)),
 )

@@ -1460,6 +1460,34 @@ class ReadingSuite:
         assert await ledger.text(entry.digest) == workflow("Digest", body="Text.\n")
 
     @story
+    async def test_a_run_is_given_all_that_it_needs(self, ledger: Ledger) -> None:
+        entries = await taken(ledger, workflow("A"), workflow("B"))
+        failed, alert = [
+            (await ledger.add(each.number, [asked(key, NOW)], now=NOW, term=1))[0]
+            for each, key in zip(entries, ("manual:1", "after:1"), strict=True)
+        ]
+        runs = await asyncio.gather(
+            *(ledger.start(each.number, now=NOW, term=1) for each in (failed, alert))
+        )
+        assert all(runs)
+        given = [(failed, runs[0]), (alert, runs[1]), (replace(alert, digest=""), runs[1])]
+        jobs = await asyncio.gather(*(ledger.job(filed, run) for filed, run in given if run))
+        assert [(each.filed, each.run) for each in jobs if each] == given
+        assert [each.text for each in jobs if each] == [workflow("A"), workflow("B"), ""]
+        assert [each.about and each.about.number for each in jobs if each] == [
+            None, failed.number, failed.number,
+        ]  # fmt: skip
+        assert [each.listed and each.listed.mark.title for each in jobs if each] == ["A", "B", "B"]
+
+    @story
+    async def test_a_run_whose_text_is_lost_is_given_nothing(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow())
+        [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
+        run = await ledger.start(filed.number, now=NOW, term=1)
+        assert run
+        assert await ledger.job(replace(filed, digest="lost"), run) is None
+
+    @story
     async def test_what_comes_back_has_its_text_again(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, workflow("Digest"))
         await taken(ledger)

@@ -45,6 +45,20 @@ async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: 
 
 
 @story
+async def test_the_attempts_and_numbers_of_runs_go_on(ledger: BookLedger) -> None:
+    [entry] = await taken(ledger, workflow())
+    keys = [asked(f"manual:{n}", NOW) for n in range(6)]
+    filed = await ledger.add(entry.number, keys, now=NOW, term=1)
+    for attempt in (1, 2, 3):
+        runs = await asyncio.gather(*(ledger.start(f.number, now=NOW, term=1) for f in filed))
+        begun = [each for each in runs if each]
+        assert {each.attempt for each in begun} == {attempt}
+        assert {each.number for each in begun} == {*range(6 * attempt - 5, 6 * attempt + 1)}
+        backs = (ledger.give_back(r.number, reason="no", now=NOW, term=1) for r in begun)
+        assert all(await asyncio.gather(*backs))
+
+
+@story
 async def test_a_key_that_many_ask_for_is_one_receipt(ledger: BookLedger) -> None:
     entries = await taken(ledger, workflow("A"), workflow("B"))
     calls = (

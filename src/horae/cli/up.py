@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -16,6 +15,7 @@ import click
 
 from horae.cli.output import echo, print_line
 from horae.errors import Exit, HoraeError
+from horae.kernel.collector import calm_collector
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
@@ -164,9 +164,7 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
         showing = asyncio.create_task(_show(house, shown, stop))
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
-        # What is here by now stays: to look through it again and again would stop the loop.
-        gc.collect()
-        gc.freeze()
+        calm_collector()
         try:
             await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:

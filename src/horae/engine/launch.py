@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from horae.engine.ports import (
     Ended,
     HeldBackError,
-    Job,
     LauncherLostError,
     LedgerBusyError,
     LedgerWriteError,
@@ -26,7 +25,6 @@ from horae.engine.ports import (
     Unreleased,
 )
 from horae.rules.misfire import Status
-from horae.rules.receipt import followed_by
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -210,13 +208,10 @@ class Launch:
 
     async def _make(self, filed: Filed, run: Run) -> Held:
         """Make a run of the text that the receipt stands for."""
-        text = await self._ledger.text(filed.digest) if filed.digest else ""
-        if text is None:
+        job = await self._ledger.job(filed, run)
+        if job is None:
             raise RunError(f"the text that it should run is not in the ledger: {filed.digest}")
-        follows = followed_by(filed.receipt.key)
-        about = None if follows is None else await self._ledger.receipt(follows)
-        listed = await self._ledger.entry(filed.entry)
-        return await self._runner.hold(Job(filed, run, text, about, listed))
+        return await self._runner.hold(job)
 
     async def _hold_back(self, run: Run, reason: str) -> None:
         """Let a receipt wait until somebody has done something; it asks again at each start."""

@@ -497,6 +497,10 @@ class Ledger(Protocol):
         """Return what happened after an event, in order."""
         ...
 
+    async def job(self, filed: Filed, run: Run) -> Job | None:
+        """Return all that the run of a receipt needs; None: the text that it runs is not here."""
+        ...
+
     async def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
         ...

@@ -115,12 +115,9 @@ def decide(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
     *is_busy* tells whether the entry has a run that is not over.
     """
     since = entry.accounted_to
-    unchanged = Decision((), since, entry.ended_at)
-    if since is None or now <= since:
-        return unchanged
-    pending = _pending(entry, since, now)
+    pending = None if since is None or now <= since else _pending(entry, since, now)
     if pending is None:
-        return unchanged
+        return Decision((), since, entry.ended_at)
     receipts = _receipts(entry, pending, now=now, is_busy=is_busy)
     return Decision(receipts, pending.newest[-1].at, _ended_at(entry, receipts, now))
 
@@ -147,18 +144,24 @@ class _Pending(NamedTuple):
 
 def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
     """Return the moments that have come since the watermark, if any has."""
-    moments = decided(project(entry, since, now))
-    first = next(moments, None)
+    first = _come(next_moment(entry, since), now)
     if first is None:
         return None
+    if _come(next_moment(entry, first.at), now) is None:  # as a rule there is only one
+        return _Pending(1, first, (first,))
     newest = deque([first], maxlen=APART)
     total = 1
-    for moment in moments:
+    for moment in decided(project(entry, first.at, now)):
         newest.append(moment)
         total += 1
         if total == APART + 1 and (rest := _many(entry, moment.at, now)) is not None:
             return rest._replace(total=total + rest.total, first=first)
     return _Pending(total, first, tuple(newest))
+
+
+def _come(moment: Moment | None, now: datetime) -> Moment | None:
+    """Return a moment if it has come, and is not an estimate."""
+    return None if moment is None or moment.is_estimate or moment.at > now else moment
 
 
 def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
@@ -200,14 +203,14 @@ def _receipts(
     newest = pending.newest
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
-    passed = pending._replace(total=pending.total - runs, newest=newest[: len(newest) - runs])
     is_blocked = is_busy and _gives_way(entry, catchup, running, now)
     if is_blocked and catchup is CatchUp.LATEST:
         return tuple(_passed(entry, pending, Status.SKIPPED, _BUSY))
-    return (
-        *_passed(entry, passed, *_why_not(catchup, running)),
-        *_running(entry, running, now, catchup=catchup, is_blocked=is_blocked),
-    )
+    then = _running(entry, running, now, catchup=catchup, is_blocked=is_blocked)
+    if runs == pending.total:
+        return tuple(then)
+    passed = pending._replace(total=pending.total - runs, newest=newest[: len(newest) - runs])
+    return (*_passed(entry, passed, *_why_not(catchup, running)), *then)
 
 
 _BUSY: Final = "the run before it was still going on, and overlap is skip"

@@ -7,6 +7,7 @@ so they cannot disagree.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from heapq import merge
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,8 @@ from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from horae.timing.cron import Cron
 
 
 class Moment(NamedTuple):
@@ -54,7 +57,18 @@ def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
     """Return the first planned moment after another, if there is one."""
-    return next(project(entry, after, _FAR), None)
+    if not isinstance(entry.rule, CronRule):
+        return next(project(entry, after, _FAR), None)
+    moment = _first_of_cron(entry.rule.crons, _in_utc(after))
+    until = entry.policy.until
+    return None if moment is None or (until is not None and moment.at > until) else moment
+
+
+# Thousands that come due together follow a few rules, and each is asked of twice.
+@lru_cache(maxsize=8192)
+def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
+    """Return the first moment of any of some expressions after another, which is in UTC."""
+    return next(_of_cron(crons, after, _FAR), None)
 
 
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
@@ -64,6 +78,8 @@ _DUSK = datetime.max.replace(tzinfo=UTC)
 
 def _in_utc(moment: datetime) -> datetime:
     """Return a moment in UTC, the nearest there is if the calendar ends before it."""
+    if moment.tzinfo is UTC:
+        return moment
     if moment.utcoffset() is None:
         raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
     try:
@@ -76,7 +92,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
     """Yield the moments of an entry's rule in a window."""
     match entry.rule:
         case CronRule():
-            yield from _of_cron(entry.rule, start, end)
+            yield from _of_cron(entry.rule.crons, start, end)
         case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
             yield from _of_restart(entry, entry.rule, start, end)
         case RepeaterRule(anchor, repeater):
@@ -92,15 +108,15 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
             return
 
 
-def _of_cron(rule: CronRule, start: datetime, end: datetime) -> Iterator[Moment]:
+def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterator[Moment]:
     """Yield what any of the expressions names, once each."""
-    if len(rule.crons) == 1:
-        for moment in rule.crons[0].between(start, end):
+    if len(crons) == 1:
+        for moment in crons[0].between(start, end):
             at = moment.astimezone(UTC)
             yield Moment(at, f"cron:{key_time(at)}")
         return
     # In UTC before they are merged: of one zone, Python compares only what the wall shows.
-    streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in rule.crons)
+    streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in crons)
     last = start
     for at in merge(*streams):
         if at > last:

@@ -9,18 +9,28 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.ports import Due, EntryCounts, Filed, Page, Pruned, Run
+from horae.engine.ports import Due, EntryCounts, Filed, Job, Page, Pruned, Run
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
-from horae.rules.receipt import BAD, ENDS, FINAL, OPEN, after_end, is_planned, may_become
+from horae.rules.receipt import (
+    BAD,
+    ENDS,
+    FINAL,
+    OPEN,
+    after_end,
+    followed_by,
+    is_planned,
+    may_become,
+)
 from horae.store.codec import (
     compact,
     compact_words,
     micros,
     moment,
     plain,
+    read_entry,
     read_rule,
     write_agents,
     write_policy,
@@ -36,7 +46,7 @@ from horae.store.rows import (
     next_at,
     run_of,
 )
-from horae.store.sql import theme
+from horae.store.sql import by_place, theme
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,6 +64,7 @@ _RUN: Final = theme("run")
 _EVENT: Final = theme("event")
 _TEXT: Final = theme("text")
 _PRUNE: Final = theme("prune")
+_SEVERAL: Final = theme("several")  # what a store that is near does for several at once
 _TERM: Final = theme("term")
 _TICK: Final = "tick:"
 _SOME: Final = 2000  # entries that are taken in at once
@@ -67,6 +78,8 @@ RECEIPT: Final = "receipt"
 RUN: Final = "run"
 ANYTHING: Final = "anything"  # what an answer is about that no change leaves as it is
 NOTHING: Final = "nothing"  # what an answer is about that no change spoils
+_STARTING: Final = "its run is being made"
+_RUNNING: Final = "it runs"
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
@@ -99,15 +112,25 @@ class Worker(NamedTuple):
 class Foreseen(Generic[T]):
     """A piece of work of which it is known what it will ask: *kind* is what it does, of *what*.
 
-    A store that is far away asks that for several at once.
+    A store that is far away asks that for several at once. Where *all* does the same for several,
+    one that is near calls it with what is *given* for each.
     """
 
-    __slots__ = ("kind", "what", "work")
+    __slots__ = ("all", "given", "kind", "what", "work")
 
-    def __init__(self, work: Callable[[Book], T], kind: str, *what: Any) -> None:
+    def __init__(
+        self,
+        work: Callable[[Book], T],
+        kind: str,
+        *what: Any,
+        all: Callable[[Book, Sequence[Any]], list[T]] | None = None,  # noqa: A002
+        given: Any = None,
+    ) -> None:
         self.work = work
         self.kind = kind
         self.what = what
+        self.all = all
+        self.given = given
 
     def __call__(self, book: Book) -> T:
         """Do it."""
@@ -122,6 +145,98 @@ class _Draft(NamedTuple):
     source: str
     commit: str | None
     parent: int | None = None
+
+
+class _Mark(NamedTuple):
+    """What an entry carries after a decision, as it is written."""
+
+    number: int
+    accounted_to: int | None
+    ended_at: int | None
+    next_at: int | None
+
+
+class _Ticks(NamedTuple):
+    """How many ticks more an entry has had."""
+
+    number: int
+    ticks: int = 1
+
+
+class _Event(NamedTuple):
+    """Something that happened, as it is written."""
+
+    at: int
+    kind: str
+    facts: str
+    entry: int | None = None
+    receipt: int | None = None
+
+
+class _ReceiptRow(NamedTuple):
+    """A receipt as it is written."""
+
+    number: int
+    entry: int
+    key: str
+    status: str
+    reason: str
+    planned_at: int
+    through_at: int | None
+    count: int  # type: ignore[assignment]  # a column, not the method of a tuple
+    start_at: int
+    now: int
+    file: str
+    line: int
+    digest: str
+    policy: str
+    work: str
+    agents: str
+    parent: int | None
+    commit: str | None
+
+
+class _Move(NamedTuple):
+    """How a receipt moves, as it is written."""
+
+    number: int
+    was: str
+    status: str
+    reason: str
+    attempts: int
+    start_at: int | None = None
+    died: int = 0
+    ended_at: int | None = None
+    has_machine: int = 1
+
+
+class _Moved(NamedTuple):
+    """How a receipt moves, and what is told of it."""
+
+    row: _Move
+    event: _Event
+
+
+class _OpenRun(NamedTuple):
+    """A run that begins, as it is written."""
+
+    number: int
+    receipt: int
+    attempt: int
+    now: int
+    member: str | None
+    generation: int | None
+
+
+class _Identity(NamedTuple):
+    """Which process a run is, as it is written."""
+
+    number: int
+    pid: int
+    pid_started: int
+
+
+_Row: TypeAlias = _Mark | _Ticks | _ReceiptRow | _Move | _OpenRun | _Identity
 
 
 class Book:
@@ -193,7 +308,7 @@ class Book:
     def due(self, *, now: datetime, limit: int) -> list[Due]:
         """Return what is armed and has come due."""
         rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
-        return [Due(entry_of(row), bool(row["is_busy"])) for row in rows]
+        return [Due(read_entry(row), bool(row[-1])) for row in rows]
 
     def wake_at(self) -> datetime | None:
         """Return when the next moment of all comes, or the next pause ends."""
@@ -251,10 +366,10 @@ class Book:
             if text is not None:
                 texts.append({"digest": facts["digest"], "body": _bytes(text), "now": at})
             words = {name: str(facts[name]) for name in ("address", "rule", "title")}
-            events.append(_event("entry_new", compact_words(**words), at=at, entry=number))
+            events.append(_Event(at, "entry_new", compact_words(**words), number))
         self.execute_many(_ENTRY["insert"], rows)
         self.execute_many(_TEXT["keep"], texts)
-        self.write_later(_EVENT["insert"], events)
+        self._tell_all(events)
 
     def update_entry(self, number: int, facts: Mapping[str, object], entry: Entry | None) -> None:
         """Write down where an entry stands now, and what it is, if it is armed."""
@@ -263,45 +378,34 @@ class Book:
 
     def account(self, entry: Entry, decision: Decision, *, now: datetime) -> list[Filed]:
         """Write a decision that no race can spoil; return the receipts that are new."""
-        self.execute(_ENTRY["account"], _watermark(entry, decision))
+        self.execute(_ENTRY["account"], _watermark(entry, decision)._asdict())
         return self._file(self._drafts(entry, decision.receipts), now)
 
     def decide(self, steps: Sequence[Step], *, now: datetime) -> list[Filed]:
         """Write the decisions whose entries are still as they were; return the new receipts."""
-        rows = {
-            row["number"]: row
-            for row in self.execute(_ENTRY["standing"], self.asked_standing(steps)).fetchall()
-        }
-        stands = {
-            number: (row["accounted_to"], row["ended_at"])
-            for number, row in rows.items()
-            if row["is_armed"]
-        }
+        found = self.execute(_ENTRY["standing"], self.asked_standing(steps)).fetchall()
+        stands = {row[0]: row for row in found if row["is_armed"]}
         keys_taken = self.execute(_RECEIPT["taken"], self.asked_keys(steps))
         taken = {(int(row[0]), str(row[1])) for row in keys_taken}
-        marks: dict[int, dict[str, int | None]] = {}
+        marks: list[_Mark] = []
         drafts, passed = [], []
         for entry, decision in ((step.entry, step.decision) for step in steps):
-            number = entry.number
-            was, mark = (micros(entry.accounted_to), micros(entry.ended_at)), None
-            if stands.get(number) == was:
-                mark = _watermark(entry, decision)
-            if mark is None or not _is_forward(was[0], mark["accounted_to"]):
+            number, receipts = entry.number, decision.receipts
+            row = stands.pop(number, None)  # once: after that it is not as it was read
+            was = micros(entry.accounted_to), micros(entry.ended_at)
+            if row is None or was != (row[1], row[2]):
                 continue
-            marks[number] = mark
-            stands[number] = (mark["accounted_to"], mark["ended_at"])
-            keys = [(number, each.key) for each in decision.receipts]
-            if counts_from_end(entry.rule) and not taken.isdisjoint(keys):
-                passed.append((entry, decision.receipts))
-                del stands[number]  # it goes on from somewhere else
-            row = rows[number]
-            drafts += [
-                _Draft(entry, each, row["source"], row["commit_id"])
-                for each in (_freed(number, taken, each) for each in decision.receipts)
-                if (number, each.key) not in taken
-            ]
-            taken.update(keys)
-        self._change_all(_ENTRY["account_armed"], marks.values(), kind=ENTRY)
+            mark = _watermark(entry, decision)
+            if not _is_forward(row[1], mark.accounted_to):
+                continue
+            marks.append(mark)
+            if taken and not taken.isdisjoint((number, each.key) for each in receipts):
+                if counts_from_end(entry.rule):
+                    passed.append((entry, receipts))
+                freed = (_freed(number, taken, each) for each in receipts)
+                receipts = tuple(each for each in freed if (number, each.key) not in taken)
+            drafts += [_Draft(entry, each, row[4], row[3]) for each in receipts]
+        self._write_all(_ENTRY["account_armed"], marks, kind=ENTRY)
         filed = self._file(drafts, now)
         for entry, receipts in passed:
             self._pass_over(entry, receipts, now=now)
@@ -437,10 +541,13 @@ class Book:
         }
         if not self.change(_RECEIPT["move"], values, about=(RECEIPT, filed.number)):
             return False
-        facts = compact_words(reason=reason, status=status)
-        event = _event("receipt", facts, at=micros(now), entry=filed.entry, receipt=filed.number)
-        self.write_later(_EVENT["insert"], (event,))
+        self._tell_all([_told(filed, status, reason, micros(now))])
         return True
+
+    def _move_all(self, moves: Sequence[_Moved]) -> None:
+        """Change where receipts stand, and tell of it."""
+        self._write_all(_RECEIPT["move"], [each.row for each in moves], kind=RECEIPT)
+        self._tell_all([each.event for each in moves])
 
     def move_number(self, number: int, status: Status, *, reason: str, now: datetime) -> bool:
         """Change where the receipt of a number stands."""
@@ -525,22 +632,63 @@ class Book:
 
     def start(self, number: int, *, now: datetime) -> Run | None:
         """Take a waiting receipt and open its run."""
-        reason = "its run is being made"
         stands = self._stands("standing", number)
         if stands is None or not self._may_start(stands):
             return None
-        if not self.move(stands, Status.STARTING, reason=reason, now=now):
+        if not self.move(stands, Status.STARTING, reason=_STARTING, now=now):
             return None
         name, generation = self.worker or (None, None)
         values = {"receipt": number, "now": micros(now), "member": name, "generation": generation}
         run, attempt = self._open_run(values)
         return Run(run, number, attempt, now, member=name or "")
 
+    def start_all(self, asked: Sequence[tuple[int, datetime]]) -> list[Run | None]:
+        """Do for several receipts what `start` does for one, in the order that they are given."""
+        numbers = [number for number, _ in asked]
+        stands = self._stand_all("standing", numbers)
+        attempts: dict[int, int] = dict(
+            self.execute(_SEVERAL["attempts"], {"receipts": json.dumps(numbers)}).fetchall()
+        )
+        name, generation = self.worker or (None, None)
+        begun: list[Run | None] = []
+        moves, opened = [], []
+        run = int(self.execute(_SEVERAL["run_numbers"]).fetchone()[0]) + 1
+        for number, now in asked:
+            each = stands.pop(number, None)  # once: after that it does not wait
+            is_free = each is not None and may_become(each.status, Status.STARTING)
+            if each is None or not is_free or not self._may_start(each):
+                begun.append(None)
+                continue
+            moves.append(_moved(each, Status.STARTING, reason=_STARTING, now=now))
+            attempt = attempts.get(number, 0) + 1
+            opened.append(_OpenRun(run, number, attempt, micros(now), name, generation))
+            begun.append(Run(run, number, attempt, now, member=name or ""))
+            run += 1
+        self._move_all(moves)
+        self._write_all(INSERT_RUN, opened, kind=RUN)
+        return begun
+
+    def running_all(self, asked: Sequence[tuple[int, Process, datetime]]) -> list[bool]:
+        """Do for several runs what `running` does for one, in the order that they are given."""
+        stands = self._stand_all("standing_of_runs", [number for number, _, _ in asked])
+        moves, known, is_noted = [], [], []
+        for number, process, now in asked:
+            each = stands.pop(number, None)
+            is_noted.append(each is not None and may_become(each.status, Status.RUNNING))
+            if each is None or not is_noted[-1]:
+                continue
+            more = each._replace(attempts=each.attempts + 1)
+            moves.append(_moved(more, Status.RUNNING, reason=_RUNNING, now=now))
+            known.append(_Identity(number, process.pid, process.started))
+        self._move_all(moves)
+        self._write_all(_RUN["identify"], known, kind=RUN)
+        return is_noted
+
     def running(self, number: int, process: Process, *, now: datetime) -> bool:
         """Note which process a run is."""
         stands = self._stands("standing_of_run", number)
         if stands is None or not self.move(
-            stands, Status.RUNNING, reason="it runs", now=now, attempts=stands.attempts + 1
+            stands, Status.RUNNING, reason=_RUNNING, now=now, attempts=stands.attempts + 1
         ):
             return False
         values = {"number": number, "pid": process.pid, "pid_started": process.started}
@@ -669,9 +817,7 @@ class Book:
         facts: Mapping[str, object] | None = None,
     ) -> None:
         """Write down what happened."""
-        text = compact(facts or {})
-        event = _event(kind, text, at=micros(now), entry=entry, receipt=receipt)
-        self.write_later(_EVENT["insert"], (event,))
+        self._tell_all([_Event(micros(now), kind, compact(facts or {}), entry, receipt)])
 
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
@@ -689,7 +835,32 @@ class Book:
     def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""
         row = self.execute(_TEXT["one"], {"digest": digest}).fetchone()
-        return None if row is None else bytes(row["body"]).decode("utf-8", "surrogatepass")
+        return None if row is None else _text(row["body"])
+
+    def job(self, filed: Filed, run: Run) -> Job | None:
+        """Return all that the run of a receipt needs, if the text that it runs is here."""
+        text = self.text(filed.digest) if filed.digest else ""
+        if text is None:
+            return None
+        follows = followed_by(filed.receipt.key)
+        about = None if follows is None else self.receipt(follows)
+        return Job(filed, run, text, about, self.entry(filed.entry))
+
+    def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
+        """Do for several runs what `job` does for one, in the order that they are given."""
+        wanted = {"digests": json.dumps([filed.digest for filed, _ in asked])}
+        texts = {row[0]: _text(row[1]) for row in self.execute(_SEVERAL["texts"], wanted)}
+        wanted = {"numbers": json.dumps([filed.entry for filed, _ in asked])}
+        entries = {row["number"]: row for row in self.execute(_SEVERAL["entries"], wanted)}
+        found: list[Job | None] = []
+        for filed, run in asked:
+            text = texts.get(filed.digest) if filed.digest else ""
+            row = entries.get(filed.entry)
+            if text is None or followed_by(filed.receipt.key) is not None:
+                found.append(self.job(filed, run))
+            else:
+                found.append(Job(filed, run, text, None, None if row is None else listed(row)))
+        return found
 
     def prune(self, *, before: datetime, now: datetime) -> Pruned:
         """Fold old receipts into ranges and drop what is old and needed no more."""
@@ -725,12 +896,22 @@ class Book:
             return self.execute(query, values).rowcount == 1
         return bool(self._wire.change(query, values, about=about))
 
-    def _change_all(self, query: str, rows: Iterable[Mapping[str, Any]], *, kind: str) -> None:
+    def _write_all(self, query: str, rows: Sequence[_Row], *, kind: str) -> None:
         """Change, or write, the rows of several numbers of a kind."""
+        if not rows:
+            return
         if self._wire is None:
-            self.execute_many(query, rows)
+            self.execute_many(by_place(query, rows[0]._fields), rows)
         else:
-            self._wire.change_all(query, rows, kind=kind)
+            self._wire.change_all(query, [each._asdict() for each in rows], kind=kind)
+
+    def _tell_all(self, events: Sequence[_Event]) -> None:
+        """Write down what happened; nobody reads that before it is kept."""
+        query = _EVENT["insert"]
+        if self._wire is None:
+            self.execute_many(by_place(query, _Event._fields), events)
+        else:
+            self.write_later(query, [each._asdict() for each in events])
 
     def _settle(self, values: Mapping[str, int | None]) -> bool:
         """Note that all that follows from one receipt is done, if it is final and that is new."""
@@ -774,6 +955,11 @@ class Book:
         row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
         return None if row is None else Standing(row[0], row[1], Status(row[2]), row[3], row[4])
 
+    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, Standing]:
+        """Return where several receipts stand, by their own numbers or those of their runs."""
+        rows = self.execute(_SEVERAL[query], {"numbers": json.dumps(numbers)})
+        return {row[5]: Standing(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows}
+
     def _may_start(self, stands: Standing) -> bool:
         """Tell whether whoever writes may start a receipt: a worker only what is its own."""
         return self.worker is None or stands.machine == self.worker.name
@@ -802,12 +988,12 @@ class Book:
             rows.append(_receipt_row(number, draft, at))
             facts = compact_words(key=receipt.key, reason=receipt.reason, status=receipt.status)
             entry = draft.entry.number
-            events.append(_event("receipt", facts, at=at, entry=entry, receipt=number))
+            events.append(_Event(at, "receipt", facts, entry, number))
             if receipt.key.startswith(_TICK):
-                ticks.append({"number": entry, "ticks": 1})
-        self._change_all(_RECEIPT["insert"], rows, kind=RECEIPT)
-        self.write_later(_EVENT["insert"], events)
-        self._change_all(_ENTRY["tick"], ticks, kind=ENTRY)
+                ticks.append(_Ticks(entry))
+        self._write_all(_RECEIPT["insert"], rows, kind=RECEIPT)
+        self._tell_all(events)
+        self._write_all(_ENTRY["tick"], ticks, kind=ENTRY)
         return filed
 
     def _pass_over(self, entry: Entry, receipts: Sequence[Receipt], *, now: datetime) -> None:
@@ -858,6 +1044,18 @@ class Book:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
 
 
+def _told(filed: Filed | Standing, status: Status, reason: str, at: int) -> _Event:
+    """Return what is told when a receipt moves."""
+    facts = compact_words(reason=reason, status=status)
+    return _Event(at, "receipt", facts, filed.entry, filed.number)
+
+
+def _moved(stands: Standing, status: Status, *, reason: str, now: datetime) -> _Moved:
+    """Return how a receipt moves that has neither ended nor waits."""
+    row = _Move(stands.number, stands.status.value, status.value, reason, stands.attempts)
+    return _Moved(row, _told(stands, status, reason, micros(now)))
+
+
 def _freed(entry: int, taken: set[tuple[int, str]], receipt: Receipt) -> Receipt:
     """Return a receipt; a range whose first moment ran already goes by a key of its own."""
     if receipt.through_at is None or (entry, receipt.key) not in taken:
@@ -880,14 +1078,14 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
     return (streak + 1 if status is Status.NO_WORK else 0), 0
 
 
-def _watermark(entry: Entry, decision: Decision) -> dict[str, int | None]:
+def _watermark(entry: Entry, decision: Decision) -> _Mark:
     """Return what an entry carries after a decision."""
-    return {
-        "number": entry.number,
-        "accounted_to": micros(decision.accounted_to),
-        "ended_at": micros(decision.ended_at),
-        "next_at": next_after(entry, decision.accounted_to, decision.ended_at),
-    }
+    return _Mark(
+        entry.number,
+        micros(decision.accounted_to),
+        micros(decision.ended_at),
+        next_after(entry, decision.accounted_to, decision.ended_at),
+    )
 
 
 def _is_forward(was: int | None, then: int | None) -> bool:
@@ -913,36 +1111,29 @@ def _beginning(arrival: Arrival, now: datetime) -> dict[str, int | None]:
     }
 
 
-def _event(
-    kind: str, facts: str, *, at: int, entry: int | None = None, receipt: int | None = None
-) -> dict[str, object]:
-    """Return an event as it is written."""
-    return {"at": at, "kind": kind, "entry": entry, "receipt": receipt, "facts": facts}
-
-
-def _receipt_row(number: int, draft: _Draft, at: int) -> dict[str, object]:
+def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
     """Return a receipt as it is written."""
     entry, receipt, _, commit, parent = draft
-    return {
-        "number": number,
-        "entry": entry.number,
-        "key": receipt.key,
-        "status": receipt.status,
-        "reason": plain(receipt.reason),
-        "planned_at": micros(receipt.planned_at),
-        "through_at": micros(receipt.through_at),
-        "count": receipt.count,
-        "start_at": micros(receipt.start_at),
-        "now": at,
-        "file": plain(entry.origin.file),
-        "line": entry.origin.line,
-        "digest": entry.digest,
-        "policy": write_policy(entry.policy),
-        "work": entry.work,
-        "agents": write_agents(entry.agents),
-        "parent": parent,
-        "commit": commit,
-    }
+    return _ReceiptRow(
+        number,
+        entry.number,
+        receipt.key,
+        receipt.status.value,
+        plain(receipt.reason),
+        micros(receipt.planned_at),
+        micros(receipt.through_at),
+        receipt.count,
+        micros(receipt.start_at),
+        at,
+        plain(entry.origin.file),
+        entry.origin.line,
+        entry.digest,
+        write_policy(entry.policy),
+        entry.work.value,
+        write_agents(entry.agents),
+        parent,
+        commit,
+    )
 
 
 def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
@@ -963,6 +1154,11 @@ def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
         agents=entry.agents,
         parent=parent,
     )
+
+
+def _text(body: bytes) -> str:
+    """Return a text that is kept."""
+    return bytes(body).decode("utf-8", "surrogatepass")
 
 
 def _bytes(text: str) -> bytes:

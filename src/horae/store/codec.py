@@ -22,6 +22,7 @@ from horae.rules.entry import (
     Occasion,
     OnceRule,
     OnDemandRule,
+    Origin,
     Overlap,
     Policy,
     RepeaterRule,
@@ -32,12 +33,16 @@ from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from horae.rules.entry import Origin, Rule
+    from horae.rules.entry import Rule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)
+ENTRY: Final = (
+    "spec", "address", "file", "line", "title", "digest", "number", "accounted_to", "ended_at",
+    "ticks", "streak", "failures",
+)  # the columns of an entry, as `read_entry` wants them  # fmt: skip
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
@@ -131,45 +136,30 @@ def write_entry(entry: Entry) -> str:
     return compact(data)
 
 
-class Counts(NamedTuple):
-    """What a cadence has counted."""
+def read_entry(row: Sequence[Any]) -> Entry:
+    """Return the entry that was written down, with what is known of it.
 
-    ticks: int
-    streak: int
-    failures: int
-
-
-def read_entry(
-    text: str,
-    *,
-    address: str,
-    origin: Origin,
-    title: str,
-    digest: str,
-    number: int,
-    accounted_to: int | None,
-    ended_at: int | None,
-    counts: Counts,
-) -> Entry:
-    """Return the entry that was written down, with what is known of it."""
+    The row has what is in `ENTRY`, in that order, and perhaps more.
+    """
+    text, address, file, line, title, digest, number, accounted_to, ended_at, *counts = row[:12]
     spec = _read_spec(text)
     rule = spec.rule
     if isinstance(rule, CadenceRule):
         rule = CadenceRule(rule.base, rule.first_at, *counts)
     return Entry(
         address,
-        origin,
+        Origin(file, line),
         title,
         rule,
-        work=spec.work,
-        agents=spec.agents,
-        policy=spec.policy,
-        zone=spec.zone,
-        deadline=spec.deadline,
-        digest=digest,
-        number=number,
-        accounted_to=moment(accounted_to),
-        ended_at=moment(ended_at),
+        spec.work,
+        spec.agents,
+        spec.policy,
+        spec.zone,
+        spec.deadline,
+        digest,
+        number,
+        moment(accounted_to),
+        moment(ended_at),
     )
 
 

@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from horae.engine.ports import PATIENCE as MISSING
+from horae.kernel.collector import collector_paused
 from horae.rules.misfire import Status
 from horae.store import arming, scanning
-from horae.store.book import Foreseen
+from horae.store.book import Book, Foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         EntryCounts,
         Event,
         Filed,
+        Job,
         Listed,
         Page,
         Process,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     )
     from horae.engine.source import Scan
     from horae.rules.misfire import Receipt
-    from horae.store.book import Book
 
 T = TypeVar("T")
 
@@ -88,13 +89,13 @@ class BookLedger(ABC):
         patience: timedelta = MISSING,
     ) -> datetime | None:
         """Take over what a source holds; return when to look again, if something is missing."""
-        return await self.write(
-            term,
-            lambda book: scanning.scan(
-                book, source, scan, now=now, commit=commit, patience=patience
-            ),
-            is_alone=len(scan.entries) > _LONG,
-        )
+        is_long = len(scan.entries) > _LONG
+
+        def work(book: Book) -> datetime | None:
+            with collector_paused(when=is_long):
+                return scanning.scan(book, source, scan, now=now, commit=commit, patience=patience)
+
+        return await self.write(term, work, is_alone=is_long)
 
     async def entry(self, number: int) -> Listed | None:
         """Return one entry."""
@@ -158,12 +159,24 @@ class BookLedger(ABC):
 
     async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
         """Take a waiting receipt and open its run; None means that it does not wait."""
-        work = Foreseen(lambda book: book.start(receipt, now=now), "start", receipt)
+        work = Foreseen(
+            lambda book: book.start(receipt, now=now),
+            "start",
+            receipt,
+            all=Book.start_all,
+            given=(receipt, now),
+        )
         return await self.write(term, work)
 
     async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
         """Record which process the run is, before it is let go."""
-        work = Foreseen(lambda book: book.running(run, process, now=now), "running", run)
+        work = Foreseen(
+            lambda book: book.running(run, process, now=now),
+            "running",
+            run,
+            all=Book.running_all,
+            given=(run, process, now),
+        )
         return await self.write(term, work)
 
     async def give_back(
@@ -328,6 +341,18 @@ class BookLedger(ABC):
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         """Return what happened after an event, in order."""
         return await self.read(lambda book: book.events_after(number, limit))
+
+    async def job(self, filed: Filed, run: Run) -> Job | None:
+        """Return all that the run of a receipt needs; None: the text that it runs is not here."""
+        return await self.read(
+            Foreseen(
+                lambda book: book.job(filed, run),
+                "job",
+                filed,
+                all=Book.jobs,
+                given=(filed, run),
+            )
+        )
 
     async def text(self, digest: str) -> str | None:
         """Return the text that has a digest."""

@@ -22,6 +22,7 @@ from horae.rules.entry import Work
 from horae.rules.gate import Machine
 from horae.rules.lease import Lost
 from horae.rules.misfire import Status
+from horae.rules.receipt import followed_by
 from horae.store import arming
 from horae.store.book import (
     ANYTHING,
@@ -576,6 +577,14 @@ def _deciding(steps: Sequence[Step]) -> Iterator[Look]:
     yield _look(_RECEIPT["taken"], ANYTHING, **Book.asked_keys(steps))
 
 
+def _job(filed: Filed) -> Iterator[Look]:
+    yield _look(_TEXT["one"], NOTHING, digest=filed.digest)
+    yield _look(_ENTRY["one"], ENTRY, number=filed.entry)
+    follows = followed_by(filed.receipt.key)
+    if follows is not None:
+        yield _look(_RECEIPT["one"], RECEIPT, number=follows)
+
+
 _LOOKS: Final[Mapping[str, Callable[..., Iterator[Look]]]] = {
     "add": _adding,
     "assign": _standing,
@@ -584,6 +593,7 @@ _LOOKS: Final[Mapping[str, Callable[..., Iterator[Look]]]] = {
     "entry": lambda number: iter((_look(_ENTRY["one"], ENTRY, number=number),)),
     "give_back": _standing_of_run,
     "hold": _standing,
+    "job": _job,
     "receipt": lambda number: iter((_look(_RECEIPT["one"], RECEIPT, number=number),)),
     "release": _standing,
     "running": _standing_of_run,

@@ -11,7 +11,7 @@ from horae.rules.entry import CadenceRule, Entry, Origin, RepeaterRule, Unarmed,
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment
-from horae.store.codec import Counts, micros, moment, read_agents, read_entry, read_policy
+from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import Kind
 
 if TYPE_CHECKING:
@@ -56,17 +56,7 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
 
 def entry_of(row: sqlite3.Row) -> Entry:
     """Return the entry of a row that has one."""
-    return read_entry(
-        row["spec"],
-        address=row["address"],
-        origin=Origin(row["file"], row["line"]),
-        title=row["title"],
-        digest=row["digest"],
-        number=row["number"],
-        accounted_to=row["accounted_to"],
-        ended_at=row["ended_at"],
-        counts=Counts(row["ticks"], row["streak"], row["failures"]),
-    )
+    return read_entry([row[name] for name in ENTRY])
 
 
 def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
@@ -165,8 +155,27 @@ def moved(
         was.through_at,
         was.count,
     )
-    machine = "" if status is Status.WAITING else filed.machine
-    return replace(filed, receipt=receipt, attempts=attempts, ended_at=ended_at, machine=machine)
+    # Spelled out: `replace` takes as long as all else that is done at the end of a run.
+    return Filed(
+        filed.number,
+        filed.entry,
+        receipt,
+        filed.decided_at,
+        filed.origin,
+        filed.digest,
+        filed.commit,
+        filed.policy,
+        filed.source,
+        filed.title,
+        filed.work,
+        filed.agents,
+        filed.parent,
+        attempts,
+        filed.deaths,
+        ended_at,
+        filed.settled_at,
+        "" if status is Status.WAITING else filed.machine,
+    )
 
 
 def run_of(row: sqlite3.Row) -> Run:

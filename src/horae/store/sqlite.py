@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from horae.engine.ports import LedgerDamagedError, LedgerWriteError, StaleTermError
 from horae.rules.entry import key_time
 from horae.store import arming, database, numbers
-from horae.store.book import Book
+from horae.store.book import Book, Foreseen
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import Call, Line
 from horae.store.lock import Lock
@@ -35,6 +36,10 @@ T = TypeVar("T")
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another process
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
+
+
+class _SpoiledError(Exception):
+    """One of several calls cannot be done, so they cannot be done together."""
 
 
 class _Hand(Protocol):
@@ -201,8 +206,11 @@ class SqliteLedger(BookLedger):
         return await self._writing.join(call, self._serve)
 
     def _look(self, calls: Sequence[Call[Any]]) -> None:
-        """Read what several asked for."""
+        """Read what several asked for; what one cannot be told keeps nothing from the others."""
         book = Book(self._reader)
+        with suppress(Exception):
+            _do_all(calls, book)
+            return
         for call in calls:
             try:
                 with database.told(self.place):
@@ -219,15 +227,41 @@ class SqliteLedger(BookLedger):
             with database.told(self.place):
                 self._trust_again()
                 self._refuse_a_lost_file()
-                with database.transaction(self._writer):
-                    book = Book(self._writer)
-                    term = book.term()  # nobody else writes, so it stays as it is
-                    for call in calls:
-                        self._attempt(call, book, term)
+                # To be able to undo each alone costs as much as many of them do.
+                if not self._do_together(calls):
+                    self._do_apart(calls)
         except BaseException as error:
             self._is_suspect |= isinstance(error, LedgerWriteError)
             for call in calls:
                 call.error = error
+
+    def _do_together(self, calls: Sequence[Call[Any]]) -> bool:
+        """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""
+        if not all(call.keep for call in calls):
+            return False
+        is_done = False
+        with suppress(_SpoiledError), database.transaction(self._writer):
+            book = Book(self._writer)
+            term = book.term()  # nobody else writes, so it stays as it is
+            try:
+                for call in calls:
+                    self._check_term(call.term, term)
+                with database.told(self.place):
+                    _do_all(calls, book)
+            except LedgerWriteError:
+                raise
+            except Exception as error:
+                raise _SpoiledError from error
+            is_done = True
+        return is_done
+
+    def _do_apart(self, calls: Sequence[Call[Any]]) -> None:
+        """Do each of several calls, or nothing of it."""
+        with database.transaction(self._writer):
+            book = Book(self._writer)
+            term = book.term()
+            for call in calls:
+                self._attempt(call, book, term)
 
     def _attempt(self, call: Call[Any], book: Book, term: int) -> None:
         """Do what one call asks for, or nothing of it."""
@@ -276,6 +310,23 @@ class SqliteLedger(BookLedger):
             f"it was removed or replaced while it was in use; what it held is in {rescued.name}",
             remedy=f"`horae restore {rescued}`",
         )
+
+
+def _do_all(calls: Sequence[Call[Any]], book: Book) -> None:
+    """Do what several calls ask for, those at once that stand together and want the same."""
+    for many, some in groupby(calls, key=_together):
+        same = [*some]
+        if many is None:
+            found = [call.work(book) for call in same]
+        else:
+            found = many(book, [cast("Foreseen[Any]", call.work).given for call in same])
+        for call, result in zip(same, found, strict=True):
+            call.result = result
+
+
+def _together(call: Call[Any]) -> Callable[[Book, Sequence[Any]], list[Any]] | None:
+    """Return what does a call together with others of its kind, if anything does."""
+    return call.work.all if isinstance(call.work, Foreseen) else None
 
 
 def _file(path: Path) -> tuple[int, int] | None:

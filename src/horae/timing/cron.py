@@ -81,6 +81,7 @@ class Cron:
         "_first_hour",
         "_first_minute",
         "_first_second",
+        "_hash",
         "_hours",
         "_minutes",
         "_months",
@@ -104,6 +105,7 @@ class Cron:
         self._expression = expression
         self._zone = zone
         self._tzinfo: tzinfo = UTC if zone == "UTC" else find_zone(zone)
+        self._hash: int | None = None  # reckoned when it is first asked for
 
     def _read(self, texts: Sequence[str]) -> None:
         second, minute, hour, day, month, weekday, year = texts
@@ -218,10 +220,14 @@ class Cron:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cron):
             return NotImplemented
+        if (self._expression, self._zone) == (other._expression, other._zone):
+            return True
         return self._meaning() == other._meaning()
 
     def __hash__(self) -> int:
-        return hash(self._meaning())
+        if self._hash is None:
+            self._hash = hash(self._meaning())
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Cron({self._expression!r}, zone={self._zone!r})"

@@ -59,7 +59,8 @@ SELECT * FROM entry WHERE source = :source AND missing_at IS NOT NULL;
 -- name: due
 -- What is armed and has come due, the earliest first, and whether a receipt of a moment of its
 -- own is open: what somebody asked for beside the plan keeps nothing from its time.
-SELECT entry.*, EXISTS (
+SELECT spec, address, file, line, title, digest, number, accounted_to, ended_at,
+  ticks, streak, failures, EXISTS (
   SELECT 1 FROM receipt
   WHERE entry = entry.number
     AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')

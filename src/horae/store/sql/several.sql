@@ -1,0 +1,27 @@
+-- name: standing
+-- Where several receipts stand, each with the number by which it was asked for.
+SELECT number, entry, status, attempts, machine, value
+FROM json_each(:numbers) CROSS JOIN receipt ON number = value;
+
+-- name: standing_of_runs
+-- Where the receipts of runs that have not ended stand, each with the number of its run.
+SELECT receipt.number, entry, status, attempts, machine, value
+FROM json_each(:numbers) CROSS JOIN run ON run.number = value AND run.ended_at IS NULL
+CROSS JOIN receipt ON receipt.number = run.receipt;
+
+-- name: run_numbers
+-- The last number that was given to a run; those that follow are given by taking them.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'run';
+
+-- name: attempts
+-- How many attempts some receipts have had, if they have had any.
+SELECT receipt, max(attempt) FROM json_each(:receipts) CROSS JOIN run ON receipt = value
+GROUP BY receipt;
+
+-- name: texts
+-- The texts that some digests have, each with its digest.
+SELECT digest, body FROM json_each(:digests) CROSS JOIN text ON digest = value;
+
+-- name: entries
+-- Some entries.
+SELECT entry.* FROM json_each(:numbers) CROSS JOIN entry ON number = value;
