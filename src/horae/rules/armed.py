@@ -111,25 +111,32 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
         address = _address(plan, path, file, names)
         body = _digest(_body(headline, text))
         mark = Mark(address, headline.title, rule_text(headline), body)
-        item = _item(plan, headline, path, address=address, origin=origin, zone_name=zone_name)
-        if isinstance(item, Entry):
-            first, over = (
-                bisect_left(asked, at, key=lambda each: each[0]) for at in (index, subtrees[index])
-            )
-            inside = [name for _, name in asked[first:over] if name]
-            is_workflow = item.work is Work.WORKFLOW
-            agents = tuple(dict.fromkeys(inside)) if is_workflow else ()
-            item = replace(item, digest=_digest(text), agents=agents)
+        item = _item(
+            plan,
+            headline,
+            path,
+            address=address,
+            origin=origin,
+            zone_name=zone_name,
+            digest=_digest(text),
+            asked=_between(asked, index, subtrees[index]) if asked else (),
+        )
         found.append(Scanned(mark, item, text))
     return found
+
+
+def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> tuple[str, ...]:
+    """Return the agents that the blocks of some headlines name, each once."""
+    begin, end = (bisect_left(asked, at, key=lambda each: each[0]) for at in (first, over))
+    return tuple(dict.fromkeys(name for _, name in asked[begin:end] if name))
 
 
 def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
     r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
 
-        The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
 
-        >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+    >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
     >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
     [(1, 'wren')]
     """
@@ -339,8 +346,13 @@ def _item(
     address: str,
     origin: Origin,
     zone_name: str,
+    digest: str,
+    asked: tuple[str, ...],
 ) -> Entry | Unarmed:
-    """Return the entry of a headline, or the reason why it cannot fire."""
+    """Return the entry of a headline, or the reason why it cannot fire.
+
+    *asked* are the agents that its blocks name, which only a workflow has.
+    """
     place = headline.props.get("TZ", zone_name)
     reason = _resting(plan, headline, path)
     if reason is None:
@@ -361,9 +373,11 @@ def _item(
                     headline.title,
                     rule,
                     work=work,
+                    agents=asked if work is Work.WORKFLOW else (),
                     policy=policy,
                     zone=place,
                     deadline=end_of(headline.deadline, zone=zone(place)),
+                    digest=digest,
                 )
             reason = f"cron {never!r} names a day that never comes"
     return Unarmed(address, origin, headline.title, reason)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.engine.source import Scan
 from horae.errors import HoraeError
+from horae.kernel.collector import collector_paused
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.workspace.files import (
@@ -76,8 +77,13 @@ class OrgSource:
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return the workflows of every plan that the ledger does not know as it stands."""
         if self._inline:
+            return self._look(index)
+        return await asyncio.to_thread(self._look, index)
+
+    def _look(self, index: Mapping[str, str]) -> Scan:
+        """Read what has changed, all of which is kept."""
+        with collector_paused(when=True):
             return self._shelf.look(index)
-        return await asyncio.to_thread(self._shelf.look, index)
 
     async def settle(self, receipt: Filed) -> None:
         """Do nothing: a plan is not changed by what became of it."""
