@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -116,6 +117,28 @@ def test_the_lock_holds_every_package_that_is_asked_for_with_its_hashes() -> Non
     for block in re.split(r"(?m)^(?=\S)", LOCK):
         if "==" in block:
             assert "--hash=sha256:" in block, block.partition("\n")[0]
+
+
+def imported(folder: Path) -> set[str]:
+    """Return the modules that the programs in a folder import, by their first names."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_every_package_that_a_test_imports_is_asked_for_by_its_own_name() -> None:
+    extras = PROJECT["optional-dependencies"]
+    there = (each for name in ("dev", "bench", "model") for each in extras[name])  # `make setup`
+    asked = [*PROJECT["dependencies"], *there, "horae"]
+    named = {plain(NAME.match(each)[0]) for each in asked}  # type: ignore[index]
+    owners = packages_distributions()
+    for module in sorted(imported(ROOT / "tests") & owners.keys()):
+        assert named & {plain(each) for each in owners[module]}, f"{module} comes by chance"
 
 
 def test_the_lock_names_packages_and_no_place_to_get_them_from() -> None:

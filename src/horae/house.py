@@ -34,7 +34,7 @@ from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Trees
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
@@ -112,7 +112,7 @@ class House:
     place: Place
     zone_name: str  # of the plans
     triggers: Triggers
-    store: SqliteTriggers  # of triggers
+    store: BookTriggers  # of triggers
     processes: Processes
     workflows: WorkflowRunner
     runners: Runners
@@ -175,7 +175,7 @@ class Rooms:
     place: Place
     zone_name: str
     tasks: str
-    store: SqliteTriggers
+    store: BookTriggers
     registry: Registry
     trees: Trees
     term: int = 1
@@ -211,7 +211,7 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
         Place(root, data, os.environ, config.run_timeout, post_key(data)),
         config.zone or machine_zone().key,
         find_tasks(root, board=config.board_dir),
-        SqliteTriggers(ledger),
+        BookTriggers(ledger),
         registry_of(config),
         Trees(root, data, config.git_local or ()),
     )

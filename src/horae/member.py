@@ -38,7 +38,7 @@ from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepar
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import PostgresLedger, for_leases, for_work, machines_of
-from horae.store.triggers import SqliteTriggers
+from horae.store.triggers import BookTriggers
 from horae.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.workspace.git import is_repository
 from horae.workspace.tasks import find_tasks
@@ -516,7 +516,7 @@ class Member:
             place,
             config.zone or "UTC",
             find_tasks(place.root, board=config.board_dir),
-            SqliteTriggers(self.ledger),
+            BookTriggers(self.ledger),
             registry_of(config),
             self._trees(),
             term=0 if term is None else term,

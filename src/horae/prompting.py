@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from horae.runner.agents import Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
-    from horae.store.triggers import SqliteTriggers
+    from horae.store.triggers import BookTriggers
 
 
 class PromptRunner:
@@ -45,7 +45,7 @@ class PromptRunner:
         processes: Processes,
         place: Place,
         registry: Callable[[], Registry],
-        triggers: SqliteTriggers,
+        triggers: BookTriggers,
     ) -> None:
         self._processes = processes
         self._place = place

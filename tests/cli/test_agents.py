@@ -10,8 +10,10 @@ import click
 import pytest
 
 from calling import Call, Ending
+from horae.cli.agent_words import agent as words
 from horae.cli.agents import agent, agents
 from horae.cli.run import run
+from horae.store.database import DATABASE
 from provider import Provider, says, uses
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def call(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Call:
     monkeypatch.chdir(tmp_path)
-    group = click.Group(commands={"agents": agents, "agent": agent})
+    group = click.Group(commands={"agents": agents, "agent": agent, "words": words})
 
     def calling(*args: str) -> Ending:
         code = run(group, name="horae", args=args)
@@ -158,6 +160,97 @@ def test_an_unknown_name_is_not_found(call: Call, tmp_path: Path) -> None:
             4,
             "horae: no agent is called 'wrem'; did you mean wren?\n",
         )
+
+
+# Who was made by a request
+
+
+def make(call: Call, name: str, *more: str) -> None:
+    ending = call("words", "orchestrator", "create-agent", "--name", name, *more)
+    assert ending.code == 0, ending.err
+
+
+def test_those_that_somebody_asked_for_are_listed_beside_those_of_plans(
+    call: Call, tmp_path: Path
+) -> None:
+    lay(tmp_path, w_org=WRITER, _agentd__agents__robin_yml="name: robin\ncommand: [cat]\n")
+    make(call, "finch", "--command", "cat -", "--model", "small-2")
+    assert call("words", "apply", ".agentd").code == 0
+    found = call("agents", "--json")
+    assert found.code == 0, found.err
+    told = [(row["agent"], row["defined_by"], row["where"]) for row in found.data]
+    assert told == [
+        ("finch", "request", None),
+        ("robin", "file", ".agentd/agents/robin.yml"),
+        ("wren", "plan", "w.org:1"),
+    ]
+    assert (found.data[0]["command"], found.data[0]["model"]) == (["cat", "-"], "small-2")
+    assert all(row["can_run"] for row in found.data)
+    lines = call("agents", "--table").out.splitlines()
+    assert lines[0].split() == ["agent", "runner", "model", "where", "can", "it", "run"]
+    assert lines[1].split() == ["finch", "cat", "-", "small-2", "by", "request", "yes"]
+    assert " w.org:1 " in lines[3]
+
+
+def test_what_keeps_one_from_running_that_somebody_asked_for_is_said(
+    call: Call, tmp_path: Path
+) -> None:
+    lay(tmp_path, _agentd__agents__robin_yml="name: robin\ncommand: [cat]\nenabled: false\n")
+    make(call, "finch")
+    make(call, "crow", "--command", "no-such-agent")
+    call("words", "apply", ".agentd")
+    told = {row["agent"]: row["obstacle"] for row in call("agents").data}
+    assert told["finch"].startswith("agent 'finch' has no command, and agent.command of horae.toml")
+    assert told["crow"] == "the agent crow needs no-such-agent, which is not in the PATH"
+    assert told["robin"] == "agent 'robin' is disabled"
+
+
+def test_one_that_somebody_asked_for_is_shown_and_run_with_its_own_tools(
+    call: Call, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    policy = '{"mode": "deny_list", "tools": ["Bash(rm *)"]}'
+    told = ("--command", "sh -c 'echo $A in $PWD'", "--env", "A=red", "--working-dir", str(there))
+    make(call, "finch", *told)
+    shown = call("agent", "show", "finch", "--json").data
+    assert (shown["defined_by"], shown["variables"]) == ("request", ["A"])
+    assert call("agent", "run", "finch", "--table").out == f"red in {there}\n"
+    call("words", "orchestrator", "set-policy", "finch", policy)
+    shown = call("agent", "show", "finch", "--json").data
+    assert (shown["tools_mode"], shown["tools"]) == ("deny_list", ["Bash(rm *)"])
+    refused = call("agent", "run", "finch", "--table")
+    assert (refused.code, refused.out) == (1, "")
+    assert "tool policy" in refused.err
+    near = call("agent", "show", "fincj")
+    assert (near.code, near.err) == (4, "horae: no agent is called 'fincj'; did you mean finch?\n")
+
+
+def test_one_name_in_a_plan_and_in_the_ledger_is_told_with_both_places(
+    call: Call, tmp_path: Path
+) -> None:
+    make(call, "moss", "--command", "cat")
+    lay(tmp_path, m_org=EDITOR)
+    found = call("agents", "--table")
+    assert found.code == 6
+    assert "the agent moss is defined at m.org:1 and by a request, too" in found.err
+    told = [(row["agent"], row["defined_by"]) for row in call("agents").data]
+    assert told == [("moss", "plan"), ("moss", "request")]
+
+
+def test_a_ledger_elsewhere_is_named_and_one_that_cannot_be_read_stops_no_plan(
+    call: Call, tmp_path: Path
+) -> None:
+    lay(tmp_path, w_org=WRITER)
+    ending = call("words", "--data", "other", "orchestrator", "create-agent", "--name", "finch")
+    assert ending.code == 0, ending.err
+    assert [row["agent"] for row in call("agents").data] == ["wren"]
+    assert [row["agent"] for row in call("agents", "--data", "other").data] == ["finch", "wren"]
+    (tmp_path / "other" / DATABASE).write_bytes(b"no database at all" * 100)
+    found = call("agents", "--data", "other", "--table")
+    assert found.code != 0
+    assert "other" in found.err
+    assert "wren" in found.out
 
 
 # A run

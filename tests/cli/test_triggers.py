@@ -20,7 +20,7 @@ from horae.cli.run import run
 from horae.cli.triggers import Room, approvals, approve, deny, trigger
 from horae.engine.triggers import agent_id
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers
+from horae.store.triggers import BookTriggers
 from horae.workspace.agentd import sync
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--manual", "--prompt-file", "nowhere.md"), 4, "nowhere.md: does not exist"),
         (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools is a JSON object"),
         (("--webhook", "short", "--prompt", "Go."), 2, "at least 8 characters"),
-        (("--after", "nobody", "--prompt", "Go."), 2, "there is no such workflow"),
+        (("--after", "nobody", "--prompt", "Go."), 4, "there is no workflow 'nobody'"),
     ],
 )
 def test_what_cannot_be_made_is_said(
@@ -178,6 +178,32 @@ def test_a_trigger_waits_for_what_it_is_told_to(
     assert made["trigger_config"] == config
     assert call("horae", "trigger", "list", "--table").out.count("report") == 1
     assert call("agent", "orchestrator", "get-workflow", "report").code == 0
+
+
+def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
+    first, second = added(call, "first"), added(call, "second")
+    follow = {"type": "dispatch_result"}
+    for name, word in (("by-id", first["id"]), ("by-name", "first")):
+        made = added(call, name, "--after", word, "--prompt", "Go.")
+        assert made["trigger_config"] == {**follow, "source_workflow_id": first["id"]}
+    changed = call("horae", "trigger", "edit", "by-name", "--after", "second").data
+    assert changed["trigger_config"] == {**follow, "source_workflow_id": second["id"]}
+    none = call("horae", "trigger", "edit", "by-name", "--after", "third")
+    assert (none.code, none.err) == (4, "horae: not found: there is no workflow 'third'\n")
+
+
+def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_both(
+    call: Call,
+) -> None:
+    first = added(call, "first")
+    other = added(call, first["id"])
+    add = ("horae", "trigger", "add", "follow", "--agent", "worker", "--prompt", "Go.")
+    ending = call(*add, "--after", first["id"])
+    assert (ending.code, ending.out) == (6, "")
+    assert f"'{first['id']}' means two workflows, {first['id']} (called 'first')" in ending.err
+    assert f"; say 'first' or '{other['id']}'" in ending.err
+    assert call(*add, "--after", "first").code == 0
+    assert call("horae", "trigger", "edit", "follow", "--after", other["id"]).code == 0
 
 
 def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
@@ -450,7 +476,7 @@ def test_a_delay_that_has_fired_fires_again_only_with_another_time(call: Call, f
 
     async def spend() -> None:
         ledger = await SqliteLedger.open(Path(".horae"), now=SystemClock().now())
-        store = SqliteTriggers(ledger)
+        store = BookTriggers(ledger)
         once = await store.named("once")
         assert once is not None
         assert await store.spend(once.id, 1, now=SystemClock().now())
@@ -583,12 +609,12 @@ from horae.errors import HoraeError
 from horae.server import SOCKET
 from horae.server.serve import serve_socket
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers
+from horae.store.triggers import BookTriggers
 
 async def main():
     data, clock, stop = Path(sys.argv[1]), SystemClock(), asyncio.Event()
     ledger = await SqliteLedger.open(data, now=clock.now())
-    triggers = Triggers(store=SqliteTriggers(ledger), ledger=ledger, clock=clock,
+    triggers = Triggers(store=BookTriggers(ledger), ledger=ledger, clock=clock,
                         ids=lambda: str(uuid.uuid4()))
 
     async def asked(request):

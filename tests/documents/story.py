@@ -46,12 +46,12 @@ _PART: Final = re.compile(
 _PROMPT: Final = re.compile(r"^\$ ", re.MULTILINE)
 # What is another every time, and what stands for it.
 _OTHER: Final = (
-    (re.compile(r"\d{4}-\d\d-\d\d(?: [A-Z][a-z]{2})?(?:[ T]\d\d:\d\d(?::\d\d)?Z?)?"), "<moment>"),
-    (re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smhd])*\b"), "<length>"),
     (
         re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|\b[0-9a-f]{12}\b|\b\d{6}-[0-9a-f]{6}\b"),
         "<id>",
     ),
+    (re.compile(r"\d{4}-\d\d-\d\d(?: [A-Z][a-z]{2})?(?:[ T]\d\d:\d\d(?::\d\d)?Z?)?"), "<moment>"),
+    (re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smhd])*\b"), "<length>"),
     (re.compile(r"\b(entry|receipt|process|run) \d+"), r"\1 <number>"),
     (re.compile(r"(127\.0\.0\.1):\d+"), r"\1:<port>"),
     (re.compile(r"/login/[\w…-]+"), "/login/<code>"),

@@ -29,7 +29,7 @@ from horae.engine.triggers import Triggers
 from horae.rules.misfire import Status, decide
 from horae.rules.trigger import read_order
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.store.triggers import BookTriggers, TriggerSource
 from horae.timing.cron import Cron
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Engine:
     def __init__(self, ledger: SqliteLedger, now: datetime) -> None:
         self.ledger = ledger
         self.now = now
-        store = SqliteTriggers(ledger)
+        store = BookTriggers(ledger)
         self.triggers = Triggers(
             store=store, ledger=ledger, clock=Clock(now), ids=lambda: os.urandom(6).hex()
         )

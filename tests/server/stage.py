@@ -35,7 +35,7 @@ from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.store.triggers import BookTriggers, TriggerSource
 from horae.workspace.org import OrgSource
 from horae.workspace.tasks import Board
 
@@ -170,7 +170,7 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
     ledger = await SqliteLedger.open(data, now=clock.now())
     async with Processes(data) as processes:
         place = Place(root, data, os.environ, timedelta(seconds=60))
-        registry, store = Registry(command=("cat",)), SqliteTriggers(ledger)
+        registry, store = Registry(command=("cat",)), BookTriggers(ledger)
         almanac = Almanac(
             clock=clock,
             ledger=ledger,

@@ -29,7 +29,7 @@ from horae.server.keys import Keys
 from horae.server.page import routes
 from horae.server.page.calendar import FEW
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, TriggerSource
+from horae.store.triggers import BookTriggers, TriggerSource
 from horae.testing import ManualClock, ScriptedRunner
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
@@ -185,7 +185,7 @@ class House:
 async def house(root: Path, data: Path) -> AsyncIterator[House]:
     """Give a house with plans, board and triggers, in a time of our own."""
     clock, ledger = ManualClock(NOW), await SqliteLedger.in_memory()
-    store = SqliteTriggers(ledger)
+    store = BookTriggers(ledger)
     triggers = Triggers(store=store, ledger=ledger, clock=clock, ids=_numbers())
     sources: list[Source] = [
         OrgSource(root, zone_name="UTC"),

@@ -34,7 +34,7 @@ from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, theme
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, add
+from horae.store.triggers import BookTriggers, add
 from scale import scaled
 from store.ledger_suite import (
     DAY,
@@ -873,7 +873,7 @@ async def lived(directory: Path) -> None:
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):
         assert await add(ledger, name, name=name, spec=spec, now=NINE, term=1)
-    assert await SqliteTriggers(ledger).remove("two", now=NINE)
+    assert await BookTriggers(ledger).remove("two", now=NINE)
     await ledger.close()
 
 
@@ -896,7 +896,7 @@ class TestMoving:
                     lambda ledger: ledger.runs_of(1),
                     lambda ledger: ledger.events_after(0),
                     lambda ledger: ledger.index("org"),
-                    lambda ledger: SqliteTriggers(ledger).page(limit=10, offset=0),
+                    lambda ledger: BookTriggers(ledger).page(limit=10, offset=0),
                 ):
                     there, here = [await ask(each) for each in (source, target)]
                     assert there == here

@@ -28,7 +28,7 @@ from horae.rules.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.rules.misfire import Status, decide
 from horae.rules.trigger import TriggerError
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers, TriggerSource, add
+from horae.store.triggers import BookTriggers, TriggerSource, add
 from horae.testing import ManualClock
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, story
@@ -57,7 +57,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedge
 
 async def turned(ledger: BookLedger, *, on: bool, now: datetime) -> bool:
     """Enable or disable the trigger; False: there is none, or it is so already."""
-    store = SqliteTriggers(ledger)
+    store = BookTriggers(ledger)
     was = await store.get(ID)
     if was is None or was.definition.is_enabled is on:
         return False
@@ -285,7 +285,7 @@ async def test_a_scan_that_comes_late_undoes_no_change(ledger: BookLedger) -> No
     late = await seen(ledger)
     await turned(ledger, on=True, now=NOW)
     assert await add(ledger, "third", name="third", spec=spec, now=NOW, term=1)
-    assert await SqliteTriggers(ledger).remove("other", now=NOW)
+    assert await BookTriggers(ledger).remove("other", now=NOW)
     [filed] = await come(ledger, now=NINE)
     await ledger.scan("trigger", late, now=NINE, term=1)
     again = await ledger.receipt(filed.number)
@@ -340,7 +340,7 @@ class Stage:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.store = SqliteTriggers(self.ledger)
+        self.store = BookTriggers(self.ledger)
         self.triggers = Triggers(
             store=self.store,
             ledger=self.ledger,

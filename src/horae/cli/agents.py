@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,7 @@ from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Origin
 from horae.rules.misfire import Status
-from horae.runner.agents import Agent, Registry, hold_agent, provider_of
+from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.workspace.files import find_plans, read_plan
@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
+    from horae.cli.triggers import Room
     from horae.config import Config
     from horae.engine.ports import Ended
+    from horae.engine.triggers import AgentCard
     from horae.rules.agent import AgentDefinition
+    from horae.rules.tools import ToolPolicy
     from horae.runner.agents import AgentRun
 
 LOOK: Final = 0.1  # seconds between two looks at the output
@@ -53,23 +56,28 @@ _MARK: Final = ":agent:"
 _root = click.option(
     "--root", default=".", metavar="DIR", help="The plan root; else this directory."
 )
+_data = click.option(
+    "--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root."
+)
 _name = click.argument("name", metavar="NAME")
 
 
 @click.command()
 @_root
+@_data
 @form_options
-def agents(*, root: str, form: str | None) -> int:
+def agents(*, root: str, data: str | None, form: str | None) -> int:
     """List the agents there are: where each is defined, what runs it, and whether it can run.
 
     They come from the crew's manifest (`crew.def`), the keeper's file (`keeper.def`) and every
-    headline tagged :agent: beneath the plan root.
+    headline tagged :agent: beneath the plan root; and from the ledger, where those are that
+    somebody asked for or that a file of `.agentd` made.
     """
     output = Output.of(form)
-    found = Found.of(load(root), output)
-    rows = [_row(found.registry, agent) for agent in found.registry]
+    everybody = Everybody.of(root, data, output)
+    rows = [_row(everybody.registry, known) for known in everybody.known]
     print_rows(output, rows, lambda: _print_table(rows))
-    return found.exit_code
+    return everybody.exit_code
 
 
 @click.group()
@@ -80,21 +88,22 @@ def agent() -> None:
 @agent.command()
 @_name
 @_root
+@_data
 @form_options
-def show(name: str, *, root: str, form: str | None) -> int:
+def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Show who an agent is: its definition, its tools, and what keeps it from running."""
     output = Output.of(form)
-    registry = Found.of(load(root), output).registry
-    data = _shown(registry, registry.get(name))
+    everybody = Everybody.of(root, data, output)
+    shown = _shown(everybody.registry, everybody.get(name))
     if output.form is Form.TABLE:
-        for key, value in data.items():
+        for key, value in shown.items():
             if value not in (None, "", []):
                 words = shlex.join if key == "command" else ", ".join
                 echo(f"{key:<10}  {words(value) if isinstance(value, list) else value}")
     elif output.form is Form.JSON:
-        print_json(data)
+        print_json(shown)
     else:
-        print_line(data)
+        print_line(shown)
     return Exit.OK
 
 
@@ -105,6 +114,7 @@ def show(name: str, *, root: str, form: str | None) -> int:
 @click.option("--timeout", metavar="TIME", help="How long it may take, such as 15m.")
 @click.option("--model", metavar="NAME", help="The model, instead of the definition's.")
 @_root
+@_data
 @form_options
 def run(
     name: str,
@@ -114,6 +124,7 @@ def run(
     timeout: str | None,
     model: str | None,
     root: str,
+    data: str | None,
     form: str | None,
 ) -> int:
     """Let an agent run here and now, and show what it puts out.
@@ -124,17 +135,28 @@ def run(
     """
     output = Output.of(form)
     config = load(root)
-    registry = Found.of(config, output).registry
-    asked = registry.get(name)
+    everybody = Everybody.of(root, data, output)
+    known = everybody.get(name)
+    asked = known.agent
     if directory is not None:
         if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
             raise click.UsageError(f"--dir: {directory!r} is no directory.")
         asked = replace(asked, directory=Path(directory).resolve())
     limit = _limit(timeout) or asked.definition.timeout or config.keeper_timeout
     words = sys.stdin.read() if prompt == "-" else prompt or ASKED
-    ended = asyncio.run(
-        _run(config, registry, asked, words, limit=limit, model=model, output=output)
+    # As in the engine: a program that cannot keep the policy of a card is not started.
+    tools = None if known.card is None else known.policy
+    running = _run(
+        config,
+        everybody.registry,
+        asked,
+        words,
+        limit=limit,
+        tools=tools,
+        model=model,
+        output=output,
     )
+    ended = asyncio.run(running)
     if output.form is Form.TABLE:
         status = str(ended.outcome).replace("_", " ")
         echo(f"horae: {asked.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
@@ -145,6 +167,101 @@ def run(
 
 
 # Finding agents
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An agent, and its card in the ledger if a request or a file of `.agentd` made it."""
+
+    agent: Agent
+    card: AgentCard | None = None
+    lack: str = ""  # what a card has not that it needs
+
+    @property
+    def defined_by(self) -> str:
+        """What made it: a plan, a file of `.agentd`, or a request."""
+        if self.card is None:
+            return "plan"
+        return "file" if self.card.file else "request"
+
+    @property
+    def where(self) -> str | None:
+        """Where it is written; a request is written nowhere."""
+        return str(self.agent.origin) if self.card is None else self.card.file or None
+
+    @property
+    def policy(self) -> ToolPolicy:
+        """Which tools it may use."""
+        if self.card is None:
+            return self.agent.policy
+        from horae.rules.trigger import parse_tools  # only of what the ledger keeps
+
+        return parse_tools(self.card.config.get("tool_policy"))
+
+    def obstacle(self, registry: Registry) -> str | None:
+        """Return why it cannot run, if so."""
+        return self.lack or registry.obstacle(self.agent, environ=os.environ)
+
+
+class Everybody:
+    """All agents: those that plans define, and those that are kept in the ledger."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self.registry = found.registry
+        self.known = [Known(each) for each in found.registry]
+
+    @classmethod
+    def of(cls, root: str, data: str | None, output: Output) -> Everybody:
+        """Return all agents by their names; a ledger that cannot be read is said."""
+        config = load(root, flags={"data": data})
+        everybody = cls(Found.of(config, output))
+        if config.store is not None or config.data.exists():  # else nobody ever asked for one
+            everybody._read(root, data)
+        return everybody
+
+    @property
+    def exit_code(self) -> int:
+        """How the search ended."""
+        return self._found.exit_code
+
+    def get(self, name: str) -> Known:
+        """Return the agent of a name; of two of one name that of the plan."""
+        for each in self.known:
+            if each.agent.name == name:
+                return each
+        from difflib import get_close_matches  # only for the message
+
+        names = [each.agent.name for each in self.known]
+        near = get_close_matches(name[:64], names[:1000], n=1)
+        raise AgentNotFoundError(name, near=near[0] if near else None)
+
+    def _read(self, root: str, data: str | None) -> None:
+        """Take in those that the ledger keeps."""
+        from horae.cli.triggers import Room
+
+        try:
+            room = Room(root=root, data=data)
+            for card in room.read(lambda triggers: triggers.cards()):
+                self._add(card, room)
+        except HoraeError as error:
+            self._found.say(error)
+        self.known.sort(key=lambda known: known.agent.name)
+
+    def _add(self, card: AgentCard, room: Room) -> None:
+        from horae.engine.triggers import TriggerConflictError
+        from horae.prompting import agent_of
+
+        lack = room.obstacle(card) if card.is_enabled else f"agent '{card.name}' is disabled"
+        made = Known(agent_of(card), card, lack)
+        for other in self.known:
+            if other.agent.name == card.name:
+                reason = (
+                    f"the agent {card.name} is defined at {other.where} and by "
+                    f"{made.where or 'a request'}, too; give one of the two another name"
+                )
+                self._found.say(TriggerConflictError(reason))
+        self.known.append(made)
 
 
 class Found:
@@ -196,7 +313,7 @@ class Found:
         try:
             found = find_plans(self._root, most=self._config.plan_max_files)
         except HoraeError as error:
-            self._say(error)
+            self.say(error)
             return
         for path in found.plans:
             yield from self._defined(path, root=self._root)
@@ -214,27 +331,28 @@ class Found:
                 origin = Origin(file, line)
                 yield Agent(_named(definition, origin, otherwise), definition, origin)
         except AgentError as error:
-            self._say(error)
+            self.say(error)
 
     def _add(self, found: Agent) -> None:
         try:
             self.registry.add(found, environ=os.environ)
         except HoraeError as error:
-            self._say(error)
+            self.say(error)
 
     def _text(self, path: str, *, root: str | None = None) -> str | None:
         """Return what stands in a file; None if it cannot be read, which is said."""
         try:
             return read_plan(path, root=root, limit=self._config.plan_max_bytes).text
         except HoraeError as error:
-            self._say(error)
+            self.say(error)
             return None
 
     def _short(self, path: str) -> str:
         """Return a path as people know it: from the plan root, if it is beneath."""
         return path.removeprefix(f"{self._root}/")
 
-    def _say(self, error: HoraeError) -> None:
+    def say(self, error: HoraeError) -> None:
+        """Say what is odd; the rest goes on."""
         if self._says:
             self._output.say(error)
         self.exit_code = self.exit_code or error.exit_code
@@ -276,6 +394,7 @@ async def _run(
     prompt: str,
     *,
     limit: timedelta,
+    tools: ToolPolicy | None,
     model: str | None,
     output: Output,
 ) -> Ended:
@@ -299,6 +418,7 @@ async def _run(
                 processes=processes,
                 place=place,
                 timeout=limit,
+                tools=tools,
                 model=model,
             )
             held.go()
@@ -355,12 +475,13 @@ def _code(ended: Ended) -> int:
 # What is shown
 
 
-def _row(registry: Registry, each: Agent) -> dict[str, Any]:
+def _row(registry: Registry, known: Known) -> dict[str, Any]:
     """Return an agent as a row."""
-    obstacle = registry.obstacle(each, environ=os.environ)
+    each, obstacle = known.agent, known.obstacle(registry)
     return {
         "agent": each.name,
-        "where": str(each.origin),
+        "where": known.where,
+        "defined_by": known.defined_by,
         "runner": each.runner.value,
         "command": list(registry.command_of(each)) if each.runner.value == "command" else None,
         "model": registry.model_of(each),
@@ -369,20 +490,23 @@ def _row(registry: Registry, each: Agent) -> dict[str, Any]:
     }
 
 
-def _shown(registry: Registry, each: Agent) -> dict[str, Any]:
+def _shown(registry: Registry, known: Known) -> dict[str, Any]:
     """Return all that is known of an agent; of variables only the names."""
-    definition, policy = each.definition, each.policy
+    each, policy = known.agent, known.policy
+    definition = each.definition
     row = program_of(registry.command_of(each))
+    variables = (*each.variables, *definition.variables, *each.environment)
     is_kept = each.runner.value == "model" or can_keep(row, policy)
     return {
-        **_row(registry, each),
+        **_row(registry, known),
         "title": definition.title,
         "tagline": definition.tagline,
         "timeout": format_duration(definition.timeout) if definition.timeout else None,
+        "tools_mode": None if policy.is_open else policy.mode.value,
         "tools": list(map(str, policy.tools)) or None,
         "tools_are": None if policy.is_open else "kept" if is_kept else "told, not kept",
         "program": f"{row.name} ({row.documented})" if row.name else None,
-        "variables": list(dict.fromkeys((*each.variables, *definition.variables))),
+        "variables": list(dict.fromkeys(variables)),
         "wake": definition.wake.value if definition.wake else None,
         "prompt": definition.prompt,
     }
@@ -400,7 +524,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         runner = shlex.join(row["command"] or ()) or row["runner"]
         can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
-        cells = (row["agent"], runner, row["model"] or "", row["where"])
+        cells = (row["agent"], runner, row["model"] or "", row["where"] or "by request")
         table.add_row(*map(safe, cells), can_run)
     console().print(table if rows else safe("no agent", style="dim"))
 

@@ -26,7 +26,7 @@ from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import SqliteTriggers
+from horae.store.triggers import BookTriggers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -120,13 +120,13 @@ class Room:
         # On one that is shared a person may write in any term.
         term = 1 if self.place.store is None else ANYBODY
         return {
-            "store": SqliteTriggers(ledger, term=term),
+            "store": BookTriggers(ledger, term=term),
             "ledger": ledger,
             "term": term,
             "clock": Dial(),
             "ids": lambda: str(uuid4()),
             "others": self._others,
-            "obstacle": self._obstacle,
+            "obstacle": self.obstacle,
             "caution": self._caution,
             "has_gh": lambda: which("gh") is not None,
         }
@@ -143,7 +143,7 @@ class Room:
     def _caution(self, card: AgentCard | None, definition: Definition) -> str:
         return caution_of(card, definition, default=self._config.agent_command or ())
 
-    def _obstacle(self, card: AgentCard) -> str:
+    def obstacle(self, card: AgentCard) -> str:
         """Return why an agent cannot run, if so."""
         if card.config.get("command") or self._config.agent_command:
             return ""
@@ -253,7 +253,11 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--issues", metavar="OWNER/REPO", help="A new issue on GitHub."),
         click.option("--pulls", metavar="OWNER/REPO", help="A new pull request on GitHub."),
         click.option("--label", "labels", multiple=True, help="Only issues with this label."),
-        click.option("--after", metavar="ID", help="The end of another trigger; `all` of any."),
+        click.option(
+            "--after",
+            metavar="NAME",
+            help="The end of another trigger, by its name or its id; `all` of any.",
+        ),
         click.option("--on", "event", metavar="EVENT", help="What happens to its own agent."),
         click.option("--manual", is_flag=True, help="Only when somebody asks."),
         click.option("--tz", metavar="ZONE", help="The zone of --cron."),
@@ -291,7 +295,11 @@ def add(
             "say what it waits for: --cron, --at, --webhook, --issues, --pulls, --after, "
             "--on or --manual."
         )
-    made = Room(root=root, data=data).write(lambda triggers: triggers.create(said))
+
+    async def make(triggers: Triggers) -> dict[str, Any]:
+        return await triggers.create(await _with_source(triggers, said))
+
+    made = Room(root=root, data=data).write(make)
     _print_one(output, made, f"{made['name']} is made: {made['id']}")
     return Exit.OK
 
@@ -367,7 +375,7 @@ def edit(
         if zone is not None:
             config = said.get("trigger_config") or (await triggers.get(name))["trigger_config"]
             said["trigger_config"] = {**config, "timezone": zone}
-        return await triggers.update(name, said)
+        return await triggers.update(name, await _with_source(triggers, said))
 
     made = room.write(change)
     _print_one(output, made, f"{made['name']} is changed")
@@ -641,6 +649,15 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(found) > 1:
         raise click.UsageError("a trigger waits for one thing; name only one.")
     return found[0] if found else None
+
+
+async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of a trigger, with the id of the one that it follows for its name."""
+    config = said.get("trigger_config", {})
+    if config.get("source_workflow_id") is None:
+        return said
+    source = await triggers.only(config["source_workflow_id"])
+    return {**said, "trigger_config": {**config, "source_workflow_id": source.id}}
 
 
 def prompt_of(text: str | None, file: str | None) -> str | None:

@@ -193,3 +193,20 @@ def moment(name: str, about: str) -> Field:
 def thing(name: str, about: str) -> Field:
     """Return a field that holds any JSON."""
     return Field(name, Kind.THING, about)
+
+
+CURSOR: Final = number("cursor", "of the page before")
+NOTE: Final = text("note", "what is said about it")
+
+
+def asks(path: str, answer: Answering, says: Schema, *query: Field, **more: Any) -> Operation:
+    """Return a question."""
+    if "{" in path:
+        more.setdefault("also", (404,))
+    return Operation("GET", path, answer, says, query=query, **more)
+
+
+def does(path: str, answer: Answering, says: Schema, *body: Field, **more: Any) -> Operation:
+    """Return a request."""
+    more.setdefault("also", (404, 409))
+    return Operation("POST", path, answer, says, body=body, takes=Takes.FIELDS, **more)

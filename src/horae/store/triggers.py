@@ -44,7 +44,7 @@ _SQL: Final = theme("trigger")
 _AGENT: Final = "agent:"
 
 
-class SqliteTriggers:
+class BookTriggers:
     """Triggers and agents beside the ledger, on SQLite and on PostgreSQL."""
 
     def __init__(self, ledger: BookLedger, *, term: int = 1) -> None:
@@ -292,11 +292,11 @@ class TriggerSource:
         ledger: BookLedger,
         *,
         term: int = 1,
-        triggers: SqliteTriggers | None = None,
+        triggers: BookTriggers | None = None,
         follow: Callable[[Filed], Awaitable[None]] | None = None,
     ) -> None:
         self._ledger = ledger
-        self._triggers = triggers or SqliteTriggers(ledger, term=term)
+        self._triggers = triggers or BookTriggers(ledger, term=term)
         self._follow = follow
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
@@ -340,7 +340,7 @@ async def add(
     definition = Definition(
         name, spec.get("agent", ""), config, spec.get("prompt", ""), is_enabled=is_enabled
     )
-    triggers = SqliteTriggers(ledger, term=term)
+    triggers = BookTriggers(ledger, term=term)
     return await triggers.insert(trigger, checked(definition), now=now)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae.engine.triggers.errors import TriggerNotFoundError
+from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
 from horae.rules.entry import key_time
 from horae.rules.trigger import TriggerError, read_order, view
@@ -57,12 +57,27 @@ class Base:
             raise TriggerNotFoundError("workflow", word[:100])
         return trigger
 
+    async def only(self, word: str) -> Trigger:
+        """Return the one trigger that an id or a name means; if these are two, that is an error."""
+        by_id, by_name = await self._store.get(word), await self._store.named(word)
+        if by_id is not None and by_name is not None and by_id.id != by_name.id:
+            first = f"{by_id.id} (called '{by_id.definition.name}')"
+            second = f"{by_name.id} (called '{by_name.definition.name}')"
+            reason = f"'{word}' means two workflows, {first} and {second}"
+            hint = f"say '{by_id.definition.name}' or '{by_name.id}'"
+            raise TriggerConflictError(f"{reason}; {hint}")
+        return await self.found(word)
+
     async def card(self, word: str) -> AgentCard:
         """Return the agent that an id or a name means."""
         card = await self._store.agent(word)
         if card is None:
             raise TriggerNotFoundError("agent", word[:100])
         return card
+
+    async def cards(self) -> list[AgentCard]:
+        """Return every agent that a request or a file made, newest first."""
+        return await self._store.agents()
 
     async def agent_named(self, data: Mapping[str, Any]) -> str:
         """Return the name of the agent that a request means, if it can take anything."""

@@ -1,0 +1,6 @@
+"""`python -m horae.cli.agent_words` is `agent`."""
+
+from horae.cli.agent_words import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Approvals in the words of `agent`: listed, given, refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from horae.cli.agent_words.words import Here, orchestrator, print_list, print_one
+from horae.cli.triggers import whoever
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@orchestrator.command("list-approvals")
+@click.pass_obj
+def list_approvals(here: Here) -> int:
+    """List what waits for an approval."""
+    found = here.read(lambda triggers: triggers.approvals())
+    empty = "No approvals found."
+    return print_list(here, found, "Approvals", _approval_lines, word="approval", empty=empty)
+
+
+@orchestrator.command("approve")
+@click.argument("receipt", type=int)
+@click.pass_obj
+def approve(here: Here, receipt: int) -> int:
+    """Let it start."""
+    done = here.write(lambda triggers: triggers.approve(receipt, by=whoever()))
+    return print_one(here, done, [f"Approval {receipt} approved."])
+
+
+@orchestrator.command("deny")
+@click.argument("receipt", type=int)
+@click.option("--reason", default="")
+@click.pass_obj
+def deny(here: Here, receipt: int, *, reason: str) -> int:
+    """Let it never start."""
+    done = here.write(lambda triggers: triggers.deny(receipt, by=whoever(), reason=reason))
+    return print_one(here, done, [f"Approval {receipt} denied."])
+
+
+def _approval_lines(approval: Mapping[str, Any]) -> list[str]:
+    """Return what waits for an approval as a block of lines."""
+    names = {"ID": "receipt", "Workflow": "workflow", "Agent": "agent", "Source ID": "source_id"}
+    names |= {"Expires": "expires_at", "Prompt": "prompt"}
+    return [f"{label}: {approval[name]}" for label, name in names.items()]

@@ -1,0 +1,132 @@
+"""What is run after all: the moments of a window that is past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.desk.asking import Asking, armed, checked
+from horae.engine.desk.base import BATCH
+from horae.engine.desk.errors import RequestError
+from horae.engine.desk.looking import TINY, check_calendar
+from horae.engine.desk.shapes import Backfill
+from horae.engine.why import length_text
+from horae.rules.entry import CronRule, RepeaterRule, key_time
+from horae.rules.misfire import Receipt, Status
+from horae.rules.project import decided, project
+from horae.rules.words import moment_text
+from horae.timing.cron_count import count_any
+from horae.timing.repeater import Kind
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from horae.engine.desk.shapes import Line
+    from horae.rules.entry import Entry
+    from horae.rules.project import Moment
+
+MOST: Final = 10_000  # moments of one backfill
+
+
+def no_progress(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+class Backfilling(Asking):
+    """Makes good what did not run."""
+
+    async def backfill(
+        self,
+        word: str,
+        *,
+        start: datetime,
+        end: datetime | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] = no_progress,
+    ) -> Backfill:
+        """File a receipt for every moment of a past window, oldest first; *end* is not in it.
+
+        The same *name* again gives the same receipts, so what was interrupted can be repeated.
+        """
+        now = self._clock.now()
+        found = await self.named(word)
+        entry = armed(found)
+        end = now if end is None else end
+        _check_window(start, end, now=now, zone_name=entry.zone)
+        moments = _moments(entry, start, end)
+        name = self._ids() if name is None else checked(name, "the name of a backfill")
+        about = self._entry_line(found)
+        plan = Backfill(
+            about,
+            name,
+            start,
+            end,
+            tuple(each.at for each in moments),
+            dry_run=dry_run,
+            follows_ends=_follows_ends(entry),
+        )
+        if dry_run:
+            return plan
+        lines: list[Line] = []
+        for first in range(0, len(moments), BATCH):
+            batch = moments[first : first + BATCH]
+            receipts = [_backfilled(each, name, now=now) for each in batch]
+            lines += await self._file(found, receipts, now=now)
+            progress(len(lines), len(moments))
+        return replace(plan, lines=tuple(lines))
+
+
+def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: str) -> None:
+    """Raise an error unless a window lies in the past and is not empty."""
+    check_calendar(start, end)
+    first, last = moment_text(start, zone_name), moment_text(end, zone_name)
+    if end > now:
+        raise RequestError(f"{last} is still to come; a backfill makes good what is past")
+    if start >= end:
+        raise RequestError(f"there is no time from {first} to {last}")
+
+
+def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
+    """Return the moments of an entry in a window, or say that they are too many."""
+    moments = decided(project(entry, start - TINY, end - TINY))
+    found = list(islice(moments, MOST + 1))
+    if len(found) > MOST:
+        total = MOST + 1 + _count_after(entry, found[-1].at, end - TINY)
+        raise RequestError(
+            f"that would be {total:,} runs, and a backfill has at most {MOST:,}; "
+            "take a shorter window"
+        )
+    return found
+
+
+def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return how many moments a window has, without walking them where that can be."""
+    until = entry.policy.until
+    end = end if until is None else min(end, until.astimezone(UTC))
+    match entry.rule:
+        case CronRule(crons):
+            return count_any(crons, start, end)
+        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
+    return sum(1 for _ in decided(project(entry, start, end)))
+
+
+def _follows_ends(entry: Entry) -> bool:
+    """Tell whether an entry's moments follow from its own ends."""
+    rule = entry.rule
+    if isinstance(rule, RepeaterRule):
+        return rule.repeater.kind is Kind.RESTART
+    return not isinstance(rule, CronRule)
+
+
+def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
+    """Return the receipt of a moment that is made good."""
+    key = f"backfill:{name}:{key_time(moment.at)}"
+    reason = f"somebody asked for it, {length_text(now - moment.at)} after its time"
+    # Not before now: in the line it stands behind what is due on time.
+    return Receipt(key, Status.WAITING, reason, moment.at, now)

@@ -1,0 +1,187 @@
+"""What is, what was and why: entries, receipts, runs and events."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.desk.base import GOING, Base
+from horae.engine.desk.errors import (
+    ReceiptNotFoundError,
+    RequestError,
+    RunNotFoundError,
+    RunStateError,
+)
+from horae.engine.desk.shapes import Account, Happened, History, Roll, RunLine, Why
+from horae.engine.why import answer_of, answers, nearest
+from horae.rules.entry import Entry, key_time
+from horae.rules.misfire import Status
+from horae.rules.project import next_moment, project
+from horae.rules.receipt import ENDS, is_planned
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from horae.engine.desk.shapes import EntryLine
+    from horae.engine.ports import Filed, Listed
+    from horae.engine.why import Answer, Ask
+    from horae.rules.project import Moment
+
+TINY: Final = timedelta(microseconds=1)
+
+
+class Looking(Base):
+    """Answers questions about entries, receipts, runs and events."""
+
+    async def entry(self, word: str) -> EntryLine:
+        """Return the one entry that a person means, as people are told of it."""
+        return self._entry_line(await self.named(word))
+
+    async def entries(
+        self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
+    ) -> Roll:
+        """Return the entries after a number, the longest known first."""
+        found = [
+            each
+            for each in await self._ledger.entries()
+            if each.number > (cursor or 0) and (with_gone or each.gone_at is None)
+        ]
+        page = found[:limit]
+        more = page[-1].number if len(found) > limit else None
+        return Roll(tuple(map(self._entry_line, page)), more)
+
+    async def history(
+        self,
+        word: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[Status] = (),
+        limit: int = 50,
+        cursor: int | None = None,
+    ) -> History:
+        """Return receipts, newest first, of one entry or of all, planned in a window."""
+        if since is not None and until is not None and until < since:
+            raise RequestError(f"there is no time from {key_time(since)} to {key_time(until)}")
+        found = None if word is None else await self.named(word)
+        page = await self._ledger.receipts(
+            entry=None if found is None else found.number,
+            since=since,
+            until=until,
+            statuses=statuses,
+            cursor=cursor,
+            limit=limit,
+        )
+        return History(await self._lines(page.receipts), page.cursor)
+
+    async def receipt(self, number: int) -> Account:
+        """Return a receipt with its runs."""
+        filed = await self._ledger.receipt(number)
+        if filed is None:
+            raise ReceiptNotFoundError(number)
+        [line] = await self._lines([filed])
+        return Account(line, tuple(await self._ledger.runs_of(number)))
+
+    async def run(self, number: int) -> RunLine:
+        """Return a run with its receipt."""
+        run = await self._ledger.run(number)
+        if run is None:
+            raise RunNotFoundError(number)
+        return RunLine(run, (await self.receipt(run.receipt)).line)
+
+    async def last_run(self, word: str) -> RunLine:
+        """Return the run of an entry that was started last."""
+        found = await self.named(word)
+        page = await self._ledger.receipts(
+            entry=found.number, statuses=ENDS | GOING | {Status.WAITING}, limit=20
+        )
+        runs = [run for each in page.receipts for run in await self._ledger.runs_of(each.number)]
+        if not runs:
+            raise RunNotFoundError(found.mark.title)
+        return await self.run(max(run.number for run in runs))
+
+    async def going(self, word: str) -> RunLine:
+        """Return the one run of an entry that goes on."""
+        found = await self.named(word)
+        page = await self._ledger.receipts(entry=found.number, statuses=GOING)
+        going = [(await self._ledger.runs_of(each.number))[-1].number for each in page.receipts]
+        if len(going) == 1:
+            return await self.run(going[0])
+        title = found.mark.title
+        if not going:
+            raise RunStateError(title, "nothing of it runs; horae status shows what does")
+        listed = ", ".join(map(str, sorted(going)))
+        raise RunStateError(title, f"several runs of it go on; name one: {listed}", runs=going)
+
+    async def events(self, *, after: int = 0, limit: int = 100) -> Happened:
+        """Return what happened after an event."""
+        found = tuple(await self._ledger.events_after(after, limit=limit))
+        return Happened(found, found[-1].number if found else after, self._zone)
+
+    async def why(self, ask: Ask, *, limit: int = 20) -> Why:
+        """Return what was decided about the moments that are asked for, or why nothing was.
+
+        Without a moment it is the last one and the next.
+        """
+        now = self._clock.now()
+        found = await self.named(ask.word)
+        about = self._entry_line(found)
+        try:
+            window = ask.window(about.zone)
+        except OverflowError:
+            raise beyond() from None
+        if window is None:
+            last = [await self._told(each) for each in await self._last(found)]
+            return Why(now, about, (*last, *answers(found, [], _coming(found, now=now), now=now)))
+        check_calendar(window.start, window.end)
+        start, end = window.start - TINY, window.end - TINY
+        page = await self._ledger.receipts(
+            entry=found.number, since=window.start, until=end, limit=limit
+        )
+        told = [await self._told(each) for each in page.receipts]
+        item = found.item
+        if not isinstance(item, Entry):
+            said = answers(found, told, [], now=now, window=window)
+            return Why(now, about, said, window=window, is_cut=page.cursor is not None)
+        moments = list(islice(project(item, start, end), limit + 1))
+        said = answers(found, told, moments[:limit], now=now, window=window)
+        before, after = nearest(item, window)
+        is_cut = page.cursor is not None or len(moments) > limit
+        return Why(now, about, said, window=window, before=before, after=after, is_cut=is_cut)
+
+    async def _last(self, found: Listed) -> list[Filed]:
+        """Return the receipt of an entry's last moment, else the newest of any kind."""
+        since = found.item.accounted_to if isinstance(found.item, Entry) else None
+        page = await self._ledger.receipts(entry=found.number, since=since, limit=20)
+        own = [each for each in page.receipts if is_planned(each.receipt.key)]
+        if not own:
+            page = await self._ledger.receipts(entry=found.number, limit=1)
+        return [*own, *page.receipts][:1]
+
+    async def _told(self, filed: Filed) -> Answer:
+        """Return all that is known of a receipt."""
+        return answer_of(filed, await self._ledger.runs_of(filed.number))
+
+
+def _coming(found: Listed, *, now: datetime) -> list[Moment]:
+    """Return the next moment of an entry, if it has one."""
+    if not isinstance(found.item, Entry) or found.gone_at is not None:
+        return []
+    entry = found.item
+    # What has come and is not decided yet is next, too.
+    since = min(now, entry.accounted_to) if entry.accounted_to is not None else now
+    coming = next_moment(entry, since)
+    return [] if coming is None else [coming]
+
+
+def check_calendar(*moments: datetime) -> None:
+    """Raise an error if a moment has no neighbours in every zone: the calendar ends there."""
+    if not all(1 < each.year < 9999 for each in moments):
+        raise beyond()
+
+
+def beyond() -> RequestError:
+    """Return the error for a moment where the calendar ends."""
+    return RequestError("the calendar ends there; a moment lies in the years 2 to 9998")

@@ -1,0 +1,195 @@
+"""How things stand: what runs, waits and comes, and what of the last day needs a look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.desk.base import BATCH, GOING, Base
+from horae.engine.desk.shapes import AgentLine, Standing
+from horae.engine.ports import Trait
+from horae.rules.entry import key_time
+from horae.rules.gate import no_machine
+from horae.rules.keeper import place_of, read_memory
+from horae.rules.misfire import GRACE, Status
+from horae.rules.receipt import BAD, ENDS, OPEN, is_planned
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from horae.engine.desk.shapes import EngineFacts, EntryLine, Line
+    from horae.engine.ports import Filed, Listed
+
+DAY: Final = timedelta(hours=24)  # how far back a status looks
+STUCK: Final = 3  # bad ends in a row that are worth a word
+
+
+class Standings(Base):
+    """Tells how things stand."""
+
+    async def status(self, engine: EngineFacts, *, limit: int = 20) -> Standing:
+        """Return how things stand, at most *limit* of each kind.
+
+        Of what was late, missed or ended badly in the last day it is the newest of each entry.
+        """
+        now, ledger = self._clock.now(), self._ledger
+        counts = await ledger.count_entries(due_before=now - GRACE)
+        pending = await self._every(statuses=OPEN)
+        recent = now - DAY
+        late = await ledger.late(since=recent, by=GRACE, limit=BATCH)
+        failed = await self._some(since=recent, statuses=BAD, limit=BATCH)
+        missed = await self._some(since=recent, statuses={Status.MISSED}, limit=BATCH)
+
+        async def lines(filed: Iterable[Filed]) -> tuple[Line, ...]:
+            return await self._lines(islice(filed, limit))
+
+        async def newest(filed: Iterable[Filed]) -> tuple[Line, ...]:
+            first, times = _newest_of_each(filed)
+            return tuple(
+                replace(each, times=times[each.filed.entry]) for each in await lines(first)
+            )
+
+        async def shown(trait: Trait) -> tuple[EntryLine, ...]:
+            return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
+
+        in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
+        crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
+        agents = [await self._agent_line(each, in_line) for each in crew]
+        return Standing(
+            now,
+            self._zone,
+            engine,
+            counts.armed,
+            _counts(pending),
+            agents=tuple(agents),
+            running=await lines(each for each in in_line if each.status in GOING),
+            waiting=await lines(each for each in in_line if each.status not in GOING),
+            coming=tuple(map(self._entry_line, await ledger.coming(limit=limit))),
+            late=await newest(each for each in (*pending, *late) if _is_late(each)),
+            missed=await newest(missed),
+            failed=await newest(failed),
+            paused=await shown(Trait.PAUSED),
+            unarmed=await shown(Trait.UNARMED),
+            problems=(
+                *engine.problems,
+                *_overdue(counts.overdue, engine),
+                *await self._homeless(in_line),
+                *_problems(await self._troubled()),
+                *(each for agent in agents for each in _troubles(agent)),
+            ),
+        )
+
+    async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
+        """Return an agent as people are told of it."""
+        memory = read_memory(found.memory)
+        own = [each for each in pending if each.entry == found.number]
+        page = await self._ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
+        last = page.receipts[0] if page.receipts else None
+        return AgentLine(
+            self._entry_line(found),
+            any(each.status in GOING for each in own),
+            memory.last_run_at,
+            place_of(memory),
+            found.streak,
+            None if last is None else last.status,
+            "" if last is None else last.receipt.reason,
+            next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
+            memory.troubles,
+        )
+
+    async def _homeless(self, waiting: Iterable[Filed]) -> list[str]:
+        """Return what waits for a machine that is not up, the first of each entry."""
+        machines = None if self._machines is None else await self._machines()
+        if machines is None:
+            return []
+        first: dict[int, str] = {}
+        for each in waiting:
+            requires = each.policy.requires
+            if each.status is Status.WAITING and not any(it.suits(requires) for it in machines):
+                about = f"{each.title} ({each.origin}) waits: {no_machine(requires)}"
+                first.setdefault(each.entry, about)
+        return [*first.values()]
+
+    async def _troubled(self) -> list[Listed]:
+        """Return the entries that somebody should look at, the longest known first."""
+        found: dict[int, Listed] = {}
+        for trait in (Trait.FAILING, Trait.MISSING):
+            some = await self._ledger.entries_that_are(trait, limit=BATCH)
+            found.update((each.number, each) for each in some)
+        return [found[number] for number in sorted(found)]
+
+    async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
+        """Return all receipts of some statuses."""
+        found: list[Filed] = []
+        cursor = None
+        while True:
+            page = await self._ledger.receipts(statuses=statuses, limit=BATCH, cursor=cursor)
+            found += page.receipts
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    async def _some(
+        self, *, since: datetime, statuses: Collection[Status], limit: int
+    ) -> tuple[Filed, ...]:
+        """Return the newest receipts of some statuses."""
+        page = await self._ledger.receipts(since=since, statuses=statuses, limit=limit)
+        return page.receipts
+
+
+def _troubles(agent: AgentLine) -> Iterator[str]:
+    """Yield what of an agent's work a person should look at, in words."""
+    said = {
+        "pull": "the plan root is not up to date with its origin",
+        "tree": "its own tree is not up to date with the plan root",
+        "delivery": "its work is not delivered and stays on its branch",
+    }
+    for name, why in agent.troubles.items():
+        yield f"{agent.name} ({agent.entry.origin}): {said.get(name, name)} ({why})"
+    if agent.held:
+        yield f"{agent.name} ({agent.entry.origin}) cannot tick: {agent.held}"
+
+
+def _counts(filed: Iterable[Filed]) -> dict[Status, int]:
+    """Return how many receipts stand where, in the order of a receipt's life."""
+    counted = Counter(each.status for each in filed)
+    return {status: counted[status] for status in Status if status in OPEN}
+
+
+def _newest_of_each(filed: Iterable[Filed]) -> tuple[list[Filed], Counter[int]]:
+    """Return the newest receipt of each entry, and how many moments there are of it in all."""
+    newest: dict[int, Filed] = {}
+    times: Counter[int] = Counter()
+    for each in sorted(filed, key=lambda each: each.number, reverse=True):
+        newest.setdefault(each.entry, each)
+        times[each.entry] += each.receipt.count
+    return list(newest.values()), times
+
+
+def _is_late(filed: Filed) -> bool:
+    """Tell whether a moment of a plan was found later than could be called on time."""
+    return is_planned(filed.receipt.key) and filed.lateness > GRACE
+
+
+def _overdue(count: int, engine: EngineFacts) -> Iterator[str]:
+    """Yield that moments have come and nobody decides about them, if there are any."""
+    if count:
+        remedy = (
+            "the engine does not keep up" if engine.is_running else "no engine runs; start horae up"
+        )
+        what = "moment has" if count == 1 else "moments have"
+        yield f"{count} {what} come and nothing is decided about: {remedy}"
+
+
+def _problems(troubled: Iterable[Listed]) -> Iterator[str]:
+    """Yield what somebody should look at, in words."""
+    for each in troubled:
+        name = f"{each.mark.title} ({each.item.origin})"
+        if each.failures >= STUCK:
+            yield f"{name} ended badly {each.failures} times in a row; see horae history"
+        if each.missing_at is not None:
+            yield f"{name} is missing from its plan since {key_time(each.missing_at)}"

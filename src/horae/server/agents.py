@@ -1,0 +1,44 @@
+"""Agents that tick: listed, shown, and let tick now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from horae.server.front import NotOfferedError
+from horae.server.shapes import listed, named, shape
+from horae.server.table import NOTE, Operation, asks, does, limit
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from horae.server.answer import Answer
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+
+async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """List the agents that tick: whether each runs, when it does next, where in its day it is."""
+    stands = await front.desk.status(front.facts(), limit=asked.limit(100))
+    return {"agents": [each.data() for each in stands.agents]}
+
+
+async def agent(front: Front, request: Request, _: Fields) -> Answer:
+    """Tell of one agent that ticks."""
+    name = request.path_params["name"]
+    stands = await front.desk.status(front.facts(), limit=1000)
+    for each in stands.agents:
+        if name in {each.name, str(each.entry.number)}:
+            return each
+    raise NotOfferedError(f"agent {name[:100]!r} that ticks")
+
+
+async def tick(front: Front, request: Request, asked: Fields) -> Answer:
+    """Let an agent tick now."""
+    return await front.desk.tick(request.path_params["name"], note=asked.text("note"))
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks("/api/v1/agents", agents, shape(agents=listed(named("Agent"))), limit(100)),
+    asks("/api/v1/agents/{name}", agent, named("Agent")),
+    does("/api/v1/agents/{name}/tick", tick, named("Receipt"), NOTE),
+)

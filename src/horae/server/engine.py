@@ -1,0 +1,178 @@
+"""The engine at work: its machines, its gate, what happens, and the chores it is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import StreamingResponse
+
+from horae.engine.desk import RequestError
+from horae.engine.why import stamp
+from horae.server.answer import HEADERS
+from horae.server.request import is_number
+from horae.server.shapes import (
+    FLAG,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    listed,
+    maybe,
+    named,
+    shape,
+)
+from horae.server.table import Operation, asks, does, flag, limit, moment, needed, number, text
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.server.answer import Answer
+    from horae.server.front import Front
+    from horae.server.request import Fields
+    from horae.server.stream import Feed
+
+
+async def nodes(front: Front, _: Request, __: Fields) -> dict[str, object]:
+    """Tell which machines share the ledger; none, if it is kept by one alone."""
+    return {"nodes": [] if front.nodes is None else await front.nodes()}
+
+
+async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Tell who holds a slot, and who waits for what."""
+    gate, limit = front.almanac.gate, asked.limit(100)
+    line = gate.obstacles(now=front.clock.now())
+    holding = []
+    for each in gate.holders:
+        about = (await front.desk.receipt(each.ask.number)).line
+        holding.append(
+            {
+                "receipt": each.ask.number,
+                "entry": each.ask.entry,
+                "title": about.title,
+                "slot": each.slot,
+                "kind": each.kind.value,
+                "since": stamp(each.since, about.zone),
+                "parent": each.ask.parent,
+            }
+        )
+    waiting = []
+    for obstacle in islice(line, limit):
+        about = (await front.desk.receipt(obstacle.ask.number)).line
+        waiting.append(
+            {
+                "receipt": obstacle.ask.number,
+                "entry": obstacle.ask.entry,
+                "title": about.title,
+                "due_at": stamp(obstacle.ask.due_at, about.zone),
+                "reason": obstacle.reason,
+                "behind": obstacle.behind,
+            }
+        )
+    return {
+        "slots": gate.capacity.slots,
+        "crew": gate.capacity.crew,
+        "holding": holding,
+        "waiting": waiting,
+        "in_line": len(line),
+    }
+
+
+async def events(front: Front, _: Request, asked: Fields) -> Answer:
+    """List what happened after an event."""
+    return await front.desk.events(after=asked.number("after") or 0, limit=asked.limit(100))
+
+
+async def event_stream(front: Front, request: Request, asked: Fields) -> Response:
+    """Tell what happens as it happens, after the event that was heard last, else from now on."""
+    heard = request.headers.get("last-event-id", "")
+    after = int(heard) if is_number(heard) else asked.number("after")
+    if after is None:
+        after = front.since if front.ledger is None else await front.ledger.newest_event()
+    feed: Feed = request.app.state.feed
+    return StreamingResponse(feed.listen(after), media_type="text/event-stream", headers=HEADERS)
+
+
+async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Fold old receipts into ranges."""
+    before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
+    pruned = await front.desk.prune(before=before, dry_run=dry_run)
+    return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
+
+
+async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Read the plans again now."""
+    known, source = list(front.almanac.problems), asked.text("source")
+    if source and source not in known:
+        raise RequestError(f"source is one of {', '.join(known)}, not {source!r}")
+    names = [source] if source else known
+    for name in names:
+        await front.almanac.rescan(name)
+    problems = front.almanac.problems
+    return {
+        "sources": [{"source": each, "problems": [*map(str, problems[each])]} for each in names]
+    }
+
+
+_GATE: Final = shape(
+    slots=NUMBER,
+    crew=maybe(NUMBER),
+    holding=listed(
+        shape(
+            receipt=NUMBER,
+            entry=NUMBER,
+            title=TEXT,
+            slot=maybe(NUMBER),
+            kind=TEXT,
+            since=MOMENT,
+            parent=maybe(NUMBER),
+        )
+    ),
+    waiting=listed(
+        shape(
+            receipt=NUMBER,
+            entry=NUMBER,
+            title=TEXT,
+            due_at=MOMENT,
+            reason=TEXT,
+            behind=maybe(NUMBER),
+        )
+    ),
+    in_line=NUMBER,
+)
+_PRUNED: Final = shape(
+    before=MOMENT, dry_run=FLAG, receipts=NUMBER, runs=NUMBER, events=NUMBER, texts=NUMBER
+)
+_RESCAN: Final = shape(sources=listed(shape(source=TEXT, problems=listed(TEXT))))
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks("/api/v1/nodes", nodes, shape(nodes=listed(named("Node")))),
+    asks("/api/v1/gate", gate, _GATE, limit(100, "how many of those who wait")),
+    asks(
+        "/api/v1/events",
+        events,
+        shape(events=listed(named("Event")), after=NUMBER),
+        number("after", "this event"),
+        limit(100),
+    ),
+    asks(
+        "/api/v1/events/stream",
+        event_stream,
+        TEXT,
+        number("after", "this event; else from now on"),
+        kind="text/event-stream",
+        headers=("Last-Event-ID",),
+        is_long=True,
+    ),
+    does(
+        "/api/v1/prune",
+        prune,
+        _PRUNED,
+        needed(moment("before", "which receipts are old")),
+        flag("dry_run", "true: say what would be folded, and fold nothing"),
+        is_long=True,
+    ),
+    does("/api/v1/rescan", rescan, _RESCAN, text("source", "only this source")),
+)

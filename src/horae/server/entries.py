@@ -1,0 +1,144 @@
+"""Entries: listed and shown, let run, rest, go on, and made good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from horae.server.edits import entry_tag, with_tag
+from horae.server.request import idempotency_key
+from horae.server.shapes import (
+    ENTRY,
+    FLAG,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    and_also,
+    listed,
+    maybe,
+    named,
+    shape,
+)
+from horae.server.table import (
+    CURSOR,
+    NOTE,
+    Field,
+    Kind,
+    Operation,
+    asks,
+    does,
+    flag,
+    limit,
+    moment,
+    needed,
+    number,
+    text,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from horae.server.answer import Answer
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+
+async def entries(front: Front, _: Request, asked: Fields) -> Answer:
+    """List the entries, the longest known first."""
+    return await front.desk.entries(
+        limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
+    )
+
+
+async def entry(front: Front, request: Request, _: Fields) -> Answer:
+    """Tell what is known of one entry."""
+    return await front.desk.entry(request.path_params["entry"])
+
+
+async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
+    """Ask for a run now; the same Idempotency-Key gives the same receipt back."""
+    return await front.desk.run_now(
+        request.path_params["entry"],
+        note=asked.text("note"),
+        parent_run=asked.number("parent_run"),
+        idempotency_key=idempotency_key(request),
+    )
+
+
+async def pause(front: Front, request: Request, asked: Fields) -> Answer:
+    """Let an entry rest."""
+    return await front.desk.pause(
+        request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
+    )
+
+
+async def resume(front: Front, request: Request, _: Fields) -> Answer:
+    """Let an entry go on."""
+    return await front.desk.resume(request.path_params["entry"])
+
+
+async def backfill(front: Front, request: Request, asked: Fields) -> Answer:
+    """Run an entry for every moment of a past window."""
+    return await front.desk.backfill(
+        request.path_params["entry"],
+        start=asked.needed_moment("from"),
+        end=asked.moment("to"),
+        name=asked.text("id") or None,
+        dry_run=asked.flag("dry_run"),
+    )
+
+
+_ENTRY: Final = "/api/v1/entries/{entry:path}"
+_BACKFILL: Final = shape(
+    id=TEXT,
+    entry=NUMBER,
+    title=TEXT,
+    zone=TEXT,
+    from_=MOMENT,
+    to=MOMENT,
+    dry_run=FLAG,
+    count=NUMBER,
+    moments=listed(MOMENT),
+    receipts=listed(NUMBER),
+)
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks(
+        "/api/v1/entries",
+        entries,
+        shape(entries=listed(named("Entry")), cursor=maybe(NUMBER)),
+        limit(100),
+        CURSOR,
+        flag("gone", "1: those that are gone, too"),
+    ),
+    does(
+        f"{_ENTRY}/run",
+        run_now,
+        named("Receipt"),
+        NOTE,
+        number("parent_run", "the run inside which it is asked for"),
+        headers=("Idempotency-Key",),
+    ),
+    with_tag(
+        does(
+            f"{_ENTRY}/pause",
+            pause,
+            and_also(ENTRY, changed=FLAG),
+            NOTE,
+            Field("until", Kind.END, "until when: a moment, or a length such as 2h"),
+        ),
+        entry_tag,
+    ),
+    with_tag(does(f"{_ENTRY}/resume", resume, and_also(ENTRY, changed=FLAG)), entry_tag),
+    does(
+        f"{_ENTRY}/backfill",
+        backfill,
+        _BACKFILL,
+        needed(moment("from", "where the window begins")),
+        moment("to", "where it ends; else now"),
+        text("id", "its name; the same again files nothing twice"),
+        flag("dry_run", "true: say what would run, and run nothing"),
+        is_long=True,
+    ),
+    with_tag(asks(_ENTRY, entry, named("Entry")), entry_tag),
+)

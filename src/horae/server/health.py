@@ -1,0 +1,69 @@
+"""How the engine is: whether it keeps the hours, and how things stand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.almanac import LONGEST_REST
+from horae.engine.why import stamp
+from horae.server.answer import Together, as_json, told
+from horae.server.shapes import named
+from horae.server.table import Access, Operation, asks, limit
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+
+async def health(front: Front, _: Request, __: Fields) -> Response:
+    """Tell whether the loop turns, can write, and knows what time it is."""
+    now, turned_at = front.clock.now(), front.almanac.turned_at
+    trouble = front.almanac.trouble
+    lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST
+    problems = []
+    if turned_at is None:
+        problems.append("the engine is starting")
+    elif now < turned_at - timedelta(seconds=1):
+        problems.append("the clock was set back and the loop has not turned since")
+    elif lag > LONGEST_REST:
+        problems.append(f"the loop has not turned for {int((now - turned_at).total_seconds())} s")
+    if trouble is not None:
+        problems.append(f"the ledger cannot be written: {trouble.reason}")
+    said = {
+        "ok": not problems,
+        "at": stamp(now, "UTC"),
+        "turned_at": stamp(turned_at, "UTC"),
+        "loop_lag_seconds": max(0.0, lag.total_seconds()),
+        "ledger_writable": trouble is None,
+        "problems": problems,
+    }
+    return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
+
+
+async def ready(front: Front, request: Request, asked: Fields) -> Response:
+    """Tell whether the engine keeps the hours, as /healthz does, for those with the token."""
+    return await health(front, request, asked)
+
+
+async def status(front: Front, request: Request, asked: Fields) -> Response:
+    """Tell how things stand."""
+    limit = asked.limit(20)
+
+    async def looked() -> Response:
+        return await asyncio.to_thread(told, await front.desk.status(front.facts(), limit=limit))
+
+    together: Together = request.app.state.together
+    return await together.ask(limit, looked)
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks("/healthz", health, named("Health"), access=Access.OPEN),
+    asks("/readyz", ready, named("Health")),
+    asks("/api/v1/status", status, named("Status"), limit(20, "how many of each kind")),
+)

@@ -1,0 +1,173 @@
+"""Receipts and their runs: what was done, what it put out, why, and the end of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import StreamingResponse
+
+from horae.engine.why import AskedMomentError, parse_ask
+from horae.rules.misfire import Status
+from horae.server.answer import HEADERS
+from horae.server.request import path_number
+from horae.server.shapes import (
+    ATTEMPT,
+    FLAG,
+    MOMENT,
+    NUMBER,
+    RECEIPT,
+    RUN,
+    TEXT,
+    WHY_ANSWER,
+    and_also,
+    listed,
+    maybe,
+    named,
+    shape,
+)
+from horae.server.stream import log_parts
+from horae.server.table import (
+    CURSOR,
+    Field,
+    Kind,
+    Operation,
+    asks,
+    does,
+    flag,
+    limit,
+    moment,
+    needed,
+    number,
+    text,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.engine.ports import Run
+    from horae.server.answer import Answer
+    from horae.server.front import Front
+    from horae.server.request import Fields
+
+
+async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
+    """List receipts, newest first."""
+    return await front.desk.history(
+        asked.text("entry") or None,
+        since=asked.moment("since"),
+        until=asked.moment("until"),
+        statuses=[Status(each) for each in asked.words("status")],
+        limit=asked.limit(50),
+        cursor=asked.number("cursor"),
+    )
+
+
+async def receipt(front: Front, request: Request, _: Fields) -> Answer:
+    """Tell what is known of one receipt, with its runs."""
+    return await front.desk.receipt(path_number(request))
+
+
+async def run(front: Front, request: Request, _: Fields) -> Answer:
+    """Tell what is known of one run."""
+    return await front.desk.run(path_number(request))
+
+
+async def log(front: Front, request: Request, asked: Fields) -> Response:
+    """Give what a run has put out from some byte on, and with `follow` until it ends."""
+    follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
+    found = (await front.desk.run(path_number(request))).run
+
+    def goes_on() -> bool:
+        return follow and _is_live(front, found)
+
+    parts = log_parts(front.log_of(found), start, goes_on=goes_on, clock=front.clock, end=end)
+    return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=HEADERS)
+
+
+async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
+    """Let a run end."""
+    number = path_number(request)
+
+    def end(receipt: int, reason: str) -> bool:
+        live = front.almanac.launch.runs.get(receipt)
+        is_it = live is not None and live.number == number  # not an attempt after it
+        return is_it and front.almanac.launch.cancel(receipt, reason)
+
+    return await front.desk.cancel(number, end=end, reason=asked.text("reason"))
+
+
+async def why(front: Front, _: Request, asked: Fields) -> Answer:
+    """Tell why an entry ran, or did not."""
+    word, at = asked.needed("entry"), asked.text("at")
+    ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
+    if at and ask.start is None:
+        raise AskedMomentError(at)
+    return await front.desk.why(ask, limit=asked.limit(20))
+
+
+def _is_live(front: Front, run: Run) -> bool:
+    """Tell whether the engine still has a run; if not, its end is in the ledger."""
+    live = front.almanac.launch.runs.get(run.receipt)
+    return live is not None and live.number == run.number
+
+
+_WHY: Final = shape(
+    at=MOMENT,
+    entry=named("Entry"),
+    from_=maybe(MOMENT),
+    to=maybe(MOMENT),
+    answers=listed(WHY_ANSWER),
+    before=maybe(MOMENT),
+    after=maybe(MOMENT),
+    more=FLAG,
+)
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks(
+        "/api/v1/receipts",
+        receipts,
+        shape(receipts=listed(named("Receipt")), cursor=maybe(NUMBER)),
+        text("entry", "only of this entry"),
+        moment("since", "planned at this moment or later"),
+        moment("until", "planned at this moment or before"),
+        Field(
+            "status",
+            Kind.WORD,
+            "only these; it may be there more than once",
+            is_many=True,
+            words=tuple(each.value for each in Status),
+        ),
+        limit(50),
+        CURSOR,
+        also=(404,),
+    ),
+    asks("/api/v1/receipts/{number}", receipt, and_also(RECEIPT, runs=listed(ATTEMPT))),
+    asks("/api/v1/runs/{number}", run, named("Run")),
+    asks(
+        "/api/v1/runs/{number}/log",
+        log,
+        TEXT,
+        number("from", "this byte on"),
+        number("to", "up to this byte"),
+        flag("follow", "1: until the run ends"),
+        kind="text/plain; charset=utf-8",
+        is_long=True,
+    ),
+    does(
+        "/api/v1/runs/{number}/cancel",
+        cancel,
+        and_also(RUN, changed=FLAG),
+        text("reason", "why"),
+    ),
+    asks(
+        "/api/v1/why",
+        why,
+        _WHY,
+        needed(text("entry", "which entry")),
+        text("at", "as after the @ of `horae why`"),
+        limit(20),
+        also=(404,),
+    ),
+)
