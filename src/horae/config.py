@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "horae.toml"
 LIMIT: Final = 64 * 1024  # bytes of it
+LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 
 T = TypeVar("T")
 
@@ -166,12 +167,27 @@ def whole(least: int, most: int) -> Kind[int]:
 
 def _size(raw: object) -> int:
     factor = 1
-    if isinstance(raw, str) and (unit := re.fullmatch(r"\s*([0-9]+) ?([KMG])iB\s*", raw)):
+    if isinstance(raw, str) and (unit := re.fullmatch(r"\s*([0-9]+) ?([KMG])(?:iB)?\s*", raw)):
         raw, factor = unit[1], 1024 ** ("KMG".index(unit[2]) + 1)
     size = _number(raw) * factor
     if not 0 < size <= 2**40:
         raise UnfitError
     return size
+
+
+def _memory(raw: object) -> int:
+    size = _size(raw)
+    if size < LEAST_MEMORY:
+        raise UnfitError("with less than 16M not even a shell is sure to start")
+    return size
+
+
+def _cores(raw: object) -> float:
+    if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,6})?", raw.strip(), re.ASCII):
+        raw = float(raw)
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.01 <= raw <= 1024:
+        raise UnfitError
+    return float(raw)
 
 
 def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
@@ -308,6 +324,8 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
 
 SWITCH: Final = Kind("true or false", _switch)
 SIZE: Final = Kind("a number of bytes such as 16MiB", _size)
+MEMORY: Final = Kind("a number of bytes such as 512M or 2G", _memory)
+CORES: Final = Kind("a number of cores from 0.01 to 1024 such as 1.5", _cores)
 LENGTH: Final = Kind("a length of time such as 30s or 1h30m", _length)
 LENGTH_OR_ZERO: Final = Kind(LENGTH.words, lambda raw: _length(raw, allow_zero=True))
 MILLISECONDS: Final = Kind("a number of milliseconds such as 30000", _milliseconds)
@@ -377,6 +395,18 @@ class Config:
     run_timeout = Setting("run.timeout", LENGTH, "1h", "how long a run may take that says nothing")
     run_drain = Setting(
         "run.drain", LENGTH_OR_ZERO, "30s", "how long runs may go on when Horae is stopped"
+    )
+    run_memory = Setting(
+        "run.memory", optional(MEMORY), None, "how much memory a run may use, in a cgroup"
+    )
+    run_processes = Setting(
+        "run.processes",
+        optional(whole(1, 1_000_000)),
+        None,
+        "how many processes and threads a run may have, in a cgroup",
+    )
+    run_cpus = Setting(
+        "run.cpus", optional(CORES), None, "how many cores a run may keep busy, in a cgroup"
     )
     watch_quiet = Setting(
         "watch.quiet", LENGTH, "200ms", "how long a plan must rest before it is read again"

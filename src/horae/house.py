@@ -27,8 +27,9 @@ from horae.prompting import PromptRunner, agent_of
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
+from horae.rules.receipt import FINAL
 from horae.runner.agents import BlockAgents, Registry, provider_of
-from horae.runner.cgroup import delegated_cgroup
+from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
@@ -201,7 +202,9 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
     data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
     ledger = await SqliteLedger.open(data, now=clock.now())
     stack.push_async_callback(ledger.close)
-    processes = await stack.enter_async_context(Processes(data, cgroup=delegated_cgroup()))
+    processes = await stack.enter_async_context(
+        Processes(data, cgroup=delegated_cgroup(), limits=limits_of(config))
+    )
     return Rooms(
         config,
         root,
@@ -217,9 +220,14 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
     )
 
 
+def limits_of(config: Config) -> CgroupLimits:
+    """Return what a run may use that says nothing itself."""
+    return CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
+
+
 def wire(rooms: Rooms) -> House:
     """Return the house of these rooms: its four sources, its runners, and the engine between."""
-    crew = _crew(rooms.config, rooms.place, rooms.zone_name)
+    crew = _crew(rooms.config, rooms.zone_name)
     board = _board(rooms)
     roster = _roster(rooms.config)
     dispatcher = _dispatcher(rooms, board, roster)
@@ -250,7 +258,7 @@ def wire(rooms: Rooms) -> House:
         workflows,
         runners,
         rooms.tasks,
-        [],
+        rooms.processes.notes,
         rooms.registry,
         dispatcher,
         rooms.term,

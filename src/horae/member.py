@@ -24,7 +24,7 @@ from horae.config import Address, load
 from horae.engine.cluster import Carried, Worker
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.errors import Exit, HoraeError
-from horae.house import Rooms, keep, post_key, read_again, registry_of, wire
+from horae.house import Rooms, keep, limits_of, post_key, read_again, registry_of, wire
 from horae.porch import app_of, open_porch
 from horae.porter import Porter
 from horae.rules.keeper import left_on, read_memory, write_memory
@@ -102,9 +102,11 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)
         await _ask_time(clock, ledger)
-        processes = await stack.enter_async_context(Processes(data, cgroup=delegated_cgroup()))
-        keep_token(data, await ledger.secret("token", new_token))
         shared = load(str(plan.path), flags={"data": str(data), "store": config.store})
+        processes = await stack.enter_async_context(
+            Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
+        )
+        keep_token(data, await ledger.secret("token", new_token))
         place = Place(plan.path, data, os.environ, shared.run_timeout, post_key(data))
         member = Member(shared, name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
@@ -155,7 +157,7 @@ class Member:
     @property
     def notes(self) -> list[str]:
         """What is not as it should be, in words."""
-        return [self.plan_trouble] if self.plan_trouble else []
+        return [*filter(None, [self.plan_trouble]), *self.processes.notes]
 
     @property
     def is_up(self) -> bool:

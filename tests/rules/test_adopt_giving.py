@@ -134,6 +134,20 @@ def test_a_unit_keeps_the_plan_in_reach_and_nothing_else() -> None:
     assert "DynamicUser" not in systemd_unit(Place("h", "/srv", is_user=True))
 
 
+def test_a_unit_lets_the_engine_give_each_run_a_cgroup_and_write_no_other() -> None:
+    for place in (
+        Place("h", "/srv"),
+        Place("h", "/srv", user="me"),
+        Place("h", "/srv", is_user=True),
+    ):
+        lines = systemd_unit(place).splitlines()
+        assert "Delegate=yes" in lines
+        assert "DelegateSubgroup=engine" in lines
+        is_closed = "ProtectControlGroups=yes" in lines
+        assert is_closed is not place.is_user
+        assert ("ReadWritePaths=-/sys/fs/cgroup/system.slice/%n" in lines) is is_closed
+
+
 def test_words_that_systemd_would_fill_in_stay_as_they_are() -> None:
     words = ("horae", "run", "--root", "/a b", '50% of "$HOME"')
     _, service = timer_pair("50%", ["daily"], words=words, is_persistent=False, delay=0)

@@ -138,14 +138,20 @@ async def until(condition: Callable[[], object], *, limit: float) -> None:
 class Engine:
     """An engine in a process of its own, which can be killed, and what it said."""
 
-    def __init__(self, data: Path, *what: str, certain: bool = True) -> None:
+    def __init__(
+        self, data: Path, *what: str, certain: bool = True, cgroup: Path | None = None
+    ) -> None:
         data.mkdir(exist_ok=True)
         self.said = data / "said"
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, str(VICTIM), str(data), str(int(certain)), *what],
                 stdout=said,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    "VICTIM_CGROUP": str(cgroup or ""),
+                },
             )
 
     def words(self) -> list[list[str]]:

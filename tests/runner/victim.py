@@ -53,7 +53,10 @@ async def loop(processes: Processes, data: Path, first: int) -> None:
 
 
 async def main(data: Path, certain: str, what: str, number: str, script: str = "") -> None:
-    async with Processes(data, certain=certain == "1") as processes:
+    cgroup = os.environ.get("VICTIM_CGROUP")
+    async with Processes(
+        data, certain=certain == "1", cgroup=Path(cgroup) if cgroup else None
+    ) as processes:
         if what == "loop":
             await loop(processes, data, int(number))
         runs = [await processes.hold(shell(data, n, script)) for n in range(int(number))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -304,7 +305,7 @@ def examine(place: Place, config: Config) -> Iterator[Check]:
     yield _check_zones()
     yield from around(config)
     yield from _check_data(place)
-    yield from _check_runs()
+    yield from _check_runs(place, config)
     yield from _check_watches()
 
 
@@ -577,9 +578,9 @@ def _check_watches() -> Iterator[Check]:
         yield Check("watches", grade, f"fs.inotify.{name} is {limit:,}", remedy)
 
 
-def _check_runs() -> Iterator[Check]:
+def _check_runs(place: Place, config: Config) -> Iterator[Check]:
     """Look at how surely runs are ended, and what they can be kept from using."""
-    from horae.runner.cgroup import cgroup_state
+    from horae.runner.cgroup import CgroupLimits, standing
     from horae.runner.processes import can_kill_trees
 
     if can_kill_trees():
@@ -587,9 +588,18 @@ def _check_runs() -> Iterator[Check]:
     else:
         found = "a run ends with its process group; what leaves the group may live on"
         yield Check("runs", Grade.WARN, found, "Linux 5.3 or newer ends all of it")
-    found, _, remedy = cgroup_state().partition("; ")
+    holder = None
+    with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
+        holder = holder_of(place.directory)
+    stands = standing(None if holder is None else holder.pid)
+    found, _, remedy = stands.words.partition("; ")
     wanted = f"for limits of a whole run: {remedy}" if remedy else ""
     yield Check("cgroups", Grade.OK, found, wanted)
+    limits = CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
+    for setting, why in stands.unheld(limits):
+        reason, _, remedy = why.partition("; ")
+        found = f"{setting} does not hold: {reason}"
+        yield Check("limits", Grade.WARN, found, remedy or f"take {setting} out of the settings")
 
 
 def _print_checks(found: list[Check]) -> None:

@@ -1,88 +1,271 @@
-"""Cgroups of version 2: whether one was delegated to us, and what that gives."""
+"""Cgroups of version 2: whether one was delegated to us, and what that gives.
+
+    the delegated one        its `cgroup.subtree_control` says what can be limited
+      engine                 the engine, its launcher and the supervisors
+      run-TAG-RUN-PID        a pen: one run, or one step of it, with all that it starts
+
+The tag is of the data directory: what carries ours and is there when we begin is of an engine
+before us, and dies.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from horae.runner.pen import count, kill, overwrite, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from horae.runner.pen import Asked
+
+HOME: Final = "engine"  # the one below the delegated in which the engine itself lives
+CONTROLLERS: Final = ("memory", "pids", "cpu")
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-_OWN: Final = Path("/proc/self/cgroup")
+_PROCESSES: Final = Path("/proc")
 _MARKS: Final = ("user.delegate", "trusted.delegate")  # how systemd says that a cgroup is ours
 _REMEDY: Final = "with systemd, set Delegate=yes and DelegateSubgroup=engine"
+_PERIOD: Final = 100_000  # microseconds over which the use of processors is counted
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """What all processes of a run may use together, where a cgroup can be had."""
+    """What all processes of a run may use together, where a cgroup can be had.
+
+    `memory_from` is where that limit is written, for whoever ran into it.
+    """
 
     memory_max: int | None = None  # bytes
     pids_max: int | None = None
     cpu_max: float | None = None  # cores
+    memory_from: str = "run.memory"
 
-    def files(self) -> list[tuple[bytes, bytes]]:
-        """Return the files of a cgroup, and what is to be written into each.
+    def before(self) -> list[tuple[bytes, bytes]]:
+        """Return files, and what is to be in them before anything runs.
 
-        >>> CgroupLimits(pids_max=100, cpu_max=1.5).files()
+        What does not fit is not to be moved to a disk, or the limit would hold nothing.
+        """
+        if self.memory_max is None:
+            return []
+        return [(b"memory.max", b"%d" % self.memory_max), (b"memory.swap.max", b"0")]
+
+    def after(self) -> list[tuple[bytes, bytes]]:
+        """Return files, and what is to be in them as soon as the supervisor is out again.
+
+        >>> CgroupLimits(pids_max=100, cpu_max=1.5).after()
         [(b'pids.max', b'100'), (b'cpu.max', b'150000 100000')]
         """
         written = []
-        if self.memory_max is not None:
-            written.append((b"memory.max", b"%d" % self.memory_max))
+        if self.memory_max is not None:  # half a run is of no use
+            written.append((b"memory.oom.group", b"1"))
         if self.pids_max is not None:
             written.append((b"pids.max", b"%d" % self.pids_max))
         if self.cpu_max is not None:
-            written.append((b"cpu.max", b"%d 100000" % int(self.cpu_max * 100_000)))
+            quota = max(1000, int(self.cpu_max * _PERIOD))  # the least that the system takes
+            written.append((b"cpu.max", b"%d %d" % (quota, _PERIOD)))
         return written
+
+    def told(self) -> list[tuple[bytes, bytes, str, str]]:
+        """Return for each that can be run into which file counts that, and how it is told."""
+        words = "killed: the machine, or the service that Horae is, ran out of memory"
+        found = [(b"memory.events", b"oom_kill", "no_memory", words)]
+        if self.memory_max is not None:
+            most = _size(self.memory_max)
+            words = f"killed: it used more memory than {self.memory_from} allows ({most})"
+            found.append((b"memory.events", b"oom", "over_memory", words))
+        if self.pids_max is not None:
+            words = f"it wanted more processes than run.processes allows ({self.pids_max})"
+            found.append((b"pids.events", b"max", "over_processes", words))
+        return found
+
+    def over(self, other: CgroupLimits) -> CgroupLimits:
+        """Return these, and where they say nothing those of another.
+
+        >>> CgroupLimits(pids_max=5).over(CgroupLimits(pids_max=9, cpu_max=2))
+        CgroupLimits(memory_max=None, pids_max=5, cpu_max=2, memory_from='run.memory')
+        """
+        own = self.memory_max is not None
+        return CgroupLimits(
+            self.memory_max if own else other.memory_max,
+            other.pids_max if self.pids_max is None else self.pids_max,
+            other.cpu_max if self.cpu_max is None else self.cpu_max,
+            self.memory_from if own else other.memory_from,
+        )
+
+    def wanted(self) -> Mapping[str, str]:
+        """Return which controllers they need, each with the setting that asks for it."""
+        named = {
+            "memory": ("run.memory", self.memory_max),
+            "pids": ("run.processes", self.pids_max),
+            "cpu": ("run.cpus", self.cpu_max),
+        }
+        return {name: setting for name, (setting, most) in named.items() if most is not None}
+
+
+class Yard:
+    """A cgroup that was delegated to us, as one engine uses it: where the pens of its runs are."""
+
+    def __init__(self, above: Path, home: Path, *, data: Path) -> None:
+        self.path = above
+        self._home = home
+        tag = sha256(os.fsencode(data.resolve())).hexdigest()[:12]
+        self._start = f"run-{tag}-"
+
+    def open(self) -> None:
+        """Let everything be limited that the system lets us limit, and kill what is left over."""
+        for each in CONTROLLERS:  # one by one: the system takes all of a line, or nothing
+            with suppress(OSError):
+                overwrite(os.fsencode(self.path / "cgroup.subtree_control"), b"+" + each.encode())
+        for pen in self.left_over():
+            kill(os.fsencode(pen))
+
+    def asked(self, limits: CgroupLimits) -> Asked:
+        """Return what a supervisor is told about the pen of its run."""
+        start = os.fsencode(self.path / self._start)
+        home = os.fsencode(self._home)
+        return start, home, limits.before(), limits.after(), limits.told()
+
+    def left_over(self) -> list[Path]:
+        """Return the pens that an engine before this one has left, while we have made none."""
+        with suppress(OSError):
+            return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
+        return []
+
+    def pen_of(self, run: int, supervisor: int) -> Path:
+        """Return where the pen of a run is."""
+        return self.path / f"{self._start}{run}-{supervisor}"
+
+
+def is_cleared(pen: Path) -> bool:
+    """Kill all that is in a pen, and remove it once nobody is; True means that it is gone."""
+    path = os.fsencode(pen)
+    if not pen.exists():
+        return True
+    kill(path)
+    return not count(path + b"/cgroup.events", b"populated") and remove(path, tries=1)
+
+
+def _size(size: int) -> str:
+    """Return a number of bytes as it would be written.
+
+    >>> _size(256 << 20), _size(3 << 30), _size(1500)
+    ('256M', '3G', '1500 bytes')
+    """
+    for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size} bytes"
 
 
 def delegated_cgroup() -> Path | None:
-    """Return the cgroup under which runs may have their own, if one was delegated to us."""
+    """Return the cgroup under which runs may have their own, if one was delegated to us.
+
+    For the engine alone: this process may move to make room for them.
+    """
     own = own_cgroup()
-    return own.parent if own is not None and not _missing(own) else None
+    own = None if own is None else _moved_down(own)
+    return None if own is None or _missing(own) else own.parent
 
 
-def cgroup_state() -> str:
-    """Return in words what cgroups can do for runs here, and what would be needed."""
-    own = own_cgroup()
+def _moved_down(own: Path) -> Path:
+    """Return where we are after making room for runs: nobody may be in a cgroup that has limits.
+
+    Newer systemd puts us there itself (DelegateSubgroup=); we go alone, or not at all.
+    """
+    home = own / HOME
+    try:
+        is_alone = (own / "cgroup.procs").read_text().split() == [str(os.getpid())]
+        if not is_alone or not _is_delegated(own):
+            return own
+        home.mkdir(exist_ok=True)
+        overwrite(os.fsencode(home / "cgroup.procs"), b"0")
+    except OSError:
+        return own
+    return home
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What cgroups can do for the runs of a process: where, and why not."""
+
+    path: Path | None = None
+    limits: tuple[str, ...] = ()
+    missing: str = ""
+
+    @property
+    def words(self) -> str:
+        """It in words, and what would be needed."""
+        if self.path is None:
+            return f"no cgroups: {self.missing}; {_REMEDY}"
+        can = f"limits on {', '.join(self.limits)} and " if self.limits else ""
+        return f"cgroups below {self.path}: {can}a kill of all processes at once"
+
+    def unheld(self, limits: CgroupLimits) -> Iterator[tuple[str, str]]:
+        """Yield each setting that asks for a limit that does not hold, and why it does not."""
+        for controller, setting in limits.wanted().items():
+            if self.path is None:
+                yield setting, f"{self.missing}; {_REMEDY}"
+            elif controller not in self.limits:
+                yield setting, f"there is no {controller} controller in {self.path}"
+
+
+def standing(process: int | None = None) -> Standing:
+    """Return what cgroups can do for the runs of a process; without one, of this one."""
+    own = own_cgroup(process)
+    if own is None and own_cgroup() is not None:
+        return Standing(missing=f"where process {process} is cannot be read")
     if own is None:
-        return f"no cgroups: no cgroup v2 is mounted; {_REMEDY}"
-    if missing := _missing(own):
-        return f"no cgroups: {missing}; {_REMEDY}"
+        return Standing(missing="no cgroup v2 is mounted")
+    if missing := _missing(own, process):
+        return Standing(missing=missing)
+    words: list[str] = []
     with suppress(OSError):
-        enabled = (own.parent / "cgroup.subtree_control").read_text().split()
-        limits = [each for each in ("memory", "pids", "cpu") if each in enabled]
-        can = f"limits on {', '.join(limits)} and " if limits else ""
-        return f"cgroups below {own.parent}: {can}a kill of all processes at once"
-    return f"no cgroups: {own.parent} cannot be read"
+        words = (own.parent / "cgroup.subtree_control").read_text().split()
+    return Standing(own.parent, tuple(each for each in CONTROLLERS if each in words))
 
 
-def _missing(own: Path) -> str:
-    """Return what keeps us from using the cgroup above our own; nothing if we can."""
+def cgroup_state(process: int | None = None) -> str:
+    """Return in words what cgroups can do for runs here, and what would be needed."""
+    return standing(process).words
+
+
+def _missing(own: Path, process: int | None = None) -> str:
+    """Return what keeps a process from using the cgroup above its own; nothing if it can."""
     above = own.parent
     if not (above / "cgroup.procs").exists():
-        return "this process is in no cgroup of its own"
-    if not any(_is_marked(above, mark) for mark in _MARKS):
+        who = "this process" if process is None else f"process {process}"
+        return f"{who} is in no cgroup of its own"
+    if not _is_delegated(above):
         return f"{above} is not delegated"
-    if not os.access(above, os.W_OK) or not os.access(above / "cgroup.procs", os.W_OK):
+    files = () if process is not None else (above, above / "cgroup.procs")  # others may write it
+    if not all(os.access(each, os.W_OK) for each in files):
         return f"{above} cannot be written"
     return ""
 
 
-def _is_marked(path: Path, mark: str) -> bool:
-    with suppress(OSError, AttributeError):
-        return os.getxattr(path, mark) == b"1"
+def _is_delegated(path: Path) -> bool:
+    for mark in _MARKS:
+        with suppress(OSError, AttributeError):
+            if os.getxattr(path, mark) == b"1":
+                return True
     return False
 
 
-def own_cgroup() -> Path | None:
-    """Return the directory of the cgroup that this process is in."""
+def own_cgroup(process: int | None = None) -> Path | None:
+    """Return the directory of the cgroup that a process is in; without one, this process."""
+    known = _PROCESSES / ("self" if process is None else str(process)) / "cgroup"
     with suppress(OSError, StopIteration):
-        own = next(line[3:] for line in _OWN.read_text().splitlines() if line.startswith("0::"))
+        own = next(line[3:] for line in known.read_text().splitlines() if line.startswith("0::"))
         for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
             before, _, after = line.partition(" - ")
-            if after.startswith("cgroup2 "):
-                return Path(before.split(" ")[4] + own.rstrip("/"))
+            root, place = before.split(" ")[3:5]
+            inside = f"{own.rstrip('/')}/".removeprefix(root.rstrip("/"))
+            if after.startswith("cgroup2 ") and inside.startswith("/"):
+                return Path(place + inside.rstrip("/"))
     return None

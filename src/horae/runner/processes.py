@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from horae.engine.ports import Ended, LauncherLostError, Process, RunError
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Why, verdict
-from horae.runner.cgroup import own_cgroup
+from horae.rules.outcome import Finish, Verdict, Why, verdict
+from horae.runner.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
 from horae.runner.launcher import Launcher
 from horae.runner.masking import disguises
 from horae.runner.output import LOG
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from horae.runner.cgroup import CgroupLimits
+    from horae.runner.pen import Asked
 
 GRACE: Final = timedelta(seconds=5)  # between asking and killing
 LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this one left
@@ -59,6 +59,9 @@ LOG_NAME: Final = LOG.decode()
 REPORT_NAME: Final = REPORT.decode()
 _LOCK_NAME: Final = "runs.lock"
 _ENCODING: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+_KNOWN: Final = (
+    "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
+)  # fmt: skip
 _PUT: Final = ("size", "sum", "fault")  # what is known of what went into a target
 
 # What a command is given of our own environment; all else may be a secret.
@@ -132,7 +135,7 @@ class Spec:
     secrets: tuple[bytes, ...] = ()
     limits: Limits = field(default_factory=Limits)
     nice: int = 0
-    cgroup: CgroupLimits | None = None
+    cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
 
 class Past(Enum):
@@ -148,15 +151,24 @@ class Processes:
     """Makes runs; one per data directory, in which it keeps a lock while any run may live.
 
     With *certain* False, or where the system has no subreaper, only process groups are ended.
+    Below *cgroup* each run has one of its own, and uses no more than *limits* where it says
+    nothing itself.
     """
 
     def __init__(
-        self, directory: Path, *, certain: bool | None = None, cgroup: Path | None = None
+        self,
+        directory: Path,
+        *,
+        certain: bool | None = None,
+        cgroup: Path | None = None,
+        limits: CgroupLimits | None = None,
     ) -> None:
         self.certain_tree_kill = can_kill_trees() if certain is None else certain
+        self.limits = limits or CgroupLimits()
         self._directory = directory
-        home = own_cgroup() if cgroup is not None else None
-        self._cgroup = (cgroup, home) if cgroup is not None and home is not None else None
+        self._yard: Yard | None = None
+        if cgroup is not None and (home := own_cgroup()) is not None:
+            self._yard = Yard(cgroup, home, data=directory)
         self._lock = -1
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
@@ -184,9 +196,34 @@ class Processes:
                 return
             lock = await _lock(self._directory / _LOCK_NAME, patience=patience)
             self._lock = lock
+            await self._open_yard(patience)
             self._launcher = Launcher(
                 lock=lock, directory=self._directory, certain=self.certain_tree_kill
             )
+
+    async def _open_yard(self, patience: timedelta) -> None:
+        """Kill what is left in the pens of an engine before this one, of which none is alive."""
+        if self._yard is None:
+            return
+        self._yard.open()
+        gives_up_at = boot_seconds() + patience.total_seconds()
+        for pen in self._yard.left_over():
+            while not is_cleared(pen):
+                if boot_seconds() >= gives_up_at:
+                    self._unlock()
+                    raise OldRunsError(str(pen / "cgroup.procs"))
+                await asyncio.sleep(0.02)
+
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def notes(self) -> list[str]:
+        """Which limits are asked for and do not hold here, each in words, and why."""
+        unheld = standing().unheld(self.limits)
+        return [f"{setting} does not hold: {why}" for setting, why in unheld]
 
     @property
     def launcher_pid(self) -> int | None:
@@ -198,7 +235,7 @@ class Processes:
 
         Raises RunError if it cannot be made, and LauncherLostError if it may be asked again.
         """
-        order = _order(spec, self._cgroup, is_held=not at_once)
+        order = _order(spec, self._pen_of(spec), is_held=not at_once)
         if self._launcher is None:
             await self.begin()
         while (line := self._rested(spec.limits)) is not None:
@@ -243,7 +280,7 @@ class Processes:
         """
         if spec.limits != before.limits or not before.can_be_followed:
             return None
-        order = _order(spec, self._cgroup, is_held=False, follows=True)
+        order = _order(spec, self._pen_of(spec), is_held=False, follows=True)
         run = before.followed(spec, order) if len(order) <= LONGEST_NEXT else None
         if run is not None:
             self._live.add(run)
@@ -263,6 +300,10 @@ class Processes:
             run.drop()
             raise
         return run
+
+    def _pen_of(self, spec: Spec) -> Asked | None:
+        """Return what a supervisor is told about the pen of a run, if it is to have one."""
+        return None if self._yard is None else self._yard.asked(spec.cgroup.over(self.limits))
 
     async def look_back(self, directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
         """Return how a run of an engine before this one ended; None is unknown.
@@ -292,12 +333,15 @@ class Processes:
             self._launcher = None
         for run in left:
             run.drop()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._unlock()
 
     async def bury(self, run: LiveRun) -> None:
         """Return when nothing is left of a run whose supervisor died by accident."""
+        gives_up_at = boot_seconds() + READY
+        if self._yard is not None:
+            pen = self._yard.pen_of(run.number, run.process.pid)
+            while not is_cleared(pen) and boot_seconds() < gives_up_at:
+                await asyncio.sleep(0.005)
         if self._launcher is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(READY):
@@ -479,6 +523,11 @@ class LiveRun:
         """Which process it is: its supervisor."""
         assert self._line.process is not None
         return self._line.process
+
+    @property
+    def number(self) -> int:
+        """Which run it is."""
+        return self._spec.run
 
     @property
     def limits(self) -> Limits:
@@ -689,17 +738,26 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
             said=str(facts["said"]),
             limit=None if limit is None else timedelta(seconds=limit),
         )
-        known = ("why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", *_PUT)
+        known = (*_KNOWN, *_PUT)
         kept = {name: facts[name] for name in known if facts.get(name) is not None}
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
-    status, reason = verdict(finish)
+    status, reason = _within_limits(verdict(finish), finish.why, facts)
     return Ended(status, reason, exit_code=finish.code, facts=kept)
 
 
-def _order(
-    spec: Spec, cgroup: tuple[Path, Path] | None, *, is_held: bool, follows: bool = False
-) -> bytes:
+def _within_limits(found: Verdict, why: Why, facts: Mapping[str, object]) -> Verdict:
+    """Return what an end means for a run that was in a pen: a bad one may be due to its limits."""
+    is_bad = why is Why.EXIT and found.status is Status.FAILED
+    for name in ("over_memory", "no_memory"):  # whoever is over its own is killed in any case
+        if is_bad and name in facts:
+            return Verdict(Status.KILLED, str(facts[name]))
+    if (is_bad or why is Why.TIMEOUT) and "over_processes" in facts:
+        return Verdict(found.status, f"{found.reason}; {facts['over_processes']}")
+    return found
+
+
+def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = False) -> bytes:
     """Return a spec as its supervisor reads it, or raise RunError for what can never be run."""
     argv = [each.encode(*_ENCODING) for each in spec.argv]
     variables = [each.encode(*_ENCODING) for pair in spec.environment.items() for each in pair]
@@ -710,9 +768,6 @@ def _order(
         raise RunError(f"{spec.argv[0]}: an argument or variable holds a NUL byte")
     if b"" in environment or b"=" in b"".join(environment):
         raise RunError(f"{spec.argv[0]}: a variable has no name, or one with = in it")
-    pen = None
-    if cgroup is not None and spec.cgroup is not None:
-        pen = (*map(os.fsencode, cgroup), spec.cgroup.files())
     body = marshal.dumps(
         {
             "run": spec.run,

@@ -90,7 +90,7 @@ class Hands:
     ) -> None:
         self._processes = processes
         self._number = number
-        self._grace = bounds.grace
+        self._bounds = bounds
         self._slots = asyncio.Semaphore(bounds.at_once)
         self._live: set[LiveRun] = set()
         self._ends_at = asyncio.get_running_loop().time() + timeout.total_seconds()
@@ -126,7 +126,7 @@ class Hands:
                 directory,
                 is_reported=False,
                 timeout=timeout,
-                grace=self._grace,
+                grace=self._bounds.grace,
             )
         )
         return ended
@@ -187,10 +187,15 @@ class Hands:
             is_reported=False,
             timeout=left if filter.timeout is None else min(left, filter.timeout),
             ends_at=boot_seconds() + left.total_seconds() if given is None else None,
-            grace=self._grace,
+            grace=self._bounds.grace,
             limits=filter.limits,
-            cgroup=CgroupLimits(memory_max=filter.memory),
+            cgroup=self._memory(filter.memory),
         )
+
+    def _memory(self, size: int) -> CgroupLimits:
+        """Return how much a step may use; one that says nothing itself, as much as any run."""
+        is_any = size == self._bounds.memory and self._processes.limits.memory_max is not None
+        return CgroupLimits(memory_max=None if is_any else size, memory_from=":MEMORY:")
 
     async def _run(
         self,

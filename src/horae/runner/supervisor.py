@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypedDict
 
+    from horae.runner.pen import Asked
+
     class Facts(TypedDict):
         """What a supervisor is told about its run."""
 
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
         spellings: tuple[bytes, ...]
         limits: list[tuple[int, int]]
         nice: int
-        cgroup: tuple[bytes, bytes, list[tuple[bytes, bytes]]] | None
+        cgroup: Asked | None
 
     class Apart(TypedDict, total=False):
         """How a command is set apart from its supervisor."""
@@ -276,7 +278,7 @@ class Supervisor:
         for stream in self._streams:
             self._poll.register(stream.reading, select.POLLIN)
         if facts["cgroup"]:
-            self._pen = Pen.made(*facts["cgroup"], run=facts["run"])
+            self._pen = Pen.made(facts["cgroup"], run=facts["run"])
 
     def hands_on(self, later: Facts) -> bool:
         """Let another read what this one has put out, if it ended well."""
@@ -313,8 +315,9 @@ class Supervisor:
             self._facts["timeout"] = left if limit is None else min(left, limit)
         outputs = [stream.writing for stream in self._streams]
         fill = [(os.POSIX_SPAWN_DUP2, each, to) for to, each in enumerate([self._stdin, *outputs])]
-        if self._pen:
-            self._pen.enter()
+        if self._pen and not self._pen.enter():
+            self._pen.remove()
+            self._pen = None
         try:
             self._pid = os.posix_spawn(
                 self._program,
@@ -472,10 +475,10 @@ class Supervisor:
             self._end_tree()
             for stream in self._streams:
                 stream.finish(self._log)
-        if self._pen:
-            self._pen.remove()
         self._log.finish()
         report = self._report().encode()
+        if self._pen:
+            self._pen.remove()
         if self._facts["is_reported"]:
             quietly(write_whole, self._log.directory(), REPORT, report)
         is_last = is_last or self._is_stuck()
@@ -562,9 +565,19 @@ class Supervisor:
         if isinstance(first, Target):
             parts |= {"size": str(first.size), "sum": quoted(first.digest())}
             parts["fault"] = quoted(first.fault)
+        parts |= {name: quoted(words) for name, words in self._limits_hit()}
         parts["output"] = str(self._log.total)
         parts["left_out"] = str(self._log.left_out)
         return "{" + ", ".join(f'"{name}": {value}' for name, value in parts.items()) + "}\n"
+
+    def _limits_hit(self) -> list[tuple[str, str]]:
+        """Return into which limits the run ran, and which of them could not be set."""
+        if not self._facts["cgroup"] or not self._pid:
+            return []
+        _, _, before, after, _ = self._facts["cgroup"]
+        hits = self._pen.hits() if self._pen else []
+        refused = self._pen.refused if self._pen else [name for name, _ in (*before, *after)]
+        return [*hits, ("unlimited", _text(b", ".join(refused)))] if refused else hits
 
 
 def now() -> float:

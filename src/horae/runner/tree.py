@@ -44,7 +44,7 @@ def kill_marked(marks: Collection[bytes]) -> int:
     count = 0
     for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:
         line = _stat(pid)
-        known = set(_read(f"/proc/{pid}/environ").split(b"\0")) if line else set()
+        known = set(read(f"/proc/{pid}/environ").split(b"\0")) if line else set()
         if line is not None and line[0] != b"Z" and known.issuperset(marks):
             count += 1
             _signal_one(pid, line, (signal.SIGKILL,), is_own=False)
@@ -100,7 +100,7 @@ def _signal_one(
         return
 
 
-def _read(path: str) -> bytes:
+def read(path: str | bytes) -> bytes:
     """Return what a file of the system says; nothing if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MARK: Final = "# horae: made by `horae service`, sha256 "
-# `mixed`, so that a stop reaches the engine alone, which lets runs go on for `run.drain`.
+# `mixed`, so that a stop reaches the engine alone, which lets runs go on for `run.drain`;
+# delegated, so that each run has a cgroup of its own beside the engine's.
 _SERVICE: Final = """\
 Type=notify
 NotifyAccess=main
@@ -25,6 +26,8 @@ RestartSec=5
 KillMode=mixed
 TimeoutStopSec=60
 OOMPolicy=continue
+Delegate=yes
+DelegateSubgroup=engine
 TasksMax=2048
 MemoryHigh=75%
 MemoryMax=90%
@@ -58,6 +61,7 @@ ProtectKernelTunables=yes
 ProtectKernelModules=yes
 ProtectKernelLogs=yes
 ProtectControlGroups=yes
+ReadWritePaths=-/sys/fs/cgroup/system.slice/%n
 ProtectProc=invisible
 ProcSubset=pid
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
