@@ -39,6 +39,7 @@
       BackupError           a backup that cannot be made there          (cli.keeping)
       NoBackupError         no backup that could be restored
       EmptyRootError        a directory that is not there               (cli.up)
+      OtherRootError        a ledger of the plans of another directory  (house)
       ServiceFileError      a unit or plist that somebody has changed   (cli.service)
       GuardError            a request that is not let in                (server.guard)
       ListenError           an address that cannot be listened at       (server.serve)

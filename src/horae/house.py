@@ -21,8 +21,8 @@ from horae.engine.almanac import AGAIN, LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.ports import LedgerBusyError, LedgerWriteError, RunError
 from horae.engine.triggers import PollError, Polls, Triggers
-from horae.errors import HoraeError
-from horae.keeper import KeeperRunner, Keeping
+from horae.errors import Exit, HoraeError
+from horae.keeper import KeeperRunner, Keeping, mirror
 from horae.prompting import PromptRunner, agent_of
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
@@ -59,11 +59,27 @@ if TYPE_CHECKING:
 
 Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
+ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
 _NIGHT: Final = "by night: "  # what a note about backups and old output begins with
 _FILES: Final = ".agentd: "  # what a note about these files begins with
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
+
+
+class OtherRootError(HoraeError):
+    """A ledger that is about the plans of another directory."""
+
+    code = "other_root"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, data: str, *, theirs: str, ours: str) -> None:
+        self.theirs = theirs
+        self.ours = ours
+        super().__init__(
+            f"{data}: is the ledger of the plans in {theirs}, not of those in {ours}; "
+            f"name them with --root {theirs}"
+        )
 
 
 class Runners:
@@ -122,6 +138,7 @@ class House:
     registry: Registry  # what runs agents that name no command
     dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
     term: int = 1  # of whoever leads
+    sources: tuple[Source, ...] = ()  # what entries come from
 
     @property
     def data(self) -> Path:
@@ -262,6 +279,7 @@ def wire(rooms: Rooms) -> House:
         rooms.registry,
         dispatcher,
         rooms.term,
+        tuple(sources),
     )
 
 
@@ -461,14 +479,13 @@ class _Crew:
         )
 
 
-def _crew(config: Config, place: Place, zone_name: str) -> _Crew | None:
+def _crew(config: Config, zone_name: str) -> _Crew | None:
     """Return who ticks: the crew if there is one, else the single keeper, else nobody."""
     keeping = Keeping(
         config.keeper_mode,
         config.keeper_timeout,
         config.gitops,
         zone_name,
-        place.root / "crew",
         has_files=config.store is None,
     )
     if config.crew_def is not None:
@@ -476,12 +493,13 @@ def _crew(config: Config, place: Place, zone_name: str) -> _Crew | None:
     if config.keeper_def is None:
         return None
     lifecycle = config.lifecycle_def
+    definition = config.keeper_def.absolute()
     text = single_keeper(
-        config.keeper_def.absolute(),
+        definition,
         lifecycle=None if lifecycle is None else lifecycle.absolute(),
         interval=config.keeper_interval,
     )
-    return _Crew(config, replace(keeping, is_single=True), text)
+    return _Crew(config, replace(keeping, is_single=True, manifest=definition), text)
 
 
 def _agents(config: Config) -> Registry:
@@ -553,6 +571,7 @@ async def keep(
     *beside* goes on as long as all else does, and the end of one is the end of all.
     """
     almanac = house.almanac
+    mirror(house.data / ROOT_NAME, str(house.root))
     await almanac.start()
     await _apply(house)
     dispatcher = house.dispatcher
@@ -600,6 +619,7 @@ async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
 
 async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
+    _refuse_other_plans(house)
     almanac = house.almanac
     await almanac.launch.look_back()
     for name in almanac.sources:
@@ -611,7 +631,31 @@ async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
         raise almanac.launch.failure
     filed = await house.ledger.receipt(asked.filed.number)
     assert filed is not None, "it was just filed"
+    await _follow_up(house, filed)
     return filed
+
+
+def _refuse_other_plans(house: House) -> None:
+    """Raise an error if the ledger is that of plans elsewhere: to read these would lose those."""
+    if house.data.parent == house.root:  # wherever both were moved to
+        return
+    try:
+        known = Path((house.data / ROOT_NAME).read_text().rstrip("\n"))
+    except (OSError, ValueError):
+        return
+    if known != house.root and known.is_dir():
+        raise OtherRootError(str(house.data), theirs=str(known), ours=str(house.root))
+
+
+async def _follow_up(house: House, filed: Filed) -> None:
+    """Let the source of a receipt that is final do what follows from it.
+
+    It stays unsettled: the next engine asks again, also for what failed here, and sees to alerts.
+    """
+    for source in house.sources:
+        if source.name == filed.source and filed.status in FINAL:
+            with suppress(HoraeError, OSError):
+                await source.settle(filed)
 
 
 def new_id() -> str:

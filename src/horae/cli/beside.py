@@ -76,10 +76,12 @@ def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagno
     """Yield what is odd in the tasks of boards."""
     for root, tasks in boards.items():
         from horae.workspace.board import check_board
+        from horae.workspace.crew import member_names
 
         config = load(root)
         limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
-        for each in check_board(root, now=now, tasks=tasks, **limits):
+        crew = member_names(config.crew_def)
+        for each in check_board(root, now=now, tasks=tasks, crew=crew, **limits):
             yield each if root == "." else each._replace(file=f"{root}/{each.file}")
 
 

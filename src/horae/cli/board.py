@@ -40,6 +40,7 @@ from horae.rules.words import moment_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 from horae.workspace.board import EventLog, events_path
+from horae.workspace.crew import member_names
 from horae.workspace.tasks import (
     Board,
     Card,
@@ -575,7 +576,8 @@ def board_summary(*, root: str, output: Output) -> int:
 def board_health(*, at: str | None, root: str, output: Output) -> int:
     """Say what is wrong with the tasks; exit code 1 if anything is."""
     cards = board_at(root).read()
-    found = complaints(cards.tasks, now=_now(at), archived=cards.archived)
+    crew = member_names(load(root).crew_def)
+    found = complaints(cards.tasks, now=_now(at), archived=cards.archived, crew=crew)
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
     data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
 from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
-from horae.cli.output import Form, Output
+from horae.cli.output import tell_errors as tell_errors  # noqa: PLC0414 - others find it here
+from horae.cli.sources import default_root
 from horae.config import load
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
@@ -101,25 +101,11 @@ def place_options(command: _Command) -> _Command:
         "--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root."
     )(command)
     return click.option(
-        "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
+        "--root",
+        default=default_root,
+        metavar="DIR",
+        help="The plan root, where horae.toml is looked for.",
     )(command)
-
-
-def tell_errors(command: _Command) -> _Command:
-    """Let a command say its errors as JSON if an option asked for JSON."""
-
-    @wraps(command)
-    def telling(*args: Any, form: str | None, **options: Any) -> Any:
-        try:
-            return command(*args, form=form, **options)
-        except HoraeError as error:
-            output = Output.of(form)
-            if not output.asked or output.form is Form.TABLE:
-                raise
-            output.say(error)
-            return error.exit_code
-
-    return cast("_Command", telling)
 
 
 def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | None = None) -> T:

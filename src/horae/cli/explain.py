@@ -19,6 +19,7 @@ from horae.rules.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.rules.project import project
 from horae.rules.seams import seams
 from horae.rules.words import moment_text, words
+from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
 from horae.workspace.files import PlanMissingError, read_plan
@@ -62,6 +63,8 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
 
 def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headline]:
     """Return the entry that a rule alone would make."""
+    if not text.strip():
+        Cron(text)  # which says that nothing is no rule; an empty property is none, and no error
     is_stamp = text.strip().startswith(("<", "["))
     if is_stamp and parse_timestamp(text) is None:
         raise click.UsageError(
@@ -77,7 +80,12 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
 
 def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headline]:
     """Return the workflow that a line of a plan belongs to."""
-    plan = read(read_plan(file).text)
+    text = read_plan(file).text
+    plan = read(text)
+    lines = len(text.splitlines())
+    if line > lines:
+        many = f"{lines} line" if lines == 1 else f"{lines} lines"
+        raise PlanMissingError(f"{file}:{line}", f"the file has only {many}")
     above = [(place.line, index) for index, place in enumerate(plan.places()) if place.line <= line]
     scanned = {
         each.item.origin.line: each.item for each in scan_plan(plan, file=file, zone_name=when.zone)

@@ -66,9 +66,9 @@ class Far:
             return False
         return True
 
-    def get(self, *path: object, **query: object) -> Any:
+    def get(self, *path: object, patience: float = ANSWER, **query: object) -> Any:
         """Return the answer to a question."""
-        with self._answer("GET", _target(path, query)) as answer:
+        with self._answer("GET", _target(path, query), patience=patience) as answer:
             return json.loads(answer.read())
 
     def post(

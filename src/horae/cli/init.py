@@ -109,7 +109,11 @@ def init(*, directory: str) -> int:
     from horae.timing.zone import local
     from horae.workspace.edit import create
 
-    os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
+    try:
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
+    except (FileExistsError, NotADirectoryError):
+        said = f"{directory}: a file is there, or on the way there; name a directory."
+        raise click.UsageError(said) from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
     texts = {"plan.org": PLAN.format(today=today), "horae.toml": SETTINGS.format(zone=place.key)}

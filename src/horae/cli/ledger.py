@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,18 +21,20 @@ from horae.cli.desk import (
     tell_errors,
     write,
 )
+from horae.cli.far import Far
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.engine.desk import no_progress
 from horae.engine.ports import LedgerError
 from horae.engine.why import late, length_text, parse_ask, policy_words, run_words
-from horae.errors import Exit
+from horae.errors import Exit, HoraeError
 from horae.rules.misfire import GRACE, Status
 from horae.rules.words import moment_text
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
     from typing import Any
 
     from horae.engine.desk import (
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
         Why,
     )
     from horae.engine.why import Answer
+
+_PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
+_MOST: Final = 1000  # that it tells of at a time
 
 _entry = click.argument("entry", metavar="ENTRY")
 _at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
@@ -63,6 +69,8 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     place = Place.of(root=root, data=data)
     engine = engine_of(place)
     stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
+    if at is None and engine.is_running and engine.pid is not None:
+        stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
     _print(output, stands, _print_status)
     return Exit.OK
 
@@ -253,6 +261,34 @@ def _print(output: Output, said: Any, as_table: Callable[[Any], None]) -> None:
             print_line(said.data())
 
 
+def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standing:
+    """Return how things stand with what no ledger holds: what cannot be read, what is in the way.
+
+    An engine that does not answer keeps nobody from looking; one that hangs is a problem itself.
+    """
+    try:
+        told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))["problems"]
+        line = engine.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+    except HoraeError as error:
+        if not isinstance(error.__cause__, TimeoutError):
+            return stands
+        hangs = f"the engine (process {stands.engine.pid}) does not answer; it may hang"
+        return replace(stands, problems=(hangs, *stands.problems))
+    why = {each["receipt"]: each["reason"] for each in line}
+    waiting = tuple(_held_up(each, why.get(each.filed.number)) for each in stands.waiting)
+    return replace(
+        stands, waiting=waiting, problems=tuple(dict.fromkeys((*told, *stands.problems)))
+    )
+
+
+def _held_up(line: Line, obstacle: str | None) -> Line:
+    """Return a line whose reason is what keeps its receipt from starting, if that is known."""
+    if obstacle is None:
+        return line
+    receipt = replace(line.filed.receipt, reason=obstacle)
+    return replace(line, filed=replace(line.filed, receipt=receipt))
+
+
 def _print_status(stands: Standing) -> None:
     """Print how things stand, a part for each kind of thing that there is."""
     engine = stands.engine
@@ -266,7 +302,7 @@ def _print_status(stands: Standing) -> None:
     _print_part("problems", [(each,) for each in stands.problems])
     _print_part("agents", (agent_row(each, stands) for each in stands.agents))
     _print_part("running", map(_receipt_row, stands.running))
-    _print_part("waiting", map(_receipt_row, stands.waiting))
+    _print_part("waiting", (_waiting_row(each, stands.at) for each in stands.waiting))
     _print_part("next", map(_next_row, stands.coming))
     _print_part("late in the last day", map(_late_row, stands.late))
     _print_part("missed in the last day", map(_receipt_row, stands.missed))
@@ -338,6 +374,13 @@ def _receipt_row(line: Line) -> tuple[str, ...]:
     receipt = line.filed.receipt
     what = f"{line.title}  {line.filed.origin}"
     return _planned(line), what, f"{receipt.status}{_times(line)}", receipt.reason
+
+
+def _waiting_row(line: Line, now: datetime) -> tuple[str, ...]:
+    start_at = line.filed.receipt.start_at
+    *row, reason = _receipt_row(line)
+    when = f"; it may start at {moment_text(start_at, line.zone)}" if start_at > now else ""
+    return *row, f"{reason}{when}"
 
 
 def _late_row(line: Line) -> tuple[str, ...]:
@@ -450,6 +493,8 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
     by = late(filed)
     how_late = f", {length_text(by)} after its moment" if by > GRACE else ""
     echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
+    if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
+        echo(f"  it may start at {moment_text(receipt.start_at, zone_name)}")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
     echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
     echo(f"  {policy_words(filed.policy, zone_name=zone_name)}")

@@ -12,14 +12,15 @@ import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
+from horae.errors import HoraeError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from horae.errors import HoraeError
 
 # What a terminal would obey instead of showing it: control characters, and signs that turn
 # the direction of writing. Plans come from other people.
@@ -71,8 +72,26 @@ class Output(NamedTuple):
             echo(f"horae: {error}", err=True)
 
 
+def tell_errors(command: _Command) -> _Command:
+    """Let a command say its errors as JSON if an option asked for JSON."""
+
+    @wraps(command)
+    def telling(*args: Any, form: str | None, **options: Any) -> Any:
+        try:
+            return command(*args, form=form, **options)
+        except HoraeError as error:
+            output = Output.of(form)
+            if not output.asked or output.form is Form.TABLE:
+                raise
+            output.say(error)
+            return error.exit_code
+
+    return cast("_Command", telling)
+
+
 def form_options(command: _Command) -> _Command:
-    """Give a command --json, --jsonl and --table, as the argument `form`."""
+    """Give a command --json, --jsonl and --table, as the argument `form`; errors follow it."""
+    command = tell_errors(command)
     for name, text in (
         ("table", "Print for people, also into a pipe."),
         ("jsonl", "Print one line of JSON per item."),

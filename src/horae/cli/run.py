@@ -56,6 +56,9 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
 
 def _say_usage(error: click.ClickException, name: str) -> None:
     """Print what is wrong with the command line, and where to read how it is right."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        echo(error.format_message(), err=True)  # the whole help: nothing is left to add
+        return
     echo(f"{name}: {error.format_message()}", err=True)
     context = getattr(error, "ctx", None)
     if context is not None:

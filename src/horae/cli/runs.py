@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
-from datetime import timedelta
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,11 +23,13 @@ from horae.cli.desk import (
 from horae.cli.far import EngineUnreachableError, Far
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
-from horae.engine.desk import RunNotFoundError
+from horae.engine.desk import EntryNotFoundError, RunNotFoundError
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
+from horae.rules.words import moment_text
 from horae.store.lock import holder_of
+from horae.workspace.files import PlanMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -98,6 +100,8 @@ def run(
             data=data,
         )
     if plan or workflow or given is not None or resume:
+        if entry.endswith(".org"):
+            raise PlanMissingError(entry)
         said = "--workflow, --input, --plan and --resume are for a file that ends in .org"
         raise click.UsageError(said)
     place = Place.of(root=root, data=data)
@@ -106,14 +110,17 @@ def run(
         if waits is False or key is not None:
             raise _no_engine(place, "and only one can do that; start it with `horae up`")
         config = load(root, flags={"data": data})
-        return print_end(output, _run_alone(place, config, entry, note, output, raw=raw))
-    asked = through(
-        far,
-        place,
-        lambda desk: desk.run_now(
-            entry, note=note, parent_run=_parent_run(place), idempotency_key=key
-        ),
-    )
+        with _missed_as_a_file(entry):
+            told = _run_alone(place, config, entry, note, output, raw=raw)
+        return print_end(output, told)
+    with _missed_as_a_file(entry):
+        asked = through(
+            far,
+            place,
+            lambda desk: desk.run_now(
+                entry, note=note, parent_run=_parent_run(place), idempotency_key=key
+            ),
+        )
     number = asked.filed.number
     is_seen = sys.stdout.isatty() and output.form is Form.TABLE
     if not (is_seen if waits is None else waits):
@@ -256,6 +263,17 @@ def _listening(place: Place) -> Far | None:
     return far if far is not None and far.answers() else None
 
 
+@contextmanager
+def _missed_as_a_file(entry: str) -> Iterator[None]:
+    """Say of a name that no entry has, and that ends like a plan's, that the file is missing."""
+    try:
+        yield
+    except EntryNotFoundError:
+        if entry.endswith(".org"):
+            raise PlanMissingError(entry) from None
+        raise
+
+
 def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
     return EngineUnreachableError(str(place.directory), f"no engine runs here, {rest}")
 
@@ -382,10 +400,18 @@ def print_end(output: Output, told: Mapping[str, Any]) -> int:
     """Print how a receipt ended, and return the exit code that belongs to that."""
     if output.form is Form.TABLE:  # beside what its run has put out
         status = str(told["status"]).replace("_", " ")
-        echo(f"horae: {told['title']}: {status}: {told['reason']}", err=True)
+        echo(f"horae: {told['title']}: {status}: {told['reason']}{_goes_on(told)}", err=True)
     else:
         print_answer(output, told, "")
     return _code(Status(told["status"]), told["reason"])
+
+
+def _goes_on(told: Mapping[str, Any]) -> str:
+    """Return who tries again what ended badly here, and when; nothing if that is over."""
+    if Status(told["status"]) is not Status.WAITING:
+        return ""
+    when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
+    return f"; an engine tries it again at {when} or later; start it with `horae up`"
 
 
 def _code(status: Status, reason: str) -> int:

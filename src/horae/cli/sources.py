@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,6 +96,13 @@ def plan_root(paths: Sequence[str]) -> str:
             return here
         here = os.path.dirname(here) if inside else ""  # noqa: PTH120 - as above
     return "."
+
+
+def default_root() -> str:
+    """Return the plan root if none is named: a tenant's by the older variables, else this one."""
+    data = os.environ.get("WB_DATA")
+    tenant = os.environ.get("WB_TENANT") or "local"
+    return os.path.join(data, tenant) if data else "."  # noqa: PTH118 - as above
 
 
 def _is_directory(path: str) -> bool:

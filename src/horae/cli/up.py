@@ -22,7 +22,7 @@ from horae.rules.receipt import FINAL
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from horae.config import Config
     from horae.engine.ports import Event, Ledger
@@ -57,10 +57,14 @@ class EmptyRootError(HoraeError):
 )
 def up(*, directory: str | None, data: str | None, log: str | None, seconds: float | None) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
+    from horae.cli.sources import default_root
     from horae.config import load
 
-    directory = directory or _tenant_root(os.environ) or "."
-    if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
+    directory = directory or default_root()
+    if os.path.isfile(directory):  # noqa: PTH113 - as everywhere on the way in
+        where = os.path.dirname(directory) or "."  # noqa: PTH120 - as above
+        raise click.UsageError(f"{directory}: is a file; keep its directory: horae up {where}")
+    if not os.path.isdir(directory):  # noqa: PTH112 - as above
         raise EmptyRootError(directory)
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
     config = load(directory, flags={"data": data})
@@ -141,12 +145,6 @@ async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
-def _tenant_root(environ: Mapping[str, str]) -> str | None:
-    """Return the plan root of a tenant, if the older variables name one."""
-    data = environ.get("WB_DATA")
-    return os.path.join(data, environ.get("WB_TENANT") or "local") if data else None  # noqa: PTH118
-
-
 async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
     """Keep the hours, and show what happens."""
     from horae.house import keep, open_house
@@ -212,13 +210,29 @@ async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
     if shown == "screen":
         await _show_screen(house, stop)
         return
-    async for event in _events(house, stop):
-        if shown == "json":
-            print_line(_event_data(event))
-        else:
-            line = await _event_line(house, event)
-            if line:
-                echo(line)
+    telling = asyncio.create_task(_tell_problems(house))
+    try:
+        async for event in _events(house, stop):
+            if shown == "json":
+                print_line(_event_data(event))
+            else:
+                line = await _event_line(house, event)
+                if line:
+                    echo(line)
+    finally:
+        telling.cancel()
+
+
+async def _tell_problems(house: House) -> None:
+    """Say on stderr what is in the way as soon as it is, and not again while it stays."""
+    known = set(house.notes)  # which were said at the start
+    while True:
+        await asyncio.sleep(_REFRESH)
+        problems = house.facts().problems
+        for problem in dict.fromkeys(problems):
+            if problem not in known:
+                echo(f"horae: {problem}", err=True)
+        known = set(problems)
 
 
 async def _events(house: House, stop: asyncio.Event) -> AsyncIterator[Event]:

@@ -169,7 +169,7 @@ def answers(
     said = sorted([*(_noted(each, found, today) for each in covering), *bare], key=_order)
     if said or window is None:
         return tuple(said)
-    return (Answer(_no_moment(found, bool(told)), window.start, is_moment=False),)
+    return (Answer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
 
 
 def _is_answer(told: Answer, today: Sequence[datetime]) -> bool:
@@ -271,7 +271,7 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
     return said
 
 
-def _no_moment(found: Listed, has_receipts: bool) -> str:
+def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
     """Return why there is nothing to say about a stretch of time."""
     if not isinstance(found.item, Entry):
         return f"the entry is not armed: {found.item.reason}"
@@ -279,6 +279,10 @@ def _no_moment(found: Listed, has_receipts: bool) -> str:
         return f"the entry is gone since {moment_text(found.gone_at, _zone_of(found))}"
     if has_receipts:
         return "no moment of today's rule; receipts of many moments reach over it, of another rule"
+    until = found.item.policy.until
+    if until is not None and window.start > until:
+        end = moment_text(until, _zone_of(found))
+        return f"its :UNTIL: was {end}, and nothing of it comes after that"
     return "not a moment of its rule"
 
 
@@ -295,7 +299,9 @@ def rest_words(found: Listed) -> str:
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
     """Return the last moment of a rule before a window, and the first one after it."""
     coming = next_moment(entry, window.end - _TINY)
-    before = max(_before(entry, window.start), default=None)
+    until = entry.policy.until
+    start = window.start if until is None or until >= window.start else until + _TINY
+    before = max(_before(entry, start), default=None)
     return before, None if coming is None else coming.at
 
 

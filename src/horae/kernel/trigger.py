@@ -257,9 +257,17 @@ class _Page:
         """Whether it cannot be used, as far as it was read."""
         return any(each.severity is Severity.ERROR for each in self.problems)
 
-    def wrong(self, key: str, message: str, fix: str, *, kind: Severity = Severity.ERROR) -> None:
-        """Note that a field is not as it should be."""
-        place = self.data.places.get(key)
+    def wrong(
+        self,
+        key: str,
+        message: str,
+        fix: str,
+        *,
+        kind: Severity = Severity.ERROR,
+        within: YamlMap | None = None,
+    ) -> None:
+        """Note that a field, of the page or within another field, is not as it should be."""
+        place = (self.data if within is None else within).places.get(key)
         line, column = (place.line, place.column) if place else (1, 1)
         self.problems.append(Diagnostic(self.file, line, column, "agentd", kind, message, fix))
 
@@ -267,11 +275,14 @@ class _Page:
         """Note the fields that mean nothing here, or within another one."""
         known = list(keys)
         data = self.data if within is None else self.data.get(within)
-        for key in data if isinstance(data, YamlMap) else ():
+        if not isinstance(data, YamlMap):
+            return
+        for key in data:
             if key not in known:
                 near = get_close_matches(key, known, n=1)
                 fix = f"did you mean {near[0]}?" if near else "leave it out"
-                self.wrong(within or key, f"{key[:60]!r} is not read", fix, kind=Severity.WARNING)
+                said = f"{key[:60]!r} is not read"
+                self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
     def lines(self) -> dict[str, int]:
         """Return where each field stands, those inside others too."""

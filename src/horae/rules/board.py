@@ -21,7 +21,7 @@ from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from horae.kernel.task import Task
     from horae.rules.entry import Policy
@@ -261,9 +261,16 @@ class Complaint(NamedTuple):
 
 
 def complaints(
-    tasks: Collection[Task], *, now: datetime, archived: Iterable[int] = ()
+    tasks: Collection[Task],
+    *,
+    now: datetime,
+    archived: Iterable[int] = (),
+    crew: Sequence[str] = (),
 ) -> list[Complaint]:
-    """Return what is wrong with the tasks of a board, in the order of their numbers."""
+    """Return what is wrong with the tasks of a board, in the order of their numbers.
+
+    *crew* are the members that tasks can go to, if that is known.
+    """
     ground = Ground.of(tasks, archived=archived)
     counts = Counter(task.id for task in tasks)
     found = [
@@ -275,6 +282,7 @@ def complaints(
             *_odd_times(task),
             *_odd_dependencies(task, ground),
             *_odd_claim(task, now),
+            *_odd_assignee(task, crew),
         )
     ]
     for circle in circles({task.id: task.depends_on for task in tasks}):
@@ -369,6 +377,14 @@ def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
     if holder is not None and end is not None and end <= now:
         fix = "it goes to somebody else by itself"
         yield Complaint(task.id, f"the claim of {holder} ended at {key_time(end)}", fix)
+
+
+def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
+    name = task.text("assignee")
+    if crew and name and name not in crew and task.status not in CLOSED:
+        message = f"goes to {name!r} alone, and the crew has no such member"
+        fix = f"write one of {', '.join(crew)}, or take assignee out"
+        yield Complaint(task.id, message, fix)
 
 
 def _body_reason(task: Task, ground: Ground) -> str | None:

@@ -8,13 +8,14 @@ from zoneinfo import ZoneInfo
 
 from horae.rules.entry import CronRule, OnceRule, RepeaterRule
 from horae.timing.cron import Cron
-from horae.timing.repeater import Unit
+from horae.timing.repeater import Kind, Unit
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from horae.rules.entry import Rule
+    from horae.timing.repeater import Repeater
     from horae.timing.zone import Change
 
 _UTC = ZoneInfo("UTC")
@@ -47,7 +48,7 @@ def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iter
     """
     if isinstance(rule, OnceRule):
         return
-    if isinstance(rule, RepeaterRule) and rule.repeater.unit is Unit.HOUR:
+    if isinstance(rule, RepeaterRule) and _is_any_hour(rule.repeater):
         return
     for change in changes(zone(zone_name), start, end):
         before, after = change.at + change.before, change.at + change.after
@@ -70,6 +71,11 @@ def _walls(rule: Rule, low: datetime, high: datetime) -> Iterator[tuple[datetime
                 yield at.astimezone(UTC).replace(tzinfo=None), True
         case _:
             return
+
+
+def _is_any_hour(repeater: Repeater) -> bool:
+    """Tell whether a repeater leaves no hour out, or counts hours from whenever a run ends."""
+    return repeater.unit is Unit.HOUR and (repeater.count == 1 or repeater.kind is Kind.RESTART)
 
 
 def _is_hourly(cron: Cron) -> bool:

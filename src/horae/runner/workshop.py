@@ -128,7 +128,8 @@ class Workshop:
             made_of = _tree(where)
         else:
             main, files = f"block{language.suffix}", dict(beside)
-            files[main] = block.body.encode(errors="surrogateescape")
+            text = block.body.replace("\r\n", "\n")  # whoever saved it on Windows meant lines
+            files[main] = text.encode(errors="surrogateescape")
             made_of = files
         digest = _digest(found, flags, made_of)
         if not found.tool.build:

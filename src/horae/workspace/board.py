@@ -57,7 +57,7 @@ from horae.workspace.org import Shelf
 from horae.workspace.tasks import ELSEWHERE, TASKS, Board, RecycleRunner, TaskFileError, card_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from horae.engine.ports import Filed, Ledger
     from horae.engine.source import Scan
@@ -211,7 +211,13 @@ def hours_of(
 
 
 def check_board(
-    root: StrPath, *, now: datetime, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
+    root: StrPath,
+    *,
+    now: datetime,
+    tasks: str = TASKS,
+    limit: int = LIMIT,
+    most: int = MOST,
+    crew: Sequence[str] = (),
 ) -> list[Diagnostic]:
     """Return what is odd in the files of a board, by file and line; of no board that is nothing."""
     found: list[Diagnostic] = []
@@ -230,7 +236,8 @@ def check_board(
             place = (problem.path, problem.line or 1, problem.column or 1)
             found.append(Diagnostic(*place, ODD, Severity.ERROR, problem.reason))
     archived = Board(f"{os.fspath(root)}/{tasks.strip('/')}", limit=limit).archived()
-    for each in complaints([task for _, task in cards.values()], now=now, archived=archived):
+    known = [task for _, task in cards.values()]
+    for each in complaints(known, now=now, archived=archived, crew=crew):
         file, task = cards[each.task]
         line = task.fields.places["id"].line
         found.append(Diagnostic(file, line, 1, ODD, Severity.WARNING, each.message, each.fix))

@@ -59,11 +59,19 @@ class ClaimLostError(ClaimError):
     code = "claim_lost"
     exit_code = Exit.CONFLICT
 
-    def __init__(self, file: str, name: str, *, winner: str, until: str | None = None) -> None:
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        *,
+        winner: str,
+        until: str | None = None,
+        remedy: str = "; take another task",
+    ) -> None:
         self.winner = winner
         self.until = until
         end = f" until {until}" if until else ""
-        super().__init__(file, name, f"is claimed by {winner}{end}; take another task")
+        super().__init__(file, name, f"is claimed by {winner}{end}{remedy}")
 
 
 class ClaimRefusedError(ClaimError):
@@ -193,7 +201,8 @@ def _given_back(plan: Plan, index: int, path: str, task: _Task) -> list[Edit]:
     holder = headline.props.get("AGENT")
     if holder not in {None, task.agent}:
         end = headline.props.get("CLAIMED-UNTIL")
-        raise ClaimLostError(path, task.name, winner=holder or "", until=end)
+        who = ", who alone can release it"
+        raise ClaimLostError(path, task.name, winner=holder or "", until=end, remedy=who)
     if holder is None:
         return []
     edits = property_edits(headline, {"AGENT": None, "CLAIMED-UNTIL": None}, path=path)

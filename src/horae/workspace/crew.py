@@ -161,6 +161,17 @@ class CrewSource:
             return None
 
 
+def member_names(manifest: Path | None) -> tuple[str, ...]:
+    """Return who can be given a task; nobody is known without a manifest that can be read."""
+    if manifest is None:
+        return ()
+    try:
+        text = read_plan(manifest).text
+    except PlanFileError:
+        return ()
+    return tuple(member.name for member in parse_crew(text, str(manifest)).members)
+
+
 def check_manifest(
     manifest: Path, *, continuous: bool = False, breather: timedelta = timedelta(seconds=45)
 ) -> list[Diagnostic]:

@@ -42,7 +42,7 @@ from horae.workspace.git.calls import HORAE
 from horae.workspace.org import Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from horae.engine.ports import Clock, Filed, Job, Run
     from horae.kernel.plan import Diagnostic
@@ -93,11 +93,20 @@ class TaskMissingError(HoraeError):
     code = "task_missing"
     exit_code = Exit.NOT_FOUND
 
-    def __init__(self, task: int, directory: str, *, put_away: str | None = None) -> None:
+    def __init__(
+        self,
+        task: int,
+        directory: str,
+        *,
+        put_away: str | None = None,
+        unread: Sequence[HoraeError] = (),
+    ) -> None:
         self.task = task
         self.directory = directory
         self.put_away = put_away
         where = "" if put_away is None else f"; it was put away as {put_away}"
+        if put_away is None and unread:
+            where = f"; it may be in a file that cannot be read: {'; '.join(map(str, unread))}"
         super().__init__(f"task #{task} not found in {directory}{where}")
 
 
@@ -211,12 +220,15 @@ class Board:
                 broken = content
             elif task.id == number:
                 return card_of(content)
-        card = self.read().find(number)
+        cards = self.read()
+        card = cards.find(number)
         if card is not None:
             return card
         if broken is not None:
             return card_of(broken)  # which says what is wrong with it
-        raise TaskMissingError(number, self.directory, put_away=self._put_away(number))
+        raise TaskMissingError(
+            number, self.directory, put_away=self._put_away(number), unread=cards.problems
+        )
 
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Change fields of one task, as *decide* says of what stands there; return it after."""
@@ -233,6 +245,8 @@ class Board:
         with _locked(above):
             cards = self.read()
             taken = {card.task.id for card in cards.cards} | cards.archived
+            # One that cannot be read now has its number all the same.
+            taken |= {_number_in(problem.path) or 0 for problem in _unread(cards)}
             number = max(taken, default=0) + 1
             path = f"{self.directory}/{number:03}-{slug(title)}.md"
             text = task_text({"id": number, "title": title, **fields}, body=body)
@@ -590,6 +604,11 @@ def _reads_as(task: Task, key: str, value: Value | None) -> bool:
     """Tell whether a field reads as a value; without one a key alone is nothing."""
     is_nothing = task.fields.get(key) is None or key in task.absent
     return is_nothing if value is None else _is(task, key, value)
+
+
+def _unread(cards: Cards) -> Iterator[PlanFileError]:
+    """Yield what is said of the files of a board that cannot be read."""
+    return (each for each in cards.problems if isinstance(each, PlanFileError))
 
 
 def _number_in(path: str) -> int | None:

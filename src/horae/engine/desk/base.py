@@ -116,9 +116,10 @@ def _near(word: str, entries: Sequence[Listed]) -> list[str]:
     """Return the names of entries that were perhaps meant, at most three."""
     from difflib import get_close_matches
 
-    titles = dict.fromkeys(each.mark.title for each in entries[-_NEAR:] if each.gone_at is None)
+    there = [each.mark for each in entries[-_NEAR:] if each.gone_at is None]
+    ids = (mark.address.removeprefix("id:") for mark in there if mark.address.startswith("id:"))
     wanted = word.casefold()
-    by_case = {title.casefold(): title for title in titles}
+    by_case = {name.casefold(): name for name in (*ids, *(mark.title for mark in there))}
     near = get_close_matches(wanted, by_case, n=3, cutoff=0.6)
     inside = (folded for folded in by_case if wanted and wanted in folded)
     return [by_case[each] for each in dict.fromkeys([*near, *islice(inside, 3)])][:3]

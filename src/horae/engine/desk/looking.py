@@ -21,7 +21,7 @@ from horae.rules.project import next_moment, project
 from horae.rules.receipt import ENDS, is_planned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from horae.engine.desk.shapes import EntryLine
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from horae.rules.project import Moment
 
 TINY: Final = timedelta(microseconds=1)
+_BESIDE: Final = 100  # receipts that are read beyond those of planned moments
 
 
 class Looking(Base):
@@ -137,19 +138,24 @@ class Looking(Base):
             return Why(now, about, (*last, *answers(found, [], _coming(found, now=now), now=now)))
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
-        page = await self._ledger.receipts(
-            entry=found.number, since=window.start, until=end, limit=limit
-        )
-        told = [await self._told(each) for each in page.receipts]
         item = found.item
-        if not isinstance(item, Entry):
-            said = answers(found, told, [], now=now, window=window)
-            return Why(now, about, said, window=window, is_cut=page.cursor is not None)
-        moments = list(islice(project(item, start, end), limit + 1))
-        said = answers(found, told, moments[:limit], now=now, window=window)
-        before, after = nearest(item, window)
-        is_cut = page.cursor is not None or len(moments) > limit
-        return Why(now, about, said, window=window, before=before, after=after, is_cut=is_cut)
+        moments: list[Moment] = []
+        if isinstance(item, Entry):
+            moments = list(islice(project(item, start, end), limit + 1))
+        is_cut = len(moments) > limit
+        if is_cut:
+            end = moments.pop().at - TINY  # where the moments end, the receipts do, too
+        page = await self._ledger.receipts(
+            entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
+        )
+        if page.cursor is not None:
+            moments = _from_the_oldest(moments, page.receipts)
+        told = [await self._told(each) for each in page.receipts]
+        said = answers(found, told, moments, now=now, window=window)
+        is_cut = is_cut or page.cursor is not None or len(said) > limit
+        before, after = nearest(item, window) if isinstance(item, Entry) else (None, None)
+        shown = said[:limit]
+        return Why(now, about, shown, window=window, before=before, after=after, is_cut=is_cut)
 
     async def _last(self, found: Listed) -> list[Filed]:
         """Return the receipt of an entry's last moment, else the newest of any kind."""
@@ -163,6 +169,12 @@ class Looking(Base):
     async def _told(self, filed: Filed) -> Answer:
         """Return all that is known of a receipt."""
         return answer_of(filed, await self._ledger.runs_of(filed.number))
+
+
+def _from_the_oldest(moments: list[Moment], filed: Sequence[Filed]) -> list[Moment]:
+    """Return the moments of which some receipts tell: of those before, others may."""
+    planned = [each.receipt.planned_at for each in filed if is_planned(each.receipt.key)]
+    return [each for each in moments if planned and each.at >= min(planned)]
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:

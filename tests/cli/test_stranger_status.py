@@ -1,0 +1,153 @@
+"""`horae status` and `horae up` say what only the engine knows: what it cannot read, what waits for what."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HORAE = [sys.executable, "-m", "horae.cli.main"]
+PLAN = """* Slow
+:PROPERTIES:
+:ID: slow
+:SCHEDULE: 0 9 1 1 *
+:COMMAND: sleep 600
+:END:
+"""
+FLAKY = """* Flaky
+:PROPERTIES:
+:ID: flaky
+:SCHEDULE: 0 9 1 1 *
+:TZ: UTC
+:COMMAND: sh -c 'exit 3'
+:RETRY: 3 1h
+:END:
+"""
+LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
+
+
+def horae(root: Path, *args: str) -> str:
+    done = subprocess.run(
+        [*HORAE, *args, "--root", str(root)], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def standing(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(horae(root, "status", "--json"))
+    return found
+
+
+@contextmanager
+def kept(root: Path, *args: str) -> Iterator[Path]:
+    """Keep a plan root with a real engine; give where it writes what it says."""
+    said = root.parent / "said"
+    with said.open("w") as file:
+        engine = subprocess.Popen(
+            [*HORAE, "up", str(root), *args],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", "HORAE_RUN_DRAIN": "0s"},
+        )
+        try:
+            wait_until((root / ".horae" / "socket").exists)
+            yield said
+        finally:
+            engine.terminate()
+            engine.wait(30)
+
+
+def wait_until(is_so: Callable[[], object], *, within: float = 60.0) -> None:
+    end = time.monotonic() + within
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "plans"
+    root.mkdir()
+    (root / "plan.org").write_text(PLAN)
+    return root
+
+
+def test_a_plan_that_an_engine_cannot_read_is_a_problem_in_the_status(root: Path) -> None:
+    with kept(root):
+        (root / "latin.org").write_bytes(LATIN)
+        wait_until(lambda: standing(root)["problems"])
+        (problem,) = standing(root)["problems"]
+        assert "latin.org: line 1, column 5" in problem
+        assert "save the file as UTF-8" in problem
+        shown = " ".join(horae(root, "status", "--table").split())
+        assert "is not UTF-8; save the file as UTF-8" in shown
+        (root / "latin.org").unlink()
+        wait_until(lambda: not standing(root)["problems"])
+
+
+def test_lines_of_an_engine_tell_once_what_it_cannot_read(root: Path) -> None:
+    (root / ".agentd" / "workflows").mkdir(parents=True)
+    (root / ".agentd" / "workflows" / "w.yml").write_text("name: w\nenabled: perhaps\n")
+    with kept(root, "--log", "plain") as said:
+        wait_until(lambda: "enabled is true or false" in said.read_text())
+        (root / "latin.org").write_bytes(LATIN)
+        wait_until(lambda: "save the file as UTF-8" in said.read_text())
+        wait_until(lambda: len(standing(root)["problems"]) > 1)
+    assert said.read_text().count("enabled is true or false") == 1
+    assert said.read_text().count("save the file as UTF-8") == 1
+
+
+def test_the_status_says_what_a_receipt_waits_for(root: Path) -> None:
+    with kept(root):
+        horae(root, "run", "slow", "--no-wait")
+        wait_until(lambda: standing(root)["running"])
+        horae(root, "run", "slow", "--no-wait", "--note", "again")
+        wait_until(lambda: standing(root)["waiting"])
+        (waiting,) = standing(root)["waiting"]
+        (running,) = standing(root)["running"]
+        assert waiting["reason"] == f"its entry is busy with receipt {running['receipt']}"
+
+
+def test_what_is_tried_again_says_when(root: Path) -> None:
+    (root / "plan.org").write_text(FLAKY)
+    with kept(root):
+        horae(root, "run", "flaky", "--no-wait")
+        wait_until(lambda: any(each["attempts"] for each in standing(root)["waiting"]))
+        (waiting,) = standing(root)["waiting"]
+        assert waiting["reason"] == "exit code 3"
+        when = datetime.fromisoformat(waiting["start_at"]).strftime("%Y-%m-%d %a %H:%M:%S UTC")
+        shown = " ".join(horae(root, "status", "--table").split())
+        assert f"waiting exit code 3; it may start at {when}" in shown
+        assert f"\n  it may start at {when}\n" in horae(root, "why", "flaky", "--table")
+
+
+def test_an_engine_that_hangs_is_a_problem_and_the_rest_is_shown(root: Path) -> None:
+    with kept(root):
+        pid = standing(root)["engine"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            stands = standing(root)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert stands["problems"] == [f"the engine (process {pid}) does not answer; it may hang"]
+        assert [each["title"] for each in stands["next"]] == ["Slow"]
+
+
+def test_a_look_from_another_moment_asks_no_engine(root: Path) -> None:
+    with kept(root):
+        (root / "latin.org").write_bytes(LATIN)
+        wait_until(lambda: standing(root)["problems"])
+        then = json.loads(horae(root, "status", "--json", "--at", "2020-01-01T00:00:00Z"))
+        assert then["problems"] == []

@@ -1,0 +1,71 @@
+"""`horae why` of a day with more moments than are shown tells no lies about those it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.ports import Step
+from horae.engine.source import Scan
+from horae.kernel.org.document import read
+from horae.rules.armed import scan_plan
+from horae.rules.misfire import Receipt, Status, decide
+from horae.store.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from calling import Call
+
+POLL = "* Poll\n:PROPERTIES:\n:SCHEDULE: 0 * * * *\n:OVERLAP: allow\n:COMMAND: true\n:END:\n"
+SEEN = datetime.fromisoformat("2026-03-31T12:30Z")
+
+
+@pytest.fixture
+def kept(call: Call) -> Call:
+    """A day and a half of an entry that comes every hour, each hour decided on time."""
+
+    async def keeping() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
+        found = scan_plan(read(POLL), file="plan.org", zone_name="UTC")
+        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1, commit=None)
+        for hour in range(36):
+            now = SEEN + timedelta(hours=hour, minutes=30)
+            steps = [
+                Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)
+            ]
+            await ledger.decide(steps, now=now, term=1)
+        await ledger.close()
+
+    asyncio.run(keeping())
+    return call
+
+
+@pytest.mark.parametrize("limit", [1, 3, 23, 24, 30])
+def test_the_first_moments_of_a_long_day_have_their_own_receipts(kept: Call, limit: int) -> None:
+    said = kept("why", "Poll@2026-04-01", "-n", str(limit), "--at", "2026-04-02").data
+    shown = min(limit, 24)
+    assert [each["at"] for each in said["answers"]] == [
+        f"2026-04-01T{hour:02}:00:00Z" for hour in range(shown)
+    ]
+    assert {each["said"] for each in said["answers"]} == {"waiting: its time has come"}
+    assert said["more"] is (limit < 24)
+
+
+def test_what_was_asked_for_beside_takes_no_moment_its_receipt(kept: Call) -> None:
+    async def asking() -> None:
+        now = datetime.fromisoformat("2026-04-01T00:30Z")
+        ledger = await SqliteLedger.open(Path(".horae"), now=now)
+        for number in range(5):
+            asked = Receipt(f"manual:{number}", Status.WAITING, "somebody asked", now, now)
+            await ledger.add(1, [asked], now=now, term=1)
+        await ledger.close()
+
+    asyncio.run(asking())
+    said = kept("why", "Poll@2026-04-01", "-n", "9", "--at", "2026-04-02").data
+    assert len(said["answers"]) == 9
+    assert all(each["said"].startswith("waiting: ") for each in said["answers"])
+    assert all("another" not in each["said"] for each in said["answers"])
+    assert said["more"]
