@@ -36,7 +36,7 @@ from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
-from horae.trees import Trees
+from horae.trees import Commits, Trees
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, single_keeper
@@ -440,10 +440,16 @@ def _almanac(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Tr
         capacity=Capacity(config.gate_slots, config.crew_max_concurrent),
         doorman=triggers,
         obstacle=runners.obstacle,
+        revise=None if rooms.shared is not None else _commits(rooms.config, rooms.root).of,
         term=rooms.term,
         shared=rooms.shared,
         home=rooms.home,
     )
+
+
+def _commits(config: Config, root: Path) -> Commits:
+    """Return who knows in which commit the plans stand."""
+    return Commits(root, tuple(config.git_local or ()))
 
 
 def _desk(rooms: Rooms) -> Desk:
@@ -680,10 +686,10 @@ async def read_again(house: House) -> None:
 
 
 async def _watch(house: House, stop: asyncio.Event) -> None:
-    """Read the plans again when they have changed."""
-    manifest = house.config.crew_def
+    """Read the plans again when they have changed, or stand in another commit."""
+    others = (house.config.crew_def, _commits(house.config, house.root).log)
     found = changes(
-        [house.root] if manifest is None else [house.root, manifest],
+        [house.root, *(each for each in others if each is not None)],
         quiet=house.config.watch_quiet,
         poll=house.config.watch_poll,
         stop=stop,

@@ -11,13 +11,23 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.ports import RunError
+from horae.engine.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.runner.steps import clear
-from horae.workspace.git import Delivery, Git, GitError, Pushed, is_repository, without_password
+from horae.workspace.git import (
+    Delivery,
+    Git,
+    GitError,
+    Pushed,
+    is_repository,
+    repository_of,
+    without_password,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from horae.workspace.git import Pull
 
 
+_PATIENCE: Final = timedelta(seconds=5)  # with a look at git, while plans wait to be read
 _PLAN: Final = "plan"  # the clone of the plan, in the data directory of a machine that shares it
 
 
@@ -280,6 +291,45 @@ class PlanTree:
     async def head(self) -> str | None:
         """Return the commit that it holds."""
         return await Git(self.path, local=self.local).head()
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """In which commit the files of a plan root stand, if it is under git."""
+
+    root: Path
+    local: tuple[Path, ...] = ()
+
+    @property
+    def log(self) -> Path | None:
+        """The file that git writes to whenever another commit is checked out here."""
+        top = repository_of(self.root)
+        return None if top is None else top / ".git" / "logs" / "HEAD"
+
+    async def of(self, files: Collection[str]) -> Revision | None:
+        """Return the last commit, and which of some files stand in it as they are."""
+        top = repository_of(self.root)
+        if top is None:
+            return None
+        names = dict(filter(None, (_name_in(top, self.root, file) for file in files)))
+        if not names:
+            return None
+        try:
+            git = Git(top, local=self.local, timeout=_PATIENCE)
+            commit, clean = await git.unchanged(names.keys())
+        except (GitError, OSError):
+            return None  # no reason to keep a plan from being read
+        return (
+            None if commit is None else Revision(commit, frozenset(names[each] for each in clean))
+        )
+
+
+def _name_in(top: Path, root: Path, file: str) -> tuple[str, str] | None:
+    """Return what git calls a file of a plan root, and how it is called here, if it is one."""
+    path = root / file
+    if not path.is_relative_to(top) or not path.is_file():
+        return None
+    return path.relative_to(top).as_posix(), file
 
 
 def why_left(pulled: Pull) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from horae.cli.desk import Place, copy
 from horae.engine.ports import Process, Step
-from horae.engine.source import Scan
+from horae.engine.source import Revision, Scan
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import Status, decide
@@ -57,7 +57,7 @@ LOOK = "2026-04-01 12:00"  # from which most tests look back
 async def lived(ledger: SqliteLedger) -> None:
     """Let a ledger see a plan, and one morning of it."""
     found = scan_plan(read(PLAN), file="plan.org", zone_name="Europe/Berlin")
-    await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1, commit="c0ffee")
+    await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1, revision=Revision("c0ffee"))
     for now in (NINE, NINE + timedelta(minutes=125)):
         steps = [Step(due.entry, decide(due.entry, now=now)) for due in await ledger.due(now=now)]
         for filed in await ledger.decide(steps, now=now, term=1):

@@ -147,7 +147,7 @@ def ended(call: Call) -> None:
         now = datetime.fromisoformat("2026-05-01T00:00Z")
         ledger = await SqliteLedger.open(Path(".horae"), now=now)
         found = scan_plan(read(ENDED), file="plan.org", zone_name="Europe/Berlin")
-        await ledger.scan("org", Scan(tuple(found)), now=now, term=1, commit=None)
+        await ledger.scan("org", Scan(tuple(found)), now=now, term=1)
         await ledger.close()
 
     asyncio.run(making())

@@ -30,7 +30,7 @@ def kept(call: Call) -> Call:
     async def keeping() -> None:
         ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
         found = scan_plan(read(POLL), file="plan.org", zone_name="UTC")
-        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1, commit=None)
+        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
         for hour in range(36):
             now = SEEN + timedelta(hours=hour, minutes=30)
             steps = [

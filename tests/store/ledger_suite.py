@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 
 from horae.engine.ports import Due, Process, StaleTermError, Step
-from horae.engine.source import Scan
+from horae.engine.source import Revision, Scan
 from horae.kernel.org.document import read
 from horae.rules.armed import Scanned, scan_plan
 from horae.rules.entry import (
@@ -115,7 +115,8 @@ async def scanned(
 ) -> list[Entry]:
     """Let the ledger take over all that a source holds; return what may fire of it."""
     scan = Scan(tuple(found))
-    await ledger.scan(source, scan, now=now, term=1, commit=commit, patience=patience)
+    revision = None if commit is None else Revision(commit)
+    await ledger.scan(source, scan, now=now, term=1, revision=revision, patience=patience)
     return await armed(ledger, source)
 
 
@@ -375,6 +376,36 @@ class DecideSuite:
         assert filed.policy == Policy(retry=Retry(3, timedelta(seconds=30)))
         assert (filed.source, filed.title) == ("org", "Digest")
         assert (filed.work, filed.agents) == (Work.WORKFLOW, ())
+
+    @story
+    async def test_the_commit_is_the_first_in_which_a_text_stands(self, ledger: Ledger) -> None:
+        async def commits(scan: Scan, *files: str, commit: str = "c0ffee") -> list[str | None]:
+            revision = Revision(commit, frozenset(files))
+            await ledger.scan("org", scan, now=NOW, term=1, revision=revision)
+            found = []
+            for each in await ledger.entries():
+                key = f"manual:{commit}{len(files)}"
+                [filed] = await ledger.add(each.number, [asked(key, NOW)], now=NOW, term=1)
+                found.append(filed.commit)
+            return found
+
+        index = {"a.org": "1", "b.org": "1"}
+        one, other = (
+            Scanned(each.mark, replace(each.item, origin=Origin(file, 1)), each.text)
+            for file, title in (("a.org", "A"), ("b.org", "B"))
+            for each in plan(workflow(title), file=file)
+        )
+        assert await commits(Scan((one, other), index=index), "a.org") == ["c0ffee", None]
+        assert await ledger.loose("org") == ["b.org"]
+        stands = Scan((), standing=("a.org", "b.org"), index=index)
+        # What was not read because it stands is found in the commit that came meanwhile.
+        assert await commits(stands, "a.org", "b.org", commit="later") == ["c0ffee", "later"]
+        assert await ledger.loose("org") == []
+        # A file that cannot be read is not what its entries were read from.
+        [again] = plan(workflow("B", body="Other.\n"), file="b.org")
+        assert await commits(Scan((one, again), index=index), commit="no") == ["c0ffee", None]
+        broken = Scan((), standing=("a.org", "b.org"), index={"a.org": "1", "b.org": "2"})
+        assert await commits(broken, "a.org", "b.org", commit="bad") == ["c0ffee", None]
 
     @story
     async def test_a_receipt_says_what_is_to_be_done_and_by_whom(self, ledger: Ledger) -> None:

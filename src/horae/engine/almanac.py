@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.engine.cluster import Carried
 from horae.engine.gate import Gate
 from horae.engine.launch import HELD_BACK, Launch
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
+from horae.engine.source import Revision
 from horae.errors import HoraeError
 from horae.rules.after import follows, occasions
 from horae.rules.entry import AfterRule, Entry
@@ -25,12 +26,14 @@ from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import followed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from horae.engine.cluster import SharedLedger
     from horae.engine.ports import Clock, Filed, Ledger, Listed, Runner
     from horae.engine.source import Scan, Source
+
+    Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
     from horae.rules.entry import Occasion
     from horae.rules.gate import Capacity
 
@@ -72,12 +75,14 @@ class Almanac:
         term: int = 1,
         doorman: Doorman | None = None,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
+        revise: Revise | None = None,
         shared: SharedLedger | None = None,
         home: str = "",
     ) -> None:
         self._clock = clock
         self._doorman = doorman
         self._obstacle = obstacle  # why a receipt that is held back would be so again
+        self._revise = revise  # in which commit some files stand, if they do
         self._ledger = ledger
         self._term = term
         self._desks = {source.name: _Desk(source) for source in sources}
@@ -104,7 +109,7 @@ class Almanac:
                 term=term,
             )
         self.trouble: LedgerError | None = None  # why the last turn could not write, if so
-        self.commit: str | None = None  # of the plan that the sources hold, if it is one
+        self.commit: str | None = None  # of all that the sources hold, if it is one
         self.started_at: datetime | None = None
         self.turned_at: datetime | None = None
 
@@ -157,8 +162,8 @@ class Almanac:
             self.trouble = None
             return wake_at
 
-    async def rescan(self, name: str, *, commit: str | None = None) -> Scan:
-        """Let the ledger take over what a source holds now, at this commit or the known one."""
+    async def rescan(self, name: str) -> Scan:
+        """Let the ledger take over what a source holds now."""
         desk = self._desks[name]
         # Of two scans the later one must also be the later one in the ledger.
         async with desk.lock:
@@ -169,7 +174,7 @@ class Almanac:
                 scan,
                 now=self._clock.now(),
                 term=self._term,
-                commit=commit or self.commit,
+                revision=await self._revision(name, scan),
             )
             desk.problems = scan.problems
             if scan.problems:
@@ -212,6 +217,19 @@ class Almanac:
         """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_admitting = False
         await self.launch.stop(within=within, reason=reason)
+
+    async def _revision(self, name: str, scan: Scan) -> Revision | None:
+        """Return the commit that what was read stands in, as far as it stands in one.
+
+        Asked after it was read: what changes in between is read again, and then asked of again.
+        """
+        if self.commit is not None:
+            return Revision(self.commit)
+        if self._revise is None:
+            return None
+        read = {each.item.origin.file for each in scan.entries}
+        files = read.union(await self._ledger.loose(name))
+        return await self._revise(files) if files else None
 
     async def _ask_again(
         self,

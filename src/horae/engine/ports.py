@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from horae.engine.source import Scan
+    from horae.engine.source import Revision, Scan
     from horae.rules.entry import Origin, Policy, Unarmed
     from horae.rules.identity import Mark
     from horae.rules.misfire import Decision, Receipt, Status
@@ -281,15 +281,19 @@ class Ledger(Protocol):
         *,
         now: datetime,
         term: int,
-        commit: str | None = None,
+        revision: Revision | None = None,
         patience: timedelta = PATIENCE,
     ) -> datetime | None:
         """Take over what a source holds; return when to look again, if something is missing.
 
         What is new begins now, and what changed its rule is closed without firing. What is
-        missing is gone when a scan that comes *patience* later misses it, too. *commit* is
-        where in git this was read.
+        missing is gone when a scan that comes *patience* later misses it, too. *revision* is
+        where in git this was read; what was read before it was committed is found there, too.
         """
+        ...
+
+    async def loose(self, source: str) -> list[str]:
+        """Return the files of a source that hold what is in no commit, as far as is known."""
         ...
 
     async def entry(self, number: int) -> Listed | None:

@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Revision:
+    """A commit, and the files that stand in it as they are; without any it is all of them."""
+
+    commit: str
+    files: frozenset[str] | None = None
+
+    def of(self, file: str) -> str | None:
+        """Return the commit in which a file stands as it is, if it does.
+
+        >>> Revision("c0ffee", frozenset({"plan.org"})).of("draft.org")
+        """
+        return self.commit if self.files is None or file in self.files else None
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """What a source holds at one moment, and what was in the way of seeing all of it.
 

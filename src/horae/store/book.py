@@ -327,6 +327,16 @@ class Book:
         """Return the files in which a source has entries."""
         return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
 
+    def loose(self, source: str) -> list[str]:
+        """Return the files of a source with entries of which no commit is known."""
+        return [row["file"] for row in self.execute(_ENTRY["loose"], {"source": source})]
+
+    def commit_files(self, source: str, files: Sequence[str], commit: str) -> None:
+        """Note the commit of the entries in some files of which none is known."""
+        values = [{"source": source, "file": file, "commit_id": commit} for file in files]
+        if values:
+            self.execute_many(_ENTRY["commit_file"], values)
+
     def rows_in(self, source: str, files: Sequence[str] | None) -> list[sqlite3.Row]:
         """Return what is there in some files of a source, or in all, as it is written."""
         if files is None:

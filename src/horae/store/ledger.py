@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Step,
         Trait,
     )
-    from horae.engine.source import Scan
+    from horae.engine.source import Revision, Scan
     from horae.rules.misfire import Receipt
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class BookLedger(ABC):
         *,
         now: datetime,
         term: int,
-        commit: str | None = None,
+        revision: Revision | None = None,
         patience: timedelta = MISSING,
     ) -> datetime | None:
         """Take over what a source holds; return when to look again, if something is missing."""
@@ -93,9 +93,15 @@ class BookLedger(ABC):
 
         def work(book: Book) -> datetime | None:
             with collector_paused(when=is_long):
-                return scanning.scan(book, source, scan, now=now, commit=commit, patience=patience)
+                return scanning.scan(
+                    book, source, scan, now=now, revision=revision, patience=patience
+                )
 
         return await self.write(term, work, is_alone=is_long)
+
+    async def loose(self, source: str) -> list[str]:
+        """Return the files of a source that hold what is in no commit, as far as is known."""
+        return await self.read(lambda book: book.loose(source))
 
     async def entry(self, number: int) -> Listed | None:
         """Return one entry."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.engine.ports import Listed
-    from horae.engine.source import Scan
+    from horae.engine.source import Revision, Scan
     from horae.rules.armed import Scanned
     from horae.rules.entry import Unarmed
     from horae.store.book import Book
@@ -36,7 +36,7 @@ def scan(
     scan: Scan,
     *,
     now: datetime,
-    commit: str | None,
+    revision: Revision | None,
     patience: timedelta,
 ) -> datetime | None:
     """Take over what a source holds; return when to look again, if something is missing."""
@@ -47,16 +47,21 @@ def scan(
     matched = match(known, [each.mark for each in chosen])
     doubles = frozenset(matched.doubles)
     winners: dict[str, str] = {}
-    new = _Arrivals(book, source, now=now, commit=commit)
+    new = _Arrivals(book, source, now=now)
     for place, (each, number) in enumerate(zip(chosen, matched.numbers, strict=True)):
         if place in doubles:
             continue
         winners[each.mark.address] = each.file
+        commit = None if revision is None else revision.of(each.item.origin.file)
         if number is None:
-            new.add(each)
+            new.add(each, commit)
         else:
             _stay(book, rows[number], each, new, now=now, commit=commit)
     new.write()
+    if revision is not None and revision.files is not None:
+        stand = [file for file in book.loose(source) if ground.is_as_it_was(file)]
+        committed = [file for file in stand if file in revision.files]
+        book.commit_files(source, committed, revision.commit)
     behind = [chosen[place] for place in doubles]
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
     missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
@@ -175,17 +180,16 @@ def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -
 class _Arrivals:
     """New entries that are taken in together, before whatever else is written."""
 
-    def __init__(self, book: Book, source: str, *, now: datetime, commit: str | None) -> None:
+    def __init__(self, book: Book, source: str, *, now: datetime) -> None:
         self._book = book
         self._source = source
         self._now = now
-        self._commit = commit
         self._new: list[Arrival] = []
 
-    def add(self, found: _Found) -> None:
+    def add(self, found: _Found, commit: str | None) -> None:
         """Take in a new entry."""
         mark, item = found.mark, found.item
-        facts = _facts(mark, item, self._commit)
+        facts = _facts(mark, item, commit)
         if not isinstance(item, Entry):
             self._new.append(Arrival(facts))
             return
@@ -223,13 +227,13 @@ def _stay(
 ) -> None:
     """Take over what has become of an entry that is known."""
     mark, item = found.mark, found.item
-    facts = _facts(mark, item, row["commit_id"])
+    facts = _facts(mark, item, commit)
+    if row["digest"] == facts["digest"]:
+        facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
     is_seen = row["gone_at"] is None and row["missing_at"] is None
     if is_seen and all(row[name] == value for name, value in facts.items()):
         return
     new.write()  # events are told in the order in which things were found
-    if row["digest"] != facts["digest"]:
-        facts["commit_id"] = commit
     # One that is back may have outlived its text.
     if row["digest"] != facts["digest"] or row["gone_at"] is not None:
         _keep_text(book, found, now=now)

@@ -385,7 +385,7 @@ def _arm(book: Book, trigger: str, *, now: datetime) -> Trigger:
     """Let the ledger take over one trigger as it is now, and leave all others alone."""
     row = book.execute(_SQL["one"], {"id": trigger}).fetchone()
     scan = Scan((_scanned(row),), standing=("",))
-    scanning.scan(book, NAME, scan, now=now, commit=None, patience=PATIENCE)
+    scanning.scan(book, NAME, scan, now=now, revision=None, patience=PATIENCE)
     return _trigger(row)
 
 

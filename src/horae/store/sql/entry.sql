@@ -38,6 +38,16 @@ WITH RECURSIVE found (file) AS (
   FROM found WHERE found.file IS NOT NULL)
 SELECT file FROM found WHERE file IS NOT NULL;
 
+-- name: loose
+-- The files with entries of which no commit is known; said so that the small index is used.
+SELECT DISTINCT file FROM entry
+WHERE source = :source AND commit_id IS NULL AND gone_at IS NULL;
+
+-- name: commit_file
+-- Note the commit of the entries in a file of which none is known.
+UPDATE entry SET commit_id = :commit_id
+WHERE source = :source AND file = :file AND commit_id IS NULL AND gone_at IS NULL;
+
 -- name: present
 -- All that is there of a source.
 SELECT * FROM entry WHERE source = :source AND gone_at IS NULL;

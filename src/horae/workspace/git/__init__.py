@@ -66,6 +66,8 @@ __all__ = [
 ]
 
 LOCK: Final = "horae.lock"
+_HEAD_LINE: Final = "# branch.oid "
+_NAMED: Final = 200  # files that git is asked about by name; of more, about all
 _PAUSE: Final = 0.02  # between two looks at a lock that another process holds
 _ATTEMPTS: Final = 3  # to push a merge before somebody else pushes again
 _DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
@@ -252,6 +254,28 @@ class Git:
                 exists = os.path.lexists(os.path.join(self.root, name))  # noqa: PTH118
                 return Standing.CLEAN if exists else Standing.ABSENT
         return Standing.CHANGED
+
+    async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
+        """Return the last commit, and which of some files stand in it as they are here.
+
+        The names are as git says them, from the top of the tree.
+        """
+        asked = [*names] if len(names) <= _NAMED else ["."]
+        said = await self._git(
+            "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames",
+            "--ignore-submodules=all", "--", *asked,
+        )  # fmt: skip
+        lines = said.out.decode(errors="surrogateescape").split("\0")
+        heads = (line for line in lines if line.startswith(_HEAD_LINE))
+        head = next(heads, _HEAD_LINE).removeprefix(_HEAD_LINE)
+        if not head or head.startswith("("):  # before the first commit
+            return None, frozenset()
+        # One that was changed has eight fields before its name, one with a conflict ten.
+        fields = {"1": 8, "u": 10}
+        changed = {line.split(" ", fields[line[0]])[-1] for line in lines if line[:1] in fields}
+        listed = await self._git("ls-files", "-z", "--", *asked)
+        tracked = listed.out.decode(errors="surrogateescape").split("\0")
+        return head, frozenset(tracked).intersection(names) - changed
 
     async def log(self, *, since: datetime | None = None, limit: int = 30) -> list[Logged]:
         """Return the last commits, the newest first."""

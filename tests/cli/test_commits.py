@@ -1,0 +1,135 @@
+"""A receipt says in which commit the text stands that it ran, and nothing if it stands in none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from calling import Call
+
+HORAE = [sys.executable, "-m", "horae.cli.main"]
+PLAN = "* Tell\n:PROPERTIES:\n:ID: tell\n:COMMAND: sh -c 'echo at=$HORAE_COMMIT'\n:END:\n"
+OTHER = PLAN.replace("Tell", "Other").replace("tell", "other")
+
+
+def git(*args: str, at: Path) -> str:
+    names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+    environ = {**os.environ, **dict.fromkeys(names, "iris")}
+    done = subprocess.run(
+        ["git", *args], cwd=at, env=environ, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def commit(at: Path) -> str:
+    git("add", "-A", at=at)
+    git("commit", "-q", "-m", "plan", at=at)
+    return git("rev-parse", "HEAD", at=at)
+
+
+def ran_at(call: Call, word: str = "tell") -> str | None:
+    """Let an entry run, and return the commit in its receipt, which its run was told of, too."""
+    ended = call("run", word, "--wait", "--json").data
+    commit: str | None = ended["commit"]
+    assert ended["reason"] == f"at={commit or ''}"
+    return commit
+
+
+@pytest.fixture
+def root(call: Call, tmp_path: Path) -> Path:  # the call is made in tmp_path
+    assert call("--version").code == 0
+    git("init", "-q", at=tmp_path)
+    (tmp_path / ".gitignore").write_text(".horae\nhidden.org\n")
+    (tmp_path / "plan.org").write_text(PLAN)
+    return tmp_path
+
+
+def test_the_commit_is_the_one_in_which_the_text_stands(call: Call, root: Path) -> None:
+    assert ran_at(call) is None, "before the first commit there is none"
+    first = commit(root)
+    assert ran_at(call) == first, "what was read before it was committed is found there"
+    (root / "plan.org").write_text(PLAN + "More.\n")
+    assert ran_at(call) is None, "what is not committed stands in no commit"
+    (root / "plan.org").write_text(PLAN)
+    second = (root / "notes.txt").write_text("x") and commit(root)
+    assert ran_at(call) == second, "it was another text meanwhile"
+    (root / "notes.txt").write_text("y")
+    commit(root)
+    assert ran_at(call) == second, "the first commit in which this text was seen"
+
+
+def test_each_file_stands_for_itself(call: Call, root: Path) -> None:
+    head = commit(root)
+    (root / "a new one.org").write_text(OTHER)
+    (root / "hidden.org").write_text(OTHER.replace("other", "hidden").replace("Other", "Hidden"))
+    assert [ran_at(call, word) for word in ("tell", "other", "hidden")] == [head, None, None]
+    git("add", "a new one.org", at=root)
+    assert ran_at(call, "other") is None, "to be added is not yet to be committed"
+    assert ran_at(call, "other") != commit(root) == ran_at(call, "other")
+
+
+def test_a_plan_root_may_be_below_the_top(
+    call: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = root / "garden beds"
+    below.mkdir()
+    (root / "plan.org").rename(below / "plan.org")
+    head = commit(root)
+    monkeypatch.chdir(below)
+    assert ran_at(call) == head
+
+
+def test_without_git_there_is_none(call: Call, tmp_path: Path) -> None:
+    assert call("--version").code == 0
+    (tmp_path / "plan.org").write_text(PLAN)
+    assert ran_at(call) is None
+
+
+def test_a_repository_that_is_not_to_be_trusted_keeps_no_plan_from_running(
+    call: Call, root: Path
+) -> None:
+    commit(root)
+    git("config", "core.fsmonitor", "touch pwned", at=root)
+    git("config", "filter.evil.clean", "touch pwned; cat", at=root)
+    assert ran_at(call) is None
+    assert not (root / "pwned").exists()
+
+
+@contextmanager
+def kept(root: Path) -> Iterator[None]:
+    """Keep a plan root with a real engine."""
+    engine = subprocess.Popen(
+        [*HORAE, "up", str(root), "--log", "plain"],
+        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        engine.terminate()
+        assert engine.wait(60) == 0
+
+
+def test_an_engine_notices_that_a_text_was_committed(call: Call, root: Path) -> None:
+    commit(root)
+    (root / "plan.org").write_text(PLAN + "More.\n")
+    with kept(root):
+        until = time.monotonic() + 60
+        while not (root / ".horae" / "socket").exists():
+            assert time.monotonic() < until, "the engine does not answer"
+            time.sleep(0.05)
+        assert ran_at(call) is None
+        head = commit(root)
+        while ran_at(call) != head:
+            assert time.monotonic() < until, "the engine has not noticed"
+            time.sleep(0.2)
