@@ -155,6 +155,20 @@ def test_systemd_hears_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> No
     assert "WATCHDOG=1" in heard
 
 
+def test_systemd_hears_from_an_idle_engine_as_often_as_it_wants_to(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN.replace("* * * * * *", "0 0 1 1 *"))
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(20)
+        engine = up(tmp_path, NOTIFY_SOCKET=address, WATCHDOG_USEC="500000")
+        signs = 0
+        while signs < 12:  # with a rest of 30 s there would be two or three
+            signs += listener.recv(100) == b"WATCHDOG=1"
+        engine.terminate()
+        engine.communicate(timeout=30)
+
+
 def test_on_a_terminal_it_draws_what_is_now_and_next(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN.replace("* * * * * *", "0 0 1 1 *"))
     ours, theirs = pty.openpty()

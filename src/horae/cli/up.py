@@ -9,6 +9,7 @@ import socket
 import sys
 from collections import Counter, deque
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from horae.member import Member
 
 _QUIET: Final = frozenset({"assigned", "entry_new", "unassigned"})  # steps on the way
+_DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 
 
@@ -118,6 +120,7 @@ async def take_part(
         for note in member.notes:
             echo(f"horae: {note}", err=True)
         _notify("READY=1")
+        calm_collector()
         showing = asyncio.create_task(_show_events(member, shown, stop))
         try:
             await member.keep(stop, may_lead=may_lead)
@@ -163,6 +166,7 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
         calm_collector()
+        house.almanac.longest_rest = min(house.almanac.longest_rest, _watched_every() / 2)
         try:
             await keep(house, stop=stop, turned=lambda: _notify("WATCHDOG=1"))
         finally:
@@ -193,6 +197,15 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, asked)
+
+
+def _watched_every() -> timedelta:
+    """Return how long systemd waits for a sign of life, if it waits for ours."""
+    text = os.environ.get("WATCHDOG_USEC", "")
+    is_ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    if not is_ours or not text.isascii() or not text.isdigit() or len(text) > 12:
+        return _DAY
+    return timedelta(microseconds=int(text)) or _DAY
 
 
 def _notify(state: str) -> None:

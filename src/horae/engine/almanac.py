@@ -108,6 +108,7 @@ class Almanac:
                 machine_of=self.gate.machine_of,
                 term=term,
             )
+        self.longest_rest = LONGEST_REST
         self.trouble: LedgerError | None = None  # why the last turn could not write, if so
         self.commit: str | None = None  # of all that the sources hold, if it is one
         self.started_at: datetime | None = None
@@ -144,7 +145,7 @@ class Almanac:
             wake_at = await self.turn()
             turned()
             # A clock set back since the turn began must not make this a rest of hours.
-            latest = self._clock.now() + LONGEST_REST
+            latest = self._clock.now() + self.longest_rest
             await self._clock.wait(self._poked, until=min(wake_at, latest))
 
     async def turn(self) -> datetime:
@@ -423,7 +424,7 @@ class Almanac:
         looks = (desk.look_at for desk in self._desks.values())
         gate_at = self.gate.next_at if self._is_admitting else None
         others = (await self._ledger.wake_at(), gate_at, self._settle_at, self._lapse_at, *looks)
-        at = min([now + LONGEST_REST, *(each for each in others if each is not None)])
+        at = min([now + self.longest_rest, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
 
