@@ -32,6 +32,12 @@ _LOOK: Final = timedelta(seconds=7)  # so often a run looks whether one that it 
 LIFELINE: Final = timedelta(seconds=2)  # so long a run may outlive its engine
 
 
+# What a supervisor reports that has heard nothing of its engine before the go.
+_TOO_LATE: Final = Ended(
+    Status.KILLED, "its time was over before it was let go", facts={"released": False}
+)
+
+
 class Stage(StrEnum):
     """How far a run has come."""
 
@@ -106,7 +112,7 @@ class SimHeld:
     def go(self) -> None:
         """Let it begin, unless its supervisor knows that its engine may be over."""
         if self._life.is_expired:
-            self._child.finish(None)
+            self._child.finish(_TOO_LATE)
         elif not self._life.is_over and self._child.stage is Stage.HELD:
             self._world.go(self._child)
 
@@ -197,7 +203,7 @@ class Children:
         """Let the runs of an engine end that were never let go."""
         for child in [each for each in self._known.values() if each.stage is Stage.HELD]:
             if child.life is life:
-                child.finish(None)
+                child.finish(_TOO_LATE)
 
     def _lose(self, child: Child) -> None:
         """End a run that has lost its engine."""
