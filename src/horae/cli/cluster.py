@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from horae.cli.desk import tell_errors
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import load
 from horae.errors import Exit, HoraeError
@@ -56,7 +55,6 @@ class NoNodeError(HoraeError):
 @click.command()
 @_root
 @form_options
-@tell_errors
 def nodes(*, root: str, form: str | None) -> int:
     """List the machines of a cluster: who leads, who is there, and what each runs."""
 
@@ -79,7 +77,6 @@ def nodes(*, root: str, form: str | None) -> int:
 @click.option("--off", is_flag=True, help="Let it be given runs again.")
 @_root
 @form_options
-@tell_errors
 def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
     """Give a machine nothing more to run; what runs there goes on, agents go elsewhere."""
 
@@ -140,7 +137,6 @@ def store() -> None:
 @click.option("--data", metavar="DIR", help="The ledger that moves; else .horae in the plan root.")
 @_root
 @form_options
-@tell_errors
 def migrate(*, target: str | None, data: str | None, root: str, form: str | None) -> int:
     """Move the ledger of this machine to PostgreSQL, history included, and prove it is the same.
 

@@ -16,7 +16,6 @@ import click
 
 from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
-from horae.cli.output import tell_errors as tell_errors  # noqa: PLC0414 - others find it here
 from horae.cli.sources import default_root
 from horae.config import load
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress

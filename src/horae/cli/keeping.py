@@ -23,7 +23,6 @@ from horae.cli.desk import (
     place_options,
     read,
     refuse_loss,
-    tell_errors,
     write,
 )
 from horae.cli.moments import parse_moment
@@ -75,7 +74,6 @@ class NoBackupError(HoraeError):
 @click.argument("file", metavar="[FILE|DIR]", required=False)
 @place_options
 @form_options
-@tell_errors
 def backup(file: str | None, *, root: str, data: str | None, form: str | None) -> int:
     """Write a verified copy of the ledger, also while an engine runs.
 
@@ -96,7 +94,6 @@ def backup(file: str | None, *, root: str, data: str | None, form: str | None) -
 @click.argument("file", metavar="FILE")
 @place_options
 @form_options
-@tell_errors
 def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
     """Let a backup be the ledger; nothing that is past fires.
 
@@ -121,7 +118,6 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.option("--dry-run", is_flag=True, help="Only say how much it would be.")
 @place_options
 @form_options
-@tell_errors
 def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
     """Fold old receipts into ranges, and drop the runs, events and texts that hang on them.
 
@@ -153,7 +149,6 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
 )
 @place_options
 @form_options
-@tell_errors
 def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> int:
     """Look at everything that Horae stands on, and say what to do where it is not well.
 

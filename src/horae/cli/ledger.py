@@ -18,7 +18,6 @@ from horae.cli.desk import (
     parse_until,
     place_options,
     read,
-    tell_errors,
     write,
 )
 from horae.cli.far import Far
@@ -62,7 +61,6 @@ _at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
 @_at
 @place_options
 @form_options
-@tell_errors
 def status(*, limit: int, at: str | None, root: str, data: str | None, form: str | None) -> int:
     """Show how things stand: what runs, waits and comes, and what needs a look."""
     output = Output.of(form)
@@ -91,7 +89,6 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
 @_at
 @place_options
 @form_options
-@tell_errors
 def history(
     entry: str | None,
     *,
@@ -137,7 +134,6 @@ def history(
 @_at
 @place_options
 @form_options
-@tell_errors
 def why(
     what: str, *, limit: int, at: str | None, root: str, data: str | None, form: str | None
 ) -> int:
@@ -160,7 +156,6 @@ def why(
 @click.option("--until", metavar="T", help="When it goes on by itself: 2h, or a moment.")
 @place_options
 @form_options
-@tell_errors
 def pause(
     entry: str, *, note: str, until: str | None, root: str, data: str | None, form: str | None
 ) -> int:
@@ -182,7 +177,6 @@ def pause(
 @_entry
 @place_options
 @form_options
-@tell_errors
 def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
     """Let a resting entry go on from now; what came meanwhile is skipped."""
     output = Output.of(form)
@@ -199,7 +193,6 @@ def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.option("--dry-run", is_flag=True, help="Only list the moments.")
 @place_options
 @form_options
-@tell_errors
 def backfill(
     entry: str,
     *,

@@ -72,7 +72,7 @@ class Output(NamedTuple):
             echo(f"horae: {error}", err=True)
 
 
-def tell_errors(command: _Command) -> _Command:
+def _tell_errors(command: _Command) -> _Command:
     """Let a command say its errors as JSON if an option asked for JSON."""
 
     @wraps(command)
@@ -91,7 +91,7 @@ def tell_errors(command: _Command) -> _Command:
 
 def form_options(command: _Command) -> _Command:
     """Give a command --json, --jsonl and --table, as the argument `form`; errors follow it."""
-    command = tell_errors(command)
+    command = _tell_errors(command)
     for name, text in (
         ("table", "Print for people, also into a pipe."),
         ("jsonl", "Print one line of JSON per item."),

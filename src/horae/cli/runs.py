@@ -17,7 +17,6 @@ from horae.cli.desk import (
     leader_of,
     place_options,
     read,
-    tell_errors,
     through,
 )
 from horae.cli.far import EngineUnreachableError, Far
@@ -64,7 +63,6 @@ raw_option = click.option("--raw", is_flag=True, help="Leave control characters 
 @raw_option
 @place_options
 @form_options
-@tell_errors
 def run(
     entry: str,
     *,
@@ -178,7 +176,6 @@ def logs(
 @click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
 @place_options
 @form_options
-@tell_errors
 def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
     """End a run and all that it started: a run by its number, or the one of an entry."""
     output = Output.of(form)

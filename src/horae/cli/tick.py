@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from horae.cli.desk import Place, engine_at, place_options, tell_errors
+from horae.cli.desk import Place, engine_at, place_options
 from horae.cli.far import EngineUnreachableError
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for
@@ -22,7 +22,6 @@ from horae.errors import Exit
 @raw_option
 @place_options
 @form_options
-@tell_errors
 def tick(
     name: str,
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of, tell_errors
+from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.triggers import (
@@ -283,7 +283,6 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--disabled", is_flag=True, help="Let it rest for now.")
 @place_options
 @form_options
-@tell_errors
 def add(
     name: str, *, disabled: bool, root: str, data: str | None, form: str | None, **given: Any
 ) -> int:
@@ -309,7 +308,6 @@ def add(
 @click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
 @place_options
 @form_options
-@tell_errors
 def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
     """List the triggers, newest first."""
     output = Output.of(form)
@@ -332,7 +330,6 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
 @click.argument("name")
 @place_options
 @form_options
-@tell_errors
 def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Show one trigger, by its name or its id."""
     output = Output.of(form)
@@ -355,7 +352,6 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @definition_options
 @place_options
 @form_options
-@tell_errors
 def edit(
     name: str,
     *,
@@ -386,7 +382,6 @@ def edit(
 @click.argument("name")
 @place_options
 @form_options
-@tell_errors
 def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Let a trigger fire again; a delay whose time is over fires at once."""
     return _turn(name, root=root, data=data, form=form, on=True)
@@ -396,7 +391,6 @@ def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.argument("name")
 @place_options
 @form_options
-@tell_errors
 def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Let a trigger rest; what waits of it is skipped."""
     return _turn(name, root=root, data=data, form=form, on=False)
@@ -406,7 +400,6 @@ def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.argument("name")
 @place_options
 @form_options
-@tell_errors
 def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Forget a trigger; what it did stays in the ledger."""
     output = Output.of(form)
@@ -422,7 +415,6 @@ def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
 @place_options
 @form_options
-@tell_errors
 def run_(
     name: str,
     *,
@@ -450,7 +442,6 @@ def run_(
 @click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
 @place_options
 @form_options
-@tell_errors
 def history(
     name: str, *, limit: int, offset: int, root: str, data: str | None, form: str | None
 ) -> int:
@@ -479,7 +470,6 @@ def history(
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @place_options
 @form_options
-@tell_errors
 def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
     """Let agents and triggers be as the files in PATH say; all are checked before any is used."""
     output = Output.of(form)
@@ -495,7 +485,6 @@ def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | 
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @place_options
 @form_options
-@tell_errors
 def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
     """Remove the triggers and agents that the files in PATH name."""
     output = Output.of(form)
@@ -511,7 +500,6 @@ def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str
 @click.command()
 @place_options
 @form_options
-@tell_errors
 def approvals(*, root: str, data: str | None, form: str | None) -> int:
     """List what waits for somebody's approval, the first asked for first."""
     output = Output.of(form)
@@ -529,7 +517,6 @@ def approvals(*, root: str, data: str | None, form: str | None) -> int:
 @click.argument("receipt", type=click.IntRange(1, 2**62))
 @place_options
 @form_options
-@tell_errors
 def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> int:
     """Let RECEIPT start."""
     output = Output.of(form)
@@ -545,7 +532,6 @@ def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> i
 @click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
 @place_options
 @form_options
-@tell_errors
 def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:
     """Let RECEIPT never start."""
     output = Output.of(form)
