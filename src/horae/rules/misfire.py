@@ -322,8 +322,9 @@ def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> dat
     counts_from_end = isinstance(rule, CadenceRule) or (
         isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.RESTART
     )
-    runs = any(receipt.status is Status.WAITING for receipt in receipts)
-    return now if counts_from_end and not runs else entry.ended_at
+    if counts_from_end and not any(receipt.status is Status.WAITING for receipt in receipts):
+        return now
+    return entry.ended_at
 
 
 def _long(length: timedelta) -> str:

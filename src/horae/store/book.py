@@ -992,11 +992,17 @@ class Book:
             return []
         at = micros(now)
         filed, rows, events, ticks = [], [], [], []
+        words: dict[tuple[str, str, Status], str] = {}  # of a herd they are mostly the same
         for number, draft in enumerate(drafts, start=self._numbers(_RECEIPT, len(drafts))):
             receipt = draft.receipt
             filed.append(_filed(number, draft, now))
             rows.append(_receipt_row(number, draft, at))
-            facts = compact_words(key=receipt.key, reason=receipt.reason, status=receipt.status)
+            key = receipt.key, receipt.reason, receipt.status
+            facts = words.get(key)
+            if facts is None:
+                facts = words[key] = compact_words(
+                    key=receipt.key, reason=receipt.reason, status=receipt.status
+                )
             entry = draft.entry.number
             events.append(_Event(at, "receipt", facts, entry, number))
             if receipt.key.startswith(_TICK):

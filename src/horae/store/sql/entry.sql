@@ -41,12 +41,14 @@ SELECT file FROM found WHERE file IS NOT NULL;
 -- name: loose
 -- The files with entries of which no commit is known; said so that the small index is used.
 SELECT DISTINCT file FROM entry
-WHERE source = :source AND commit_id IS NULL AND gone_at IS NULL;
+WHERE source = :source AND commit_id IS NULL AND gone_at IS NULL AND missing_at IS NULL;
 
 -- name: commit_file
--- Note the commit of the entries in a file of which none is known.
+-- Note the commit of the entries in a file of which none is known; of one that is missing the
+-- text no longer stands there.
 UPDATE entry SET commit_id = :commit_id
-WHERE source = :source AND file = :file AND commit_id IS NULL AND gone_at IS NULL;
+WHERE source = :source AND file = :file AND commit_id IS NULL AND gone_at IS NULL
+  AND missing_at IS NULL;
 
 -- name: present
 -- All that is there of a source.

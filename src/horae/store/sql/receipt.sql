@@ -68,10 +68,11 @@ WHERE entry = :entry
   AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running') LIMIT 1;
 
 -- name: open
--- What is not final.
+-- What is not final; said so that the small index of it is used.
 SELECT * FROM filed
 WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-ORDER BY number;
+  AND entry > 0
+ORDER BY +number;
 
 -- name: settle
 -- Note that all that follows from a final receipt is done.
@@ -110,11 +111,11 @@ ORDER BY number DESC LIMIT :limit;
 -- Receipts that are not final, newest first; said so that the small index of them is used.
 SELECT * FROM filed
 WHERE (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
-  AND status IN (SELECT value FROM json_each(:statuses))
+  AND entry > 0 AND status IN (SELECT value FROM json_each(:statuses))
   AND (:since IS NULL OR coalesce(through_at, planned_at) >= :since)
   AND (:until IS NULL OR planned_at <= :until)
   AND (:cursor IS NULL OR number < :cursor)
-ORDER BY number DESC LIMIT :limit;
+ORDER BY +number DESC LIMIT :limit;
 
 -- name: give_up_keys
 -- Let what was decided without a run about moments that come again give its key up. The plus
