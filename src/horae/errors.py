@@ -6,7 +6,8 @@
         PlanMissingError    a file that is not there
         EditConflictError   a file that changed under an edit           (workspace.edit)
       SpliceError           an edit that does not fit its text          (workspace.edit)
-        HeadlineMissingError, HeadlineAmbiguousError, HeadlineVoidError (workspace.done)
+        HeadlineMissingError, HeadlineAmbiguousError, HeadlineVoidError,
+        HeadlineStampError  (workspace.done)
         TaskFileError       a task file                                 (workspace.tasks)
         TaskEditError       an edit of one that would touch other lines
       YamlError             YAML that the guard refuses                 (kernel.yaml)

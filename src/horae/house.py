@@ -11,6 +11,7 @@ import os
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -40,6 +41,7 @@ from horae.trees import Commits, Trees
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, single_keeper
+from horae.workspace.files import names_of
 from horae.workspace.org import OrgSource
 from horae.workspace.tasks import CommittedBoard, RecycleRunner, find_tasks
 from horae.workspace.watch import changes
@@ -462,6 +464,7 @@ def _desk(rooms: Rooms) -> Desk:
         term=rooms.term,
         zone_name=rooms.zone_name,
         machines=None if rooms.shared is None else rooms.shared.machines,
+        places=partial(names_of, rooms.root),
     )
 
 

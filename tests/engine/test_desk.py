@@ -899,6 +899,23 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
 
 
 @story
+async def test_who_would_cancel_what_waits_to_be_tried_again_is_told_how() -> None:
+    async with office(cron("Digest", "0 9 * * *", ":RETRY: 3 1h")) as here:
+        filed = (await here.desk.run_now("Digest")).filed
+        await here.run(filed, Status.FAILED)
+        remedy = f"receipt {filed.number} of it waits to start, .*`horae pause {filed.entry}`"
+        with pytest.raises(RunStateError, match=f"nothing of it runs; {remedy}"):
+            await here.desk.going("Digest")
+        with pytest.raises(RunStateError, match=f"run 1 is over since .*; {remedy}"):
+            await here.desk.cancel(1, end=lambda _, __: True)
+        await here.desk.pause("Digest")
+        told = (await here.desk.receipt(filed.number)).data()
+        assert told["status"] == "skipped", "what is said to help does"
+        with pytest.raises(RunStateError, match="nothing of it runs; horae status"):
+            await here.desk.going("Digest")
+
+
+@story
 async def test_only_a_run_that_goes_on_has_a_slot_to_ride_in() -> None:
     async with office(cron(), cron("Child", "0 9 * * *")) as here:
         parent = (await here.desk.run_now("Digest")).filed

@@ -72,12 +72,22 @@ def steps(*args: str) -> str:
     )
 
 
+EMPTY: Final = "workflow-empty"
 ONE_STEP: Final = "* Plan :workflow:\n** Step :component:\n"
 BLOCK: Final = "#+begin_src js\n1\n#+end_src\n"
 ONLY: Final = "keep only SCHEDULED:, DEADLINE: and CLOSED:"
 UNITS: Final = "h (hours), d (days), w (weeks), m (months) or y (years)"
 
 LAYOUT: Final = [
+    Case(
+        "planning-twice",
+        "warning",
+        line_below("SCHEDULED: <2026-06-13> DEADLINE: <2026-06-20> SCHEDULED: <2026-06-14>"),
+        (2, 12),
+        ("SCHEDULED:", "more than once", "the last one counts"),
+        "keep one",
+        clean=line_below("CLOSED: [2026-06-12] SCHEDULED: <2026-06-13> DEADLINE: <2026-06-13>"),
+    ),
     Case(
         "planning-void",
         "error",
@@ -726,6 +736,17 @@ SCHEDULES: Final = [
 
 WIRING: Final = [
     Case(
+        EMPTY,
+        "warning",
+        "* Plan :workflow:\n** Step\n" + BLOCK,
+        (1, 1),
+        ("'Plan'", "has no component", "does nothing"),
+        ":component:",
+        clean=f"* Plan :workflow:\n** Inner :workflow:\n*** Step :component:\n{BLOCK}"
+        "* Call :workflow:\n:PROPERTIES:\n:COMMAND: true\n:END:\n"
+        "* Tell :workflow:\n:PROPERTIES:\n:POST: https://example.org/hook\n:END:\n",
+    ),
+    Case(
         "component-outside",
         "warning",
         f"* Plan :workflow:\n* Step :component:\n{BLOCK}",
@@ -883,8 +904,10 @@ NAMES: Final = [
 CASES: Final = [*LAYOUT, *STAMPS, *SCHEDULES, *WIRING, *NAMES]
 
 
-def check(plan: str) -> list[Diagnostic]:
-    return horae.check(plan, name="plan.org")
+def check(plan: str, *, code: str = "") -> list[Diagnostic]:
+    """Return what is found; that a plan of few lines has no steps only if that is the *code*."""
+    found = horae.check(plan, name="plan.org")
+    return [each for each in found if each.code != EMPTY or code == EMPTY]
 
 
 def codes(found: list[Diagnostic]) -> list[str]:
@@ -896,7 +919,7 @@ def codes(found: list[Diagnostic]) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_finding_has_its_place_its_severity_its_facts_and_its_fix(case: Case) -> None:
-    found = check(case.plan)
+    found = check(case.plan, code=case.code)
     assert codes(found) == sorted((case.code, *case.beside))
     [only] = [each for each in found if each.code == case.code]
     assert (only.file, only.line, only.column) == ("plan.org", *case.at)
@@ -907,7 +930,7 @@ def test_a_finding_has_its_place_its_severity_its_facts_and_its_fix(case: Case) 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_plan_next_to_it_shows_nothing(case: Case) -> None:
-    assert check(case.clean) == []
+    assert check(case.clean, code=case.code) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -992,7 +1015,7 @@ def test_the_reference_lists_exactly_these_codes_with_their_severities() -> None
         pytest.param("* Sow\n:PROPERTIES:\n:END:\n", id="an empty drawer"),
         pytest.param("* Sow [1/2] :a:b_1:@home:#x:50%:庭:\n", id="tags of many kinds"),
         pytest.param("* Sow\n#+begin_src js\n", id="an open block outside of a component"),
-        pytest.param("* Plan :workflow:\n", id="a workflow that is run by hand"),
+        pytest.param(ONE_STEP + BLOCK, id="a workflow that is run by hand"),
         pytest.param(
             ONE_STEP + "#+begin_src js :in\n#+end_src\n", id="an argument without a value"
         ),
@@ -1145,7 +1168,7 @@ def test_an_id_that_cannot_be_used_belongs_to_nobody() -> None:
 
 
 def test_a_finding_is_one_line_of_text() -> None:
-    [found] = horae.check("* Plan :workflow:\nDEADLINE: <2026-07-04>\n", name="pay.org")
+    _, found = horae.check("* Plan :workflow:\nDEADLINE: <2026-07-04>\n", name="pay.org")
     assert str(found).startswith("pay.org:2:11: warning deadline-only: ")
     assert "\n" not in str(found)
 

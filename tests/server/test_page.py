@@ -443,6 +443,21 @@ async def test_the_board_says_why_a_task_is_blocked_and_when_one_comes_back(tmp_
 # A day, counted and in lines
 
 
+@story
+async def test_a_day_shows_one_of_a_moment_and_many_that_began_at_that_moment(
+    tmp_path: Path,
+) -> None:
+    often = "* Beat\n:PROPERTIES:\n:ID: often\n:SCHEDULE: 0 0-9 * * *\n:COMMAND: true\n:END:\n"
+    once = "* Beat\n:PROPERTIES:\n:ID: once\n:SCHEDULE: 0 0 * * *\n:COMMAND: true\n:END:\n"
+    async with opened(tmp_path, once + often) as open_:
+        for name in ("often", "once"):
+            asked = {"from": "2026-04-01T00:00:00Z", "to": "2026-04-02T00:00:00Z"}
+            filed = await open_.here.post(f"entries/{name}/backfill", asked)
+            assert len(filed["receipts"]) == (10 if name == "often" else 1)
+        for view in ("day=2026-04-01", "day=2026-04-01&view=week"):
+            assert (await open_.page(f"/calendar?{view}")).count(">Beat<") == 2
+
+
 @settings(deadline=None, max_examples=scaled(400))
 @given(
     expression=st.sampled_from(

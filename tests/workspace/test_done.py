@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.kernel.org.document import read
-from horae.timing.repeater import RepeaterError
 from horae.workspace.done import (
     Completed,
     HeadlineAmbiguousError,
     HeadlineMissingError,
+    HeadlineStampError,
     HeadlineVoidError,
     changed,
     complete,
@@ -172,7 +172,7 @@ def test_a_claim_ends_when_its_task_comes_round() -> None:
 def test_a_repeater_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     plan = tmp_path / "plan.org"
     plan.write_text("* TODO Sow\nSCHEDULED: <2026-06-01 Mon +1x>\n")
-    with pytest.raises(RepeaterError, match="unit x"):
+    with pytest.raises(HeadlineStampError, match=r"plan\.org:2:12: .*unit x"):
         complete(plan, "Sow", now=NOON)
     assert plan.read_text() == "* TODO Sow\nSCHEDULED: <2026-06-01 Mon +1x>\n"
 

@@ -85,6 +85,47 @@ def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagno
             yield each if root == "." else each._replace(file=f"{root}/{each.file}")
 
 
+def find_triggers(paths: Sequence[str]) -> list[str]:
+    """Return the directories that are named and have files of triggers."""
+    return [root for root in _roots(paths) if _is_directory(f"{root}/{_TRIGGERS}")]
+
+
+def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
+    """Yield what is odd in the files of agents and triggers, as applying them would find it."""
+    for root in roots:
+        for each in _check_folder(root):
+            yield each if root == "." else each._replace(file=f"{root}/{each.file}")
+
+
+def _check_folder(root: str) -> Iterator[Diagnostic]:
+    """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
+    from horae.cli.triggers import Room
+    from horae.engine.triggers import judge_files
+    from horae.kernel.plan import Diagnostic, Severity
+    from horae.workspace.agentd import EmptyFolderError, read_folder
+    from horae.workspace.files import PlanFileError
+
+    try:
+        folder = read_folder(f"{root}/{_TRIGGERS}", environ=os.environ, base=root)
+    except EmptyFolderError:
+        return
+    except PlanFileError as error:
+        yield Diagnostic(_TRIGGERS, 1, 1, "agentd", Severity.ERROR, str(error))
+        return
+    yield from folder.problems
+    if folder.errors:
+        return  # an agent whose file is wrong would seem to be missing
+    try:
+        _, wrong = Room(root=root, data=None).read(
+            lambda triggers: judge_files(triggers, folder.agents, folder.workflows)
+        )
+    except HoraeError as error:
+        message = f"not compared with what the ledger knows: {error}"
+        yield Diagnostic(_TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
+        return
+    yield from wrong
+
+
 def _roots(paths: Sequence[str]) -> list[str]:
     """Return the directories that are named, each once; none is this one."""
     named = [path for path in paths or (".",) if path != "-" and _is_directory(path)]

@@ -416,9 +416,10 @@ def edit(
         raise TaskRequestError("no workflow fields provided")
     _check_fields(changes)
     board = board_at(root)
-    if depends_on:
+    wanted = changes.get("depends_on")
+    if isinstance(wanted, tuple):
         others = {task.id: task.depends_on for task in board.read().tasks}
-        check_depends_on(number, depends_on, others)
+        check_depends_on(number, tuple(int(each) for each in wanted), others)
     card = board.change(number, lambda _: changes)
     return _answer(output, card, f"Task #{number} metadata updated.")
 

@@ -27,9 +27,10 @@ from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, parse_duration
+from horae.workspace.files import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
@@ -66,17 +67,22 @@ class Place(NamedTuple):
     directory: Path
     zone: ZoneInfo
     store: str | None = None  # the database, if machines share the ledger
+    root: str = "."  # of the plan
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
         """Return the place that --root and --data name."""
         settings = load(root, flags={"data": data})
-        return cls(settings.data, chosen_zone(None, root=root), settings.store)
+        return cls(settings.data, chosen_zone(None, root=root), settings.store, root)
 
     @property
     def path(self) -> Path:
         """The ledger's file."""
         return self.directory / database.DATABASE
+
+    def files(self, path: str) -> Iterator[str]:
+        """Return what the ledger may call a file that is named from the current directory."""
+        return names_of(self.root, path)
 
     def moment(self, text: str | None) -> datetime | None:
         """Return the moment that an option names, on the wall of the plan's zone."""
@@ -162,7 +168,13 @@ class FarDesk(Desk):
     """The desk beside a running engine: it reads for itself, and asks the engine to write."""
 
     def __init__(self, far: Far, *, ledger: BookLedger, place: Place) -> None:
-        super().__init__(ledger=ledger, clock=Dial(), ids=new_id, zone_name=place.zone.key)
+        super().__init__(
+            ledger=ledger,
+            clock=Dial(),
+            ids=new_id,
+            zone_name=place.zone.key,
+            places=place.files,
+        )
         self._far = far
 
     async def pause(
@@ -338,6 +350,7 @@ def _desk(ledger: BookLedger, place: Place, *, at: datetime | None = None) -> De
         zone_name=place.zone.key,
         term=term,
         machines=machines,
+        places=place.files,
     )
 
 

@@ -121,9 +121,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     Every finding has a stable code, a severity, its place and, where there is one, a
     fix; JSON is one list of them. Exit code 1 when there are errors. A crew or keeper that
     the settings name is checked, too, with its definitions and lifecycles; and so are the
-    tasks on the board of a directory.
+    tasks on the board of a directory, and the agents and triggers in its .agentd.
     """
-    from horae.cli.beside import check_boards, find_boards
+    from horae.cli.beside import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.moments import moment_and_zone
     from horae.config import load
     from horae.rules.check import Clock, check_plans
@@ -132,11 +132,13 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     root = plan_root(paths)
     now, zone = moment_and_zone(at, tz=tz, root=root)
     boards = find_boards(paths)
-    sources = Sources(paths, output, may_be_empty=bool(boards))
+    triggers = find_triggers(paths)
+    sources = Sources(paths, output, may_be_empty=bool(boards or triggers))
     read = [(source.name, source.plan) for source in sources]
     config = load(root)
     found = check_plans(read, Clock(zone.key, now, config.check_floor))
-    found = [*found, *_check_keepers(config), *check_boards(boards, now=now)]
+    found += [*_check_keepers(config), *check_boards(boards, now=now), *check_triggers(triggers)]
+    found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     match output.form:
         case Form.TABLE:
             from horae.cli.tables import print_findings  # only for people

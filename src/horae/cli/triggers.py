@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +15,7 @@ from horae.cli.output import Form, Output, echo, form_options, print_answer, pri
 from horae.config import load
 from horae.engine.triggers import (
     AgentCard,
+    TriggerNotFoundError,
     Triggers,
     apply_changes,
     plan_files,
@@ -311,11 +312,20 @@ def add(
 def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
     """List the triggers, newest first."""
     output = Output.of(form)
-    page = Room(root=root, data=data).read(
-        lambda triggers: triggers.page(limit=limit, offset=offset)
-    )
+
+    async def looking(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
+        page = await triggers.page(limit=limit, offset=offset)
+        return page, await _source_names(triggers, page["items"])
+
+    page, sources = Room(root=root, data=data).read(looking)
     rows = [
-        (each["name"], _state(each), each["agent"], waits_for(each["trigger_config"]), each["id"])
+        (
+            each["name"],
+            _state(each),
+            each["agent"],
+            waits_for(each["trigger_config"], sources),
+            each["id"],
+        )
         for each in page["items"]
     ]
     names = ("name", "state", "agent", "waits for", "id")
@@ -333,10 +343,16 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
 def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Show one trigger, by its name or its id."""
     output = Output.of(form)
-    found = Room(root=root, data=data).read(lambda triggers: triggers.get(name))
+
+    async def looking(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
+        found = await triggers.get(name)
+        return found, await _source_names(triggers, [found])
+
+    found, sources = Room(root=root, data=data).read(looking)
+    waits = waits_for(found["trigger_config"], sources)
     lines = [
         f"{found['name']}  {found['id']}",
-        f"{_state(found)}, starts {found['agent']}, waits for {waits_for(found['trigger_config'])}",
+        f"{_state(found)}, starts {found['agent']}, waits for {waits}",
         f"made {found['created_at']}, changed {found['updated_at']}",
         *([f"from {found['file']}"] if found["file"] else []),
         "",
@@ -666,8 +682,18 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     return said
 
 
-def waits_for(config: Mapping[str, Any]) -> str:
-    """Return what a trigger waits for, in words."""
+async def _source_names(triggers: Triggers, items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the names of the triggers that others follow, by id; one that is gone has none."""
+    ids = {each["trigger_config"].get("source_workflow_id") for each in items} - {None}
+    names = {}
+    for each in ids:
+        with suppress(TriggerNotFoundError):
+            names[each] = (await triggers.found(each)).definition.name
+    return names
+
+
+def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Return what a trigger waits for, in words; *names* says what others are called, by id."""
     match config["type"]:
         case "cron":
             return f"{config['expression']} ({config.get('timezone') or 'UTC'})"
@@ -677,7 +703,8 @@ def waits_for(config: Mapping[str, Any]) -> str:
             return f"{config['type']} of {config['owner']}/{config['repo']}"
         case "dispatch_result":
             what = config.get("status", "the end")
-            return f"{what} of {config.get('source_workflow_id', 'any trigger')}"
+            source = config.get("source_workflow_id") or "any trigger"
+            return f"{what} of {names.get(source, source)}"
         case "agent_lifecycle":
             return f"{config['event']} of its agent"
         case "webhook":

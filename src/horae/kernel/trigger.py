@@ -22,7 +22,7 @@ from horae.kernel.yaml import YamlError, YamlMap, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from horae.kernel.yaml import Data
+    from horae.kernel.yaml import Data, Place
 
 Item = TypeVar("Item")
 
@@ -101,7 +101,7 @@ AGENT_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFile:
-    """A workflow as it is written; `lines` says where each of its fields stands."""
+    """A workflow as it is written; `lines` and `columns` say where each of its fields stands."""
 
     file: str
     name: str
@@ -114,6 +114,7 @@ class WorkflowFile:
     tool_policy: Mapping[str, Any] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class AgentFile:
     config: Mapping[str, Any]
     is_enabled: bool = True
     lines: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ def parse_workflow(
         page.mapping("tool_policy"),
         {key: value for key, value in options.items() if value is not None},
         page.lines(),
+        page.columns(),
     )
     return page.found(item)
 
@@ -205,7 +208,8 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Fo
     config["resource_limits"] = page.mapping("resource_limits")
     config |= {key: page.listed(key) for key in ("extra_mounts", "rooms")}
     given = {key: value for key, value in config.items() if value is not None}
-    item = AgentFile(file, name, given, page.flag("enabled", default=True), page.lines())
+    is_enabled = page.flag("enabled", default=True)
+    item = AgentFile(file, name, given, is_enabled, page.lines(), page.columns())
     return page.found(item)
 
 
@@ -285,12 +289,20 @@ class _Page:
                 self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
     def lines(self) -> dict[str, int]:
-        """Return where each field stands, those inside others too."""
-        lines = {key: place.line for key, place in self.data.places.items()}
+        """Return on which line each field stands, those inside others too."""
+        return {key: place.line for key, place in self._places().items()}
+
+    def columns(self) -> dict[str, int]:
+        """Return in which column each field stands, those inside others too."""
+        return {key: place.column for key, place in self._places().items()}
+
+    def _places(self) -> dict[str, Place]:
+        """Return where each field stands; of two of one name, the outer one."""
+        places = dict(self.data.places)
         for value in self.data.values():
             if isinstance(value, YamlMap):
-                lines = {key: place.line for key, place in value.places.items()} | lines
-        return lines
+                places = {**value.places, **places}
+        return places
 
     def text(self, key: str) -> str | None:
         """Return a field that is one text."""

@@ -233,7 +233,7 @@ def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic
     closest = min((later - earlier for earlier, later in pairwise(moments)), default=_YEAR)
     if closest < floor:
         message = f"it runs {cron.describe()}, more often than once in {format_duration(floor)}"
-        fix = "raise check.floor if that is meant"
+        fix = "lower check.floor if that is meant"
         yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
 
 

@@ -21,7 +21,7 @@ from horae.engine.triggers import (
     plan_removed,
 )
 from horae.errors import Exit, HoraeError
-from horae.kernel.plan import Severity
+from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.trigger import is_workflow, parse_agent, parse_workflow
 from horae.workspace.files import PlanFileError, PlanMissingError, find_plans, printable, read_plan
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.engine.triggers import Change, Triggers, TriggerStore
-    from horae.kernel.plan import Diagnostic
     from horae.kernel.trigger import AgentFile, WorkflowFile
     from horae.workspace.files import StrPath
 
@@ -62,6 +61,7 @@ class Folder:
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()  # what is wrong or odd, with its place
 
     def checked(self) -> Folder:
         """Return it if every file can be used, or say which cannot."""
@@ -87,6 +87,7 @@ def read_folder(path: str, *, environ: Mapping[str, str], base: str = ".") -> Fo
         tuple(each for page in pages for each in page.errors),
         (*notes, *(each for page in pages for each in page.warnings)),
         tuple(page.file for page in pages),
+        tuple(each for page in pages for each in page.problems),
     )
 
 
@@ -182,6 +183,7 @@ class _Page:
     workflow: WorkflowFile | None = None
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
 
 
 def _read(path: str, kind: str, *, top: str, base: str, environ: Mapping[str, str]) -> _Page:
@@ -197,7 +199,9 @@ def _read(path: str, kind: str, *, top: str, base: str, environ: Mapping[str, st
         agent = other.item and _with_directory(other.item, path, base=base)
         return _page(file, other.problems, agent=agent)
     except PlanFileError as error:
-        return _Page(file, errors=(f"{file}:{error.line or 1}: {error.reason}",))
+        line, column = error.line or 1, error.column or 1
+        unread = Diagnostic(file, line, column, "agentd", Severity.ERROR, error.reason)
+        return _Page(file, errors=(f"{file}:{line}: {error.reason}",), problems=(unread,))
 
 
 def _page(
@@ -212,7 +216,8 @@ def _page(
     def lines(severity: Severity) -> tuple[str, ...]:
         return tuple(_line(each) for each in found if each.severity is severity)
 
-    return _Page(file, agent, workflow, lines(Severity.ERROR), lines(Severity.WARNING))
+    errors, warnings = lines(Severity.ERROR), lines(Severity.WARNING)
+    return _Page(file, agent, workflow, errors, warnings, tuple(found))
 
 
 def _line(found: Diagnostic) -> str:

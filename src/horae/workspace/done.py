@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.errors import Exit
+from horae.errors import Exit, ScheduleError
 from horae.kernel.org.document import read
 from horae.kernel.org.drawer import properties
 from horae.kernel.org.element import bare, keywords
@@ -69,6 +69,16 @@ class HeadlineVoidError(PlanFileError):
     """A headline whose drawer cannot be read, so nothing can be written into it."""
 
     code = "headline_void"
+
+
+class HeadlineStampError(PlanFileError):
+    """A timestamp that repeats, and of which nobody can tell what comes next."""
+
+    code = "headline_stamp"
+
+    def __init__(self, path: str, reason: str, *, line: int, column: int) -> None:
+        super().__init__(path, reason, line=line, column=column)
+        self.args = (f"{self.path}:{line}:{column}: {reason}",)
 
 
 class Edit(NamedTuple):
@@ -180,7 +190,7 @@ def _completed(plan: Plan, index: int, path: str, *, now: datetime, zone: str) -
         return Completed(path, line, headline.title, state, state, (), is_changed=False)
     moved = tuple(
         (headline.text[span.start : span.end], new)
-        for span, new in _moves(headline, now=now, zone=zone)
+        for span, new in _moves(plan, index, now=now, zone=zone, path=path)
     )
     after = _reopened(plan, headline) if moved else _done_word(plan, headline)
     return Completed(path, line, headline.title, headline.state, after, moved)
@@ -189,7 +199,7 @@ def _completed(plan: Plan, index: int, path: str, *, now: datetime, zone: str) -
 def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
     """Return the edits that note that a headline was done now."""
     headline = plan.headlines[index]
-    moves = list(_moves(headline, now=now, zone=zone))
+    moves = list(_moves(plan, index, now=now, zone=zone, path=path))
     stamp = written(now, zone)
     if not moves:
         return [*state_edits(headline, _done_word(plan, headline)), *_closed_edits(headline, stamp)]
@@ -232,15 +242,24 @@ def _reopened(plan: Plan, headline: Headline) -> str | None:
     return opened[0] if opened else "TODO"
 
 
-def _moves(headline: Headline, *, now: datetime, zone: str) -> Iterator[tuple[Span, str]]:
+def _moves(
+    plan: Plan, index: int, *, now: datetime, zone: str, path: str
+) -> Iterator[tuple[Span, str]]:
     """Yield each active timestamp that repeats, and what it moves to."""
+    headline = plan.headlines[index]
     for span in _stamps(headline):
         text = headline.text[span.start : span.end]
         said = parse_timestamp(text)
-        if said is not None and said.repeat is not None:
+        if said is None or said.repeat is None:
+            continue
+        try:
             moved = repeat(text, now=now, zone=zone)
-            if moved is not None:
-                yield span, moved
+        except ScheduleError as error:
+            line = plan.places()[index].line + headline.text.count("\n", 0, span.start)
+            column = span.start - headline.text.rfind("\n", 0, span.start)
+            raise HeadlineStampError(path, str(error), line=line, column=column) from None
+        if moved is not None:
+            yield span, moved
 
 
 def _stamps(headline: Headline) -> Iterator[Span]:

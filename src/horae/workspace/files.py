@@ -194,6 +194,18 @@ def checked_name(path: StrPath) -> str:
     return name
 
 
+def names_of(root: StrPath, path: str) -> Iterator[str]:
+    """Yield what a file may be called: from *root*, if it is beneath it, and from the root of all.
+
+    *path* begins right here.
+    """
+    for whole in (os.path.abspath, os.path.realpath):  # links as they are written first
+        name = os.path.relpath(whole(path), whole(root))
+        if name.partition(os.sep)[0] != os.pardir:
+            yield name
+        yield whole(path)
+
+
 def printable(path: str) -> str:
     r"""Return *path* as one line that any terminal can show.
 

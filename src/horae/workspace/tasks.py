@@ -21,7 +21,7 @@ from horae.errors import Exit, HoraeError
 from horae.kernel.plan import Severity, Span
 from horae.kernel.task import FIELDS, Kind, byte_span, lines_of, parse, value_of
 from horae.rules.armed import Scanned
-from horae.rules.board import moment
+from horae.rules.board import check_depends_on, moment
 from horae.rules.entry import Origin, Unarmed, key_time
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
@@ -253,6 +253,8 @@ class Board:
             task, problems = parse(text, name=path)
             if task is None or problems:
                 raise TaskEditError(path, f"would not read as a task: {problems[0].message}")
+            others = {card.task.id: card.task.depends_on for card in cards.cards}
+            check_depends_on(number, task.depends_on, others)
             create(path, text.encode(), root=self.directory, limit=self._limit)
         return Card(task, path)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.desk.base import BATCH, GOING
 from horae.engine.desk.errors import EntryStateError, RequestError, RunStateError
-from horae.engine.desk.looking import Looking
+from horae.engine.desk.looking import Looking, waiting_words
 from horae.engine.desk.shapes import Cancelled, Rest
 from horae.engine.ports import Step
 from horae.engine.why import rest_words
@@ -123,7 +123,8 @@ class Asking(Looking):
         again = asked if changed else await self.run(number)
         if again.run.ended_at is not None:
             ended = moment_text(again.run.ended_at, again.line.zone)
-            raise RunStateError(again.line.title, f"run {number} is over since {ended}")
+            waits = waiting_words(again.line.filed, again.line.zone)
+            raise RunStateError(again.line.title, f"run {number} is over since {ended}{waits}")
         return Cancelled(again, changed)
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
@@ -215,8 +216,16 @@ def refuse_gone(found: Listed) -> None:
         raise EntryStateError(
             found,
             f"it is gone since {moment_text(found.gone_at, 'UTC')}",
-            remedy=f"write it into {found.item.origin.file} again",
+            remedy=_way_back(found),
         )
+
+
+def _way_back(found: Listed) -> str:
+    """Return how an entry that is gone comes back; what somebody made by request has no file."""
+    file, title = found.item.origin.file, found.mark.title
+    if found.source == "trigger" and file == f"triggers/{title}":
+        return f"make it again with `horae trigger add {title}`"
+    return f"write it into {file} again"
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -44,7 +45,9 @@ class Base:
         poke: Callable[[], None] = lambda: None,
         zone_name: str = "UTC",
         machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
+        places: Callable[[str], Iterable[str]] = lambda _: (),
     ) -> None:
+        self._places = places  # what the ledger may call a file that a person names
         self._machines = machines  # which of them are up, if several share the ledger
         self._ledger = ledger
         self._clock = clock
@@ -56,6 +59,8 @@ class Base:
     async def named(self, word: str) -> Listed:
         """Return the one entry that a person means by a word; those that are gone come last."""
         found = await self._ledger.find(word)
+        for place in () if found else self._placed(word):
+            found = found or await self._ledger.find(place)
         entries = found or await self._ledger.entries()
         if not found:
             folded = word.casefold()
@@ -66,6 +71,14 @@ class Base:
         if there:
             raise AmbiguousEntryError(word, there)
         raise EntryNotFoundError(word, near=_near(word, entries))
+
+    def _placed(self, word: str) -> Iterable[str]:
+        """Return how the ledger may write a `file:line` that a person wrote in another way."""
+        file, _, line = word.rpartition(":")
+        if not file or not (line.isascii() and line.isdecimal()):
+            return ()
+        files = dict.fromkeys([*self._places(file), posixpath.normpath(file)])
+        return [each for each in (f"{name}:{line}" for name in files) if each != word]
 
     async def _lines(self, receipts: Iterable[Filed]) -> tuple[Line, ...]:
         """Return receipts with the zones of their entries."""
@@ -113,13 +126,20 @@ class Base:
 
 
 def _near(word: str, entries: Sequence[Listed]) -> list[str]:
-    """Return the names of entries that were perhaps meant, at most three."""
+    """Return the names of entries that were perhaps meant, at most three, each entry once."""
     from difflib import get_close_matches
 
-    there = [each.mark for each in entries[-_NEAR:] if each.gone_at is None]
-    ids = (mark.address.removeprefix("id:") for mark in there if mark.address.startswith("id:"))
     wanted = word.casefold()
-    by_case = {name.casefold(): name for name in (*ids, *(mark.title for mark in there))}
-    near = get_close_matches(wanted, by_case, n=3, cutoff=0.6)
-    inside = (folded for folded in by_case if wanted and wanted in folded)
-    return [by_case[each] for each in dict.fromkeys([*near, *islice(inside, 3)])][:3]
+    by_case: dict[str, tuple[str, int]] = {}
+    for each in (each for each in entries[-_NEAR:] if each.gone_at is None):
+        mark = each.mark
+        ids = [mark.address.removeprefix("id:")] if mark.address.startswith("id:") else []
+        for name in (*ids, mark.title):
+            by_case[name.casefold()] = name, each.number
+    near = get_close_matches(wanted, by_case, n=6, cutoff=0.6)
+    inside = islice((folded for folded in by_case if wanted and wanted in folded), 6)
+    meant: dict[int, str] = {}
+    for folded in (*near, *inside):
+        name, number = by_case[folded]
+        meant.setdefault(number, name)
+    return list(meant.values())[:3]

@@ -19,6 +19,7 @@ from horae.rules.entry import Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment, project
 from horae.rules.receipt import ENDS, is_planned
+from horae.rules.words import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from horae.rules.project import Moment
 
 TINY: Final = timedelta(microseconds=1)
+WAITS: Final = frozenset({Status.WAITING, Status.HELD})
 _BESIDE: Final = 100  # receipts that are read beyond those of planned moments
 
 
@@ -112,7 +114,10 @@ class Looking(Base):
             return await self.run(going[0])
         title = found.mark.title
         if not going:
-            raise RunStateError(title, "nothing of it runs; horae status shows what does")
+            page = await self._ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
+            waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
+            hint = waits[0] if waits else "; horae status shows what does"
+            raise RunStateError(title, f"nothing of it runs{hint}")
         listed = ", ".join(map(str, sorted(going)))
         raise RunStateError(title, f"several runs of it go on; name one: {listed}", runs=going)
 
@@ -197,3 +202,14 @@ def check_calendar(*moments: datetime) -> None:
 def beyond() -> RequestError:
     """Return the error for a moment where the calendar ends."""
     return RequestError("the calendar ends there; a moment lies in the years 2 to 9998")
+
+
+def waiting_words(filed: Filed, place: str) -> str:
+    """Return that a receipt waits to start and what lets it not start; nothing if it does not."""
+    if filed.status not in WAITS:
+        return ""
+    until = moment_text(filed.receipt.start_at, place)
+    return (
+        f"; receipt {filed.number} of it waits to start, from {until} on: `horae pause "
+        f"{filed.entry}` lets it be skipped, and `horae resume {filed.entry}` what comes then go on"
+    )

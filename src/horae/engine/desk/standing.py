@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.desk.base import BATCH, GOING, Base
 from horae.engine.desk.shapes import AgentLine, Standing
-from horae.engine.ports import Trait
+from horae.engine.ports import PATIENCE, Trait
 from horae.rules.entry import key_time
 from horae.rules.gate import no_machine
 from horae.rules.keeper import place_of, read_memory
@@ -78,7 +78,7 @@ class Standings(Base):
                 *engine.problems,
                 *_overdue(counts.overdue, engine),
                 *await self._homeless(in_line),
-                *_problems(await self._troubled()),
+                *_problems(await self._troubled(), now),
                 *(each for agent in agents for each in _troubles(agent)),
             ),
         )
@@ -185,11 +185,12 @@ def _overdue(count: int, engine: EngineFacts) -> Iterator[str]:
         yield f"{count} {what} come and nothing is decided about: {remedy}"
 
 
-def _problems(troubled: Iterable[Listed]) -> Iterator[str]:
+def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
     """Yield what somebody should look at, in words."""
     for each in troubled:
         name = f"{each.mark.title} ({each.item.origin})"
         if each.failures >= STUCK:
             yield f"{name} ended badly {each.failures} times in a row; see horae history"
-        if each.missing_at is not None:
+        # The next scan tells whether it is gone; only one that does not come is a problem.
+        if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
             yield f"{name} is missing from its plan since {key_time(each.missing_at)}"

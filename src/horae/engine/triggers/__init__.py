@@ -29,6 +29,7 @@ from horae.engine.triggers.errors import (
 from horae.engine.triggers.files import (
     Change,
     apply_changes,
+    judge_files,
     plan_files,
     plan_removed,
     plan_teardown,
@@ -60,6 +61,7 @@ __all__ = [
     "answer",
     "apply_changes",
     "dispatch_id",
+    "judge_files",
     "page_of",
     "plan_files",
     "plan_removed",

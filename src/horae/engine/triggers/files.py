@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.triggers.agents import AGENT_FIELDS
 from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
 from horae.errors import HoraeError
+from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.trigger import MASK, Definition, Kind, TriggerError, parse_tools
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ async def plan_files(
     triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
 ) -> list[Change]:
     """Return what would change if files were applied, agents first; raises FilesError."""
+    changes, wrong = await judge_files(triggers, agents, workflows)
+    if wrong:
+        raise FilesError([f"{each.file}:{each.line}: {each.message}" for each in wrong])
+    return changes
+
+
+async def judge_files(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> tuple[list[Change], list[Diagnostic]]:
+    """Return what would change if files were applied, agents first, and what is wrong with them."""
     wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
     changes: list[Change] = []
     coming = {each.name for each in agents}
@@ -53,9 +64,7 @@ async def plan_files(
             changes.append(await _workflow_change(triggers, workflow, coming))
         except HoraeError as error:
             wrong.append(_located(error, workflow))
-    if wrong:
-        raise FilesError(wrong)
-    return changes
+    return changes, wrong
 
 
 async def apply_changes(
@@ -236,14 +245,14 @@ def _diff(
     return tuple((name, old.get(name), new.get(name)) for name in names if differs(name))
 
 
-def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[str]:
+def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagnostic]:
     """Return what two files say both."""
     first: dict[str, str] = {}
     wrong = []
     for file in files:
         place = first.setdefault(file.name, _place(file))
         if place != _place(file):
-            wrong.append(f"{_place(file)}: the {what} '{file.name}' is also in {place}")
+            wrong.append(_wrong(file, "name", f"the {what} '{file.name}' is also in {place}"))
     return wrong
 
 
@@ -251,8 +260,14 @@ def _place(file: AgentFile | WorkflowFile) -> str:
     return f"{file.file}:{file.lines.get('name', 1)}"
 
 
-def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> str:
-    """Return an error with the line of the field that it is about."""
+def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> Diagnostic:
+    """Return an error with the place of the field that it is about."""
     name = error.field if isinstance(error, TriggerError) else ""
-    line = file.lines.get(name, file.lines.get("name", 1))
-    return f"{file.file}:{line}: {str(error).removeprefix('invalid input: ')}"
+    return _wrong(file, name, str(error).removeprefix("invalid input: "))
+
+
+def _wrong(file: AgentFile | WorkflowFile, name: str, message: str) -> Diagnostic:
+    """Return what is wrong with a field of a file; with its name, if it has no such field."""
+    at = name if name in file.lines else "name"
+    line, column = file.lines.get(at, 1), file.columns.get(at, 1)
+    return Diagnostic(file.file, line, column, "agentd", Severity.ERROR, message)

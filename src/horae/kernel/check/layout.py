@@ -46,6 +46,25 @@ def _planning_line(section: Section) -> Iterator[Found]:
             return
 
 
+def _said_twice(section: Section) -> Iterator[Found]:
+    """Yield a finding for a keyword that the planning line holds again, later on, where it counts.
+
+    One finding for each keyword, however often it stands there.
+    """
+    line = section.headline.planning
+    if line is None:
+        return
+    first: dict[str, int] = {}
+    again: dict[str, int] = {}
+    for keyword, stamp in planning.items(section.headline.text, line.start, line.end):
+        known = again if keyword in first else first
+        known.setdefault(keyword, stamp.start)
+    for keyword in again:
+        message = f"{keyword}: stands on this line more than once; the last one counts"
+        fix = "keep one, or write a second headline"
+        yield Found(first[keyword], "planning-twice", Severity.WARNING, message, fix)
+
+
 def _void_planning(text: str, below: int) -> Found:
     """Return the finding for what voids the planning line at *below*."""
     at = planning.void_at(text, below)
@@ -158,4 +177,10 @@ def _open_block(section: Section) -> Iterator[Found]:
         yield Found(at, "block-open", Severity.ERROR, message, fix)
 
 
-LAYOUT: Final[tuple[Check, ...]] = (_planning_line, _property_drawer, _tags, _open_block)
+LAYOUT: Final[tuple[Check, ...]] = (
+    _planning_line,
+    _said_twice,
+    _property_drawer,
+    _tags,
+    _open_block,
+)

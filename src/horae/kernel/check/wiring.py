@@ -12,11 +12,12 @@ from horae.kernel.world import World, every, worlds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.kernel.plan import Plan
+    from horae.kernel.plan import Headline, Plan
     from horae.kernel.world import Component
 
 
 _WORD: Final = re.compile(r"\S+")
+_CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 
 
 def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
@@ -28,6 +29,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
         for puts in world.producers:
             makers.setdefault(puts, world.name)
     for world in found:
+        yield from _nothing(world, plan.headlines[world.at])
         yield from _components(world, makers)
         yield from _twice(world)
         yield from _cycles(world)
@@ -36,6 +38,15 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
             message = f"component {shown(headline.title)} stands below no workflow and never runs"
             fix = "put it below a headline tagged :workflow:"
             yield index, Found(0, "component-outside", Severity.WARNING, message, fix)
+
+
+def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, Found]]:
+    """Yield a finding for a workflow that has nothing to do when its time comes."""
+    if world.components or world.workflows or not _CALLS.isdisjoint(headline.props):
+        return
+    message = f"workflow {shown(world.name)} has no component, so a run of it does nothing"
+    fix = "write a headline tagged :component: with a source block below it, or a :COMMAND:"
+    yield world.at, Found(0, "workflow-empty", Severity.WARNING, message, fix)
 
 
 def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, Found]]:

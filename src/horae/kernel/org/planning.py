@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from horae.kernel.plan import Planning, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A bracketed text, or two as a range. What is inside is for the classifier: one pair of
 # brackets of its own may stand there, and a pair that does not match says nothing.
@@ -15,6 +18,14 @@ _ITEM: Final = re.compile(
     rf"[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+({_STAMP}(?:--{_STAMP})?+)[ \t]*+"
 )
 _LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
+
+
+def items(section: str, start: int, end: int) -> Iterator[tuple[str, Stamp]]:
+    """Yield the keywords at *start* with their stamps, in the order in which they stand."""
+    at = start
+    while item := _ITEM.match(section, at, end):
+        yield item[1], Stamp(item.start(2), item.end(2), item[2])
+        at = item.end()
 
 
 def read_planning(section: str, start: int, end: int) -> Planning | None:

@@ -91,6 +91,18 @@ class _Cell(NamedTuple):
     heat: int
     is_here: bool  # in this month
 
+    @property
+    def often(self) -> str:
+        """How often anything fires, in the few signs that a day of a month has room for.
+
+        >>> day = date(2026, 6, 6)
+        >>> [_Cell(day, times, 1, True).often for times in (0, 7, 9_999, 29_327, 2_592_000)]
+        ['', '7', '9,999', '29k', '2592k']
+        """
+        if self.times < 10_000:
+            return f"{self.times:,}" if self.times else ""
+        return f"{self.times // 1000}k"
+
 
 async def calendar(house: House, look: Look, request: Request) -> Sheet:
     """The days as today's rules have them: a month, a week, and one day in full."""
@@ -205,7 +217,8 @@ async def _happened(house: House, day: date, look: Look) -> list[Past]:
     by_entry: dict[int, list[Filed]] = defaultdict(list)
     for filed in reversed(page.receipts):
         by_entry[filed.entry].append(filed)
-    return sorted(past for some in by_entry.values() for past in _pasts(some))
+    pasts = (past for some in by_entry.values() for past in _pasts(some))
+    return sorted(pasts, key=lambda past: (past.at, past.title, past.receipt))
 
 
 def _pasts(filed: Sequence[Filed]) -> Iterator[Past]:
