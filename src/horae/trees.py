@@ -25,6 +25,7 @@ from horae.workspace.git import (
     GitError,
     Pushed,
     is_repository,
+    layout,
     repository_of,
     without_password,
 )
@@ -304,7 +305,8 @@ class Commits:
     def log(self) -> Path | None:
         """The file that git writes to whenever another commit is checked out here."""
         top = repository_of(self.root)
-        return None if top is None else top / ".git" / "logs" / "HEAD"
+        here = None if top is None else layout(top)
+        return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
         """Return the last commit, and which of some files stand in it as they are."""

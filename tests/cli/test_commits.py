@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+
+from horae import trees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +43,9 @@ def commit(at: Path) -> str:
 
 def ran_at(call: Call, word: str = "tell") -> str | None:
     """Let an entry run, and return the commit in its receipt, which its run was told of, too."""
-    ended = call("run", word, "--wait", "--json").data
+    said = call("run", word, "--wait", "--json")
+    assert said.code == 0, said
+    ended = said.data
     commit: str | None = ended["commit"]
     assert ended["reason"] == f"at={commit or ''}"
     return commit
@@ -105,6 +111,80 @@ def test_a_repository_that_is_not_to_be_trusted_keeps_no_plan_from_running(
     assert not (root / "pwned").exists()
 
 
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_a_change_that_git_was_told_to_overlook_stands_in_no_commit(
+    call: Call, root: Path, flag: str
+) -> None:
+    commit(root)
+    git("update-index", f"--{flag}", "plan.org", at=root)
+    (root / "plan.org").write_text(PLAN + "More.\n")
+    assert ran_at(call) is None
+
+
+def test_what_is_saved_and_committed_while_git_is_asked_is_not_what_was_read(
+    call: Call,
+    root: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = commit(root)
+    assert ran_at(call) == first
+    (root / "plan.org").write_text(PLAN + "Draft.\n")
+    slow = tmp_path_factory.mktemp("slow")
+    real = shutil.which("git")
+    (slow / "git").write_text(  # a person is faster than git, once
+        f"""#!/bin/sh
+if [ ! -e {slow}/asked ]; then
+  : > {slow}/asked
+  printf 'Final.\\n' >> {root}/plan.org
+  {real} -C {root} -c user.name=iris -c user.email=iris commit -q -a -m final
+fi
+exec {real} "$@"
+"""
+    )
+    (slow / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
+    assert ran_at(call) is None, "a draft that was never committed"
+    assert (slow / "asked").exists()
+    assert ran_at(call) == git("rev-parse", "HEAD", at=root) != first
+
+
+def test_a_git_that_hangs_keeps_no_plan_waiting_for_long(
+    call: Call,
+    root: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit(root)
+    slow = tmp_path_factory.mktemp("slow")
+    (slow / "git").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (slow / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
+    monkeypatch.setattr(trees, "_PATIENCE", timedelta(milliseconds=200))
+    began = time.monotonic()
+    assert ran_at(call) is None
+    assert time.monotonic() - began < 50, "any other call of git is given a minute"
+
+
+NAMES = (
+    "-dash.org", ":(top)plan.org", "a\nline.org", "[b]*?.org", "gr\u00fcn \"bed\".org", "deep/er.org",
+    "# branch.oid f00.org",
+)  # fmt: skip
+
+
+def test_a_file_may_have_any_name_that_git_takes(call: Call, root: Path) -> None:
+    (root / "deep").mkdir()
+    for n, name in enumerate(NAMES):
+        (root / name).write_text(OTHER.replace("other", f"o{n}").replace("Other", f"O{n}"))
+    head = commit(root)
+    for n, name in enumerate(NAMES):
+        assert ran_at(call, f"o{n}") == head, name
+        with (root / name).open("a") as file:
+            file.write("More.\n")
+        assert ran_at(call, f"o{n}") is None, name
+    assert ran_at(call) == head
+
+
 @contextmanager
 def kept(root: Path) -> Iterator[None]:
     """Keep a plan root with a real engine."""
@@ -120,16 +200,28 @@ def kept(root: Path) -> Iterator[None]:
         assert engine.wait(60) == 0
 
 
-def test_an_engine_notices_that_a_text_was_committed(call: Call, root: Path) -> None:
-    commit(root)
-    (root / "plan.org").write_text(PLAN + "More.\n")
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_an_engine_notices_that_a_text_was_committed(
+    call: Call, root: Path, monkeypatch: pytest.MonkeyPatch, *, is_linked: bool
+) -> None:
+    head = commit(root)
+    if is_linked:  # where .git is a file, which says where the rest is
+        git("worktree", "add", "-q", "linked", at=root)
+        root /= "linked"
+        monkeypatch.chdir(root)
+    assert ran_at(call) == head  # so the ledger knows it when the engine begins
     with kept(root):
-        until = time.monotonic() + 60
+        until = time.monotonic() + 90
+
+        def becomes(expected: str | None) -> None:
+            while ran_at(call) != expected:
+                assert time.monotonic() < until, "the engine has not noticed"
+                time.sleep(0.2)
+
         while not (root / ".horae" / "socket").exists():
             assert time.monotonic() < until, "the engine does not answer"
             time.sleep(0.05)
-        assert ran_at(call) is None
-        head = commit(root)
-        while ran_at(call) != head:
-            assert time.monotonic() < until, "the engine has not noticed"
-            time.sleep(0.2)
+        for more in ("More.\n", "Most.\n"):  # at first it looks again for other reasons, too
+            (root / "plan.org").write_text(PLAN + more)
+            becomes(None)
+            becomes(commit(root))

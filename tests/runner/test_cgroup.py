@@ -65,6 +65,17 @@ for _ in range({count}):
             time.sleep(0.001)
 """
 
+# Cgroups one in the other, until their path is longer than any that the system takes.
+DEEP = """
+import os
+pen = open("/proc/self/cgroup").read().strip().rpartition("/")[2]
+os.chdir(f"{above}/{{pen}}")
+for _ in range(20):
+    os.mkdir("x" * 250)
+    os.chdir("x" * 250)
+print("deep")
+"""
+
 
 @pytest.fixture
 def cgroup() -> Iterator[Delegated]:
@@ -77,6 +88,13 @@ def cgroup() -> Iterator[Delegated]:
 def penned(cgroup: Delegated, data: Path, limits: CgroupLimits | None = None) -> Processes:
     """Return what makes runs in pens; it stays where it is itself."""
     return Processes(data, cgroup=cgroup.path, limits=limits)
+
+
+def remove_inside(pen: Path) -> None:
+    """Remove what is in a cgroup, however deep, one step at a time."""
+    for _, inside, _, at in os.fwalk(pen, topdown=False):
+        for each in inside:
+            os.rmdir(each, dir_fd=at)
 
 
 def has(cgroup: Delegated, *controllers: str) -> None:
@@ -235,6 +253,23 @@ async def test_cgroups_that_a_run_has_made_itself_go_with_it(
         assert (await told(processes, shell(tmp_path, 5, script))).reason == "made"
         assert not cgroup.pens()
         assert not marked(tmp_path)
+
+
+@needs_cgroup
+@story
+async def test_cgroups_that_nobody_can_remove_keep_no_engine_from_beginning(
+    tmp_path: Path, cgroup: Delegated
+) -> None:
+    try:
+        async with penned(cgroup, tmp_path) as processes:
+            asked = python(tmp_path, 5, DEEP.format(above=cgroup.path))
+            assert (await told(processes, asked)).reason == "deep"
+        assert cgroup.pens(), "they could be removed, so this tells nothing"
+        async with penned(cgroup, tmp_path) as processes:
+            assert (await told(processes, shell(tmp_path, 6, "echo well"))).reason == "well"
+    finally:
+        for pen in cgroup.pens():
+            remove_inside(pen)
 
 
 @needs_cgroup

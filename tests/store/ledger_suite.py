@@ -408,6 +408,21 @@ class DecideSuite:
         assert await commits(broken, "a.org", "b.org", commit="bad") == ["c0ffee", None]
 
     @story
+    async def test_what_a_file_no_longer_holds_is_in_no_commit_of_it(self, ledger: Ledger) -> None:
+        both = Scan(tuple(plan(workflow("A"), workflow("B"))), index={"plan.org": "1"})
+        await ledger.scan("org", both, now=NOW, term=1)
+        less = Scan(tuple(plan(workflow("B"))), index={"plan.org": "2"})
+        await ledger.scan("org", less, now=NOW + SECOND, term=1)
+        committed = Revision("c0ffee", frozenset({"plan.org"}))
+        stands = Scan((), standing=("plan.org",), index={"plan.org": "2"})
+        await ledger.scan("org", stands, now=NOW + SECOND, term=1, revision=committed)
+        found = {}
+        for each in await ledger.entries():
+            [filed] = await ledger.add(each.number, [asked("manual:1", NOW)], now=NOW, term=1)
+            found[each.item.title] = filed.commit
+        assert found == {"A": None, "B": "c0ffee"}, found
+
+    @story
     async def test_a_receipt_says_what_is_to_be_done_and_by_whom(self, ledger: Ledger) -> None:
         [found] = plan(workflow("Digest"))
         assert isinstance(found.item, Entry)

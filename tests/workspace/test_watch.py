@@ -222,6 +222,20 @@ async def test_a_root_may_be_a_file_that_is_saved_anew(
 
 
 @story
+async def test_a_folder_whose_name_is_no_text_stops_no_watch(
+    tmp_path: Path, poll: timedelta | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL", OFTEN)
+    odd = tmp_path / os.fsdecode(b"b\xffd")
+    odd.mkdir()
+    async with watching(tmp_path, poll=poll) as heard:
+        await heard.of(tmp_path)
+        (odd / "inner.org").write_text("x")
+        (tmp_path / "plan.org").write_text("x")
+        await heard.of(odd / "inner.org", tmp_path / "plan.org")
+
+
+@story
 async def test_several_roots_are_watched_at_once(tmp_path: Path, poll: timedelta | None) -> None:
     roots = [tmp_path / name for name in ("a", "b")]
     for root in roots:

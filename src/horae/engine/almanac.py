@@ -222,7 +222,7 @@ class Almanac:
     async def _revision(self, name: str, scan: Scan) -> Revision | None:
         """Return the commit that what was read stands in, as far as it stands in one.
 
-        Asked after it was read: what changes in between is read again, and then asked of again.
+        Asked after it was read: what changes in between stands in none yet, and is read again.
         """
         if self.commit is not None:
             return Revision(self.commit)
@@ -230,7 +230,10 @@ class Almanac:
             return None
         read = {each.item.origin.file for each in scan.entries}
         files = read.union(await self._ledger.loose(name))
-        return await self._revise(files) if files else None
+        found = await self._revise(files) if files else None
+        if found is None or found.files is None:
+            return found
+        return Revision(found.commit, frozenset(filter(scan.is_still, found.files)))
 
     async def _ask_again(
         self,

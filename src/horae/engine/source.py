@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from horae.engine.ports import Filed
     from horae.errors import HoraeError
@@ -40,13 +40,15 @@ class Scan:
     not changed or because it cannot be read: a file, a directory (it ends in a slash) or,
     empty, everything. What is known of it stands. `index` says by what each file is known,
     so that after a restart one that has not changed need not be read. The ledger may
-    remember less than this: what it does not name must be read.
+    remember less than this: what it does not name must be read. `is_still` tells of a file
+    whether it is as it was then.
     """
 
     entries: tuple[Scanned, ...]
     standing: tuple[str, ...] = ()
     problems: tuple[HoraeError, ...] = ()
     index: Mapping[str, str] = field(default_factory=dict)
+    is_still: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
 
 
 def is_within(file: str, name: str) -> bool:

@@ -17,7 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from horae.runner.pen import count, kill, overwrite, remove
+from horae.runner.pen import kill, overwrite, remove
+from horae.runner.tree import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,12 +144,18 @@ class Yard:
 
 
 def is_cleared(pen: Path) -> bool:
-    """Kill all that is in a pen, and remove it once nobody is; True means that it is gone."""
+    """Kill all that is in a pen; True means that nobody is, and then it is removed.
+
+    One that cannot be removed stays: cgroups in it may be too deep to be named.
+    """
     path = os.fsencode(pen)
     if not pen.exists():
         return True
     kill(path)
-    return not count(path + b"/cgroup.events", b"populated") and remove(path, tries=1)
+    if b"populated 0" not in read(path + b"/cgroup.events").splitlines() and pen.exists():
+        return False
+    remove(path, tries=1)
+    return True
 
 
 def _size(size: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -150,13 +151,23 @@ class Shelf(Generic[Kept]):
         trusted = {file: page.stamp for file, page in pages.items() if page.is_trusted}
         # Of what could not be read nothing is known by which it could be told again.
         known = standing | {file: self._known_as(stamp) for file, stamp in trusted.items()}
+        seen = standing | {file: self._known_as(page.stamp) for file, page in pages.items()}
         self._turn_to(pages, keep={*standing, *_covered(self._pages, blocked)})
         return Scan(
             tuple(each for page in pages.values() for each in page.entries),
             (*standing, *sorted(blocked)),
             tuple(problems),
             known,
+            is_still=partial(self._is_still, seen),
         )
+
+    def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
+        """Tell whether a file is as it was when it was seen."""
+        path = f"{self._top}{file.removeprefix(self._prefix)}"
+        try:
+            return seen.get(file) == self._known_as(_stamp(path))
+        except HoraeError:
+            return False
 
     def _turn_to(self, pages: dict[str, _Page[Kept]], *, keep: Collection[str]) -> None:
         """Remember what was read now, and of what was read before only what is still there."""

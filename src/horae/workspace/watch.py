@@ -187,8 +187,10 @@ class _Watch:
                 self._listen(told, directories, identity)
         except FileNotFoundError:
             return  # a directory went while we looked: once more
-        except (OSError, WatchfilesRustInternalError) as error:
+        except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             why = in_words(error) if isinstance(error, OSError) else str(error)
+            if isinstance(error, UnicodeEncodeError):
+                why = f"{printable(error.object)} has a name that is no text"
             often = f"looking every {POLL.total_seconds():g} s instead"
             self._news.say(f"{printable(self._root)}: changes are not told ({why}); {often}")
             self._poll = POLL

@@ -61,12 +61,14 @@ __all__ = [
     "Standing",
     "Why",
     "is_repository",
+    "layout",
     "repository_of",
     "without_password",
 ]
 
 LOCK: Final = "horae.lock"
 _HEAD_LINE: Final = "# branch.oid "
+_HEEDED: Final = "H "  # how a file is listed of which git says whether it has changed
 _NAMED: Final = 200  # files that git is asked about by name; of more, about all
 _PAUSE: Final = 0.02  # between two looks at a lock that another process holds
 _ATTEMPTS: Final = 3  # to push a merge before somebody else pushes again
@@ -101,6 +103,11 @@ def without_password(url: str) -> str:
     'https://me@git.example/x.git'
     """
     return _PASSWORD.sub(r"\1@", url)
+
+
+def _items(said: Said) -> list[str]:
+    """Return what git said, where a zero byte ends each item."""
+    return said.out.decode(errors="surrogateescape").split("\0")
 
 
 class Ending(StrEnum):
@@ -221,7 +228,7 @@ class Git:
         self._timeout = timeout
         self._limits = limits or Limits()
         self._helper = helper
-        self._guard = Guard(self.root)
+        self._guard = Guard(self.root, timeout=timeout)
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[object] | None = None
 
@@ -261,11 +268,13 @@ class Git:
         The names are as git says them, from the top of the tree.
         """
         asked = [*names] if len(names) <= _NAMED else ["."]
+        # First: what is added while we ask is then changed, not taken for what stands there.
+        tracked = _items(await self._git("ls-files", "-v", "-z", "--", *asked))
         said = await self._git(
             "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames",
             "--ignore-submodules=all", "--", *asked,
         )  # fmt: skip
-        lines = said.out.decode(errors="surrogateescape").split("\0")
+        lines = _items(said)
         heads = (line for line in lines if line.startswith(_HEAD_LINE))
         head = next(heads, _HEAD_LINE).removeprefix(_HEAD_LINE)
         if not head or head.startswith("("):  # before the first commit
@@ -273,9 +282,9 @@ class Git:
         # One that was changed has eight fields before its name, one with a conflict ten.
         fields = {"1": 8, "u": 10}
         changed = {line.split(" ", fields[line[0]])[-1] for line in lines if line[:1] in fields}
-        listed = await self._git("ls-files", "-z", "--", *asked)
-        tracked = listed.out.decode(errors="surrogateescape").split("\0")
-        return head, frozenset(tracked).intersection(names) - changed
+        # Of others git was told to overlook what changes.
+        heeded = {name.removeprefix(_HEEDED) for name in tracked if name.startswith(_HEEDED)}
+        return head, frozenset(heeded.intersection(names) - changed)
 
     async def log(self, *, since: datetime | None = None, limit: int = 30) -> list[Logged]:
         """Return the last commits, the newest first."""

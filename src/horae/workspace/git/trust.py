@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.workspace.files import StrPath, is_git, printable
-from horae.workspace.git.calls import GitRefusedError, call
+from horae.workspace.git.calls import TIMEOUT, GitRefusedError, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import timedelta
 
 _CONFIG_LIMIT: Final = 2**20
 
@@ -108,8 +109,9 @@ def _first_line(path: str) -> str | None:
 class Guard:
     """Reads the settings of a repository whenever they have changed, and judges them."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, timeout: timedelta = TIMEOUT) -> None:
         self._root = root
+        self._timeout = timeout
         self._seen: object = None
         self._settings: Mapping[str, tuple[str, ...]] = {}
 
@@ -122,7 +124,8 @@ class Guard:
         attributes = {f"{each}/info/attributes" for each in here}
         seen = (here, *(_mark(path) for path in (*configs, *sorted(attributes))))
         if seen != self._seen:
-            pairs = [pair for path in configs for pair in await _judged_config(path)]
+            judged = [await _judged_config(path, self._timeout) for path in configs]
+            pairs = [pair for some in judged for pair in some]
             for path in attributes:
                 _judge_attributes(path)
             self._settings = _by_key(pairs)
@@ -147,14 +150,15 @@ def _by_key(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-async def _judged_config(path: str) -> list[tuple[str, str]]:
+async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]:
     """Return the settings in one file, if none of them is odd."""
     if not os.path.lexists(path):
         return []
     if os.path.getsize(path) > _CONFIG_LIMIT:  # noqa: PTH202
         raise GitRefusedError(path, "is larger than a mebibyte")
     # Outside of any repository; with --file no other settings are read, and none included.
-    said = await call("/", "config", "--file", os.path.abspath(path), "--null", "--list")  # noqa: PTH100
+    words = ("config", "--file", os.path.abspath(path), "--null", "--list")  # noqa: PTH100
+    said = await call("/", *words, timeout=timeout)
     if said.code:
         raise GitRefusedError(path, f"cannot be read: {said.why}")
     pairs = [_pair(item) for item in said.out.split(b"\0") if item]
