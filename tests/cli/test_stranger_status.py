@@ -127,7 +127,8 @@ def test_what_is_tried_again_says_when(root: Path) -> None:
         wait_until(lambda: any(each["attempts"] for each in standing(root)["waiting"]))
         (waiting,) = standing(root)["waiting"]
         assert waiting["reason"] == "exit code 3"
-        when = datetime.fromisoformat(waiting["start_at"]).strftime("%Y-%m-%d %a %H:%M:%S UTC")
+        start_at = datetime.fromisoformat(waiting["start_at"])
+        when = f"{start_at:%Y-%m-%d %a %H:%M:%S}".removesuffix(":00") + " UTC"
         shown = " ".join(horae(root, "status", "--table").split())
         assert f"waiting exit code 3; it may start at {when}" in shown
         assert f"\n  it may start at {when}\n" in horae(root, "why", "flaky", "--table")

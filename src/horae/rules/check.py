@@ -61,7 +61,7 @@ def check(
     *zone* is the plan's zone. With *now*, clock changes of the year to come count too.
 
     >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 24 * * *\n:END:\n"
-    >>> print(check(plan, name="digest.org")[0])
+    >>> print(check(plan, name="digest.org")[-1])
     digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
     """
     return check_plans([(name, read(text))], Clock(zone, now))
