@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.config import Config
-    from horae.engine.desk import Desk, RunLine
+    from horae.engine.desk import Desk, Line, RunLine
     from horae.engine.ports import Filed, Run
     from horae.house import House
 
@@ -104,14 +104,12 @@ def run(
         raise click.UsageError(said)
     place = Place.of(root=root, data=data)
     far = engine_at(place)
-    if far is None:
-        if waits is False or key is not None:
-            raise _no_engine(place, "and only one can do that; start it with `horae up`")
-        config = load(root, flags={"data": data})
-        with _missed_as_a_file(entry):
-            told = _run_alone(place, config, entry, note, output, raw=raw)
-        return print_end(output, told)
     with _missed_as_a_file(entry):
+        if far is None:
+            if waits is False or key is not None:
+                raise _no_engine(place, "and only one can do that; start it with `horae up`")
+            config = load(root, flags={"data": data})
+            return print_end(output, _run_alone(place, config, entry, note, output, raw=raw))
         asked = through(
             far,
             place,
@@ -119,6 +117,11 @@ def run(
                 entry, note=note, parent_run=_parent_run(place), idempotency_key=key
             ),
         )
+    return _follow(far, asked, output, waits=waits, raw=raw)
+
+
+def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: bool) -> int:
+    """Wait for the end of what an engine was asked for, if somebody looks or said so."""
     number = asked.filed.number
     is_seen = sys.stdout.isatty() and output.form is Form.TABLE
     if not (is_seen if waits is None else waits):
