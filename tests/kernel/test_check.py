@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = sorted(Path(room.__file__).parent.glob("*.py"))
 # What is found about time, days and crews is not the kernel's; tests/rules has it.
 PAGE: Final = re.sub(
-    r"^## (?:Time|Lifecycles, crews and agents)\n.*?(?=^## |\Z)",
+    r"^## (?:Time|Properties and commands|Lifecycles, crews and agents)\n.*?(?=^## |\Z)",
     "",
     (ROOT / "docs" / "reference" / "check.md").read_text(encoding="utf-8"),
     flags=re.MULTILINE | re.DOTALL,

@@ -149,8 +149,126 @@ def test_words_that_agree_or_say_nothing_are_not_mentioned(text: str) -> None:
 
 def test_every_code_is_in_the_reference_with_its_severity() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "check.md").read_text()
-    section = page.partition("## Time\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z]+) \|", section, re.MULTILINE))
+    section = page.partition("## Time\n")[2].partition("\n## Workflows")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", section, re.MULTILINE))
     source = Path(inspect.getfile(check_plans)).read_text()
     found = re.findall(r"\"([a-z-]+)\", Severity\.([A-Z]+)", source)
-    assert rows == {code: severity.lower() for code, severity in found}
+    of_keys = {"property-typo": "error, warning", "property-unknown": "warning"}  # shown below
+    assert rows == {**of_keys, **{code: severity.lower() for code, severity in found}}
+
+
+# Properties that are not read, and were meant to be
+
+
+def headline(*lines: str, tags: str = "") -> str:
+    drawer = "".join(f"{line}\n" for line in lines)
+    return f"* Backup{tags}\n:PROPERTIES:\n{drawer}:END:\n"
+
+
+def named(text: str) -> list[tuple[int, str, str, str]]:
+    """Return line, code and key of each finding, and what to write instead."""
+    return [
+        (each.line, each.code, each.message.split()[0], each.fix or "")
+        for each in found(text)
+        if each.code.startswith("property-")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "severity"),
+    [
+        ("COMAND", "COMMAND", "error"),
+        ("TIMEZONE", "TZ", "error"),
+        ("TIMOUT", "TIMEOUT", "warning"),
+        ("CATCH-UP", "CATCHUP", "warning"),
+        ("RETRIES", "RETRY", "warning"),
+        ("PAUSE_AFTER", "PAUSE-AFTER", "warning"),
+        ("OVERLAPS", "OVERLAP", "warning"),
+    ],
+)
+def test_a_misspelt_property_of_what_fires_is_named_with_the_one_that_is_meant(
+    written: str, meant: str, severity: str
+) -> None:
+    work = () if meant == "COMMAND" else (":COMMAND: true",)
+    [finding] = found(headline(":SCHEDULE: 0 3 * * *", f":{written}: 3", *work))
+    assert (finding.line, finding.column, finding.code) == (4, 1, "property-typo")
+    assert finding.message == f":{written}: is not read"
+    assert finding.fix == f"write :{meant}: if that is meant"
+    assert finding.severity == severity
+
+
+def test_a_misspelt_schedule_is_an_error_though_nothing_fires() -> None:
+    [finding] = found(headline(":SHEDULE: 0 3 * * *"))
+    assert (finding.code, finding.severity) == ("property-typo", "error")
+
+
+@pytest.mark.parametrize(
+    "word", ["EXDATE", "HOLIDAYS", "BUDGET", "DEPENDS", "MAILTO", "USER", "ON_FAILURE"]
+)
+def test_a_word_that_only_a_scheduler_knows_is_named_with_what_to_do(word: str) -> None:
+    [finding] = found(headline(":COMMAND: true", f":{word}: x"))
+    assert (finding.line, finding.code, finding.severity) == (4, "property-unknown", "warning")
+    assert finding.message == f":{word}: is not read"
+    assert finding.fix
+
+
+@pytest.mark.parametrize(
+    "free", ["EFFORT", "CATEGORY", "COMMENT", "COST", "CUSTOM_ID", "STYLE", "CREATED", "DIR", "URL"]
+)
+def test_other_properties_are_free_as_in_org(free: str) -> None:
+    assert found(headline(":COMMAND: true", f":{free}: x")) == []
+
+
+def test_a_headline_that_nothing_fires_may_say_what_it_likes() -> None:
+    assert found(headline(":USER: x", ":TIMOUT: 3", ":CRON: daily")) == []
+    assert named(headline(":CRON: 0 3 * * *", ":CMD: true")) == [
+        (3, "property-typo", ":CRON:", "write :SCHEDULE: if that is meant"),
+        (4, "property-typo", ":CMD:", "write :COMMAND: if that is meant"),
+    ]
+
+
+def test_an_agent_has_properties_of_its_own() -> None:
+    assert found(headline(":COMMAND: true", ":USER: x", tags=" :agent:")) == []
+
+
+def test_a_schedule_with_nothing_to_run_is_found() -> None:
+    [finding] = found(headline(":SCHEDULE: 0 3 * * *"))
+    assert (finding.line, finding.code, finding.severity) == (3, "schedule-idle", "warning")
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "word"),
+    [
+        ("make all && ./install", 20, "&&"),
+        ("dump | gzip", 16, "|"),
+        ("dump > out", 16, ">"),
+        ("dump 2>&1", 16, "2>&1"),
+        ("rm -f /tmp/*.log", 17, "/tmp/*.log"),
+        ("cd /srv; make", 14, "/srv;"),
+        ("tar -cf $HOME/x.tar .", 19, "$HOME/x.tar"),
+        ("LANG=C sort x", 11, "LANG=C"),
+    ],
+)
+def test_what_only_a_shell_understands_is_found_with_the_call_of_a_shell(
+    command: str, column: int, word: str
+) -> None:
+    [finding] = found(headline(f":COMMAND: {command}"))
+    assert (finding.line, finding.column, finding.code) == (3, column, "shell")
+    assert finding.message.startswith(f"{word!r} is passed on as it is")
+    assert finding.fix == f"call one explicitly: sh -c '{command}'"
+    assert found(headline(f":COMMAND: {finding.fix.partition(': ')[2]}")) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "find . -name *.log -exec rm {} ;",
+        "curl https://example.org/?a=1&b=2",
+        "grep -E 'a|b' notes.txt",
+        "pip install horae >=1.0",
+        "rsync --exclude=*.o src dst",
+        "git log --author <a@example.org>",
+    ],
+)
+def test_what_a_program_is_meant_to_be_given_is_no_shell_syntax(command: str) -> None:
+    assert found(headline(f":COMMAND: {command}")) == []

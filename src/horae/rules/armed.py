@@ -261,7 +261,7 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
 def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
     """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
     policy = Policy()
-    for key, understood in _POLICIES.items():
+    for key, understood in POLICIES.items():
         value = props.get(key)
         if value is None:
             continue
@@ -316,7 +316,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-_POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
+POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
     "CATCHUP": lambda policy, text, _: replace(policy, catchup=CatchUp(text.lower())),
     "OVERLAP": lambda policy, text, _: replace(policy, overlap=Overlap(text.lower())),
     "RETRY": lambda policy, text, _: replace(policy, retry=_retry(text)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
@@ -21,11 +22,12 @@ from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.after import AfterError
 from horae.rules.agent import check_agent
 from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
-from horae.rules.command import CommandError, call_of
+from horae.rules.command import CommandError, call_of, shell_syntax
 from horae.rules.crew import parse_crew
 from horae.rules.drift import Stamped, drift
 from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.lifecycle import check_gates, parse_lifecycle
+from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.rules.seams import seams
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
@@ -162,6 +164,11 @@ class _Workflow:
         """Return where the value of a property stands."""
         return place_of(self.headline, key)
 
+    def key_at(self, key: str) -> int:
+        """Return where the name of a property stands."""
+        text = self.headline.text
+        return text.index(":", text.rfind("\n", 0, self.value_at(key)) + 1)
+
     def when_at(self) -> int:
         """Return where the when is written."""
         planning = self.headline.planning
@@ -173,8 +180,29 @@ class _Workflow:
 def _check_plan(name: str, plan: Plan, clock: Clock) -> Iterator[Diagnostic]:
     """Yield the findings about the times of one plan."""
     for headline, place in zip(plan.headlines, plan.places(), strict=True):
-        if is_entry(headline):
-            yield from _check_workflow(_Workflow(name, headline, place, clock))
+        if is_near_entry(headline):
+            workflow = _Workflow(name, headline, place, clock)
+            yield from _check_properties(workflow)
+            yield from _check_workflow(workflow) if is_entry(headline) else ()
+
+
+def _check_properties(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield the properties that are not read and were meant to be, and a time without work."""
+    props = workflow.headline.props
+    meant = {key: meant_by(key) for key in props}
+    for key, known in meant.items():
+        advice = f"write :{known}: if that is meant" if known else advice_on(key)
+        if key in KNOWN or advice is None or known in props:
+            continue
+        at, code = workflow.key_at(key), "property-typo" if known else "property-unknown"
+        severity = Severity.ERROR if known in (*WHEN, *WHAT) else Severity.WARNING
+        message, width = f":{key}: is not read", len(key) + 2
+        yield workflow.found(at, code, severity, message, fix=advice, width=width)
+    if "SCHEDULE" in props and not is_entry(workflow.headline) and "COMMAND" not in meant.values():
+        message = "this schedule has nothing to run"
+        fix = "write a :COMMAND: or a :POST: beside it, or tag the headline :workflow:"
+        at = workflow.value_at("SCHEDULE")
+        yield workflow.found(at, "schedule-idle", Severity.WARNING, message, fix=fix)
 
 
 def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
@@ -193,6 +221,8 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
         call_of(workflow.headline.props)
     except CommandError as error:
         yield workflow.found(workflow.value_at(error.key), "command", Severity.ERROR, str(error))
+    else:
+        yield from _check_shell(workflow)
     if "SCHEDULE" in workflow.headline.props:
         yield from _check_cron(workflow, workflow.headline.props["SCHEDULE"])
     try:
@@ -204,6 +234,19 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
         return  # said above, or by the kernel
     yield from _check_seams(workflow, rule)
     yield from _check_drift(workflow, rule)
+
+
+def _check_shell(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield that a command is written for a shell, if it is and none is called."""
+    command = workflow.headline.props.get("COMMAND", "")
+    found = shell_syntax(command)
+    if found is None:
+        return
+    at, word = found
+    message = f"{shown(word)} is passed on as it is: a command is run without a shell"
+    fix = f"call one explicitly: sh -c {quote(command)}"
+    place = workflow.value_at("COMMAND") + at
+    yield workflow.found(place, "shell", Severity.WARNING, message, fix=fix, width=len(word))
 
 
 def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:

@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST: Final = 64 * 1024  # characters of a command
+# Words that a shell takes for more than words; each stands alone, and outside of quotes.
+_OPERATOR: Final = re.compile(
+    r"&&|\|[|&]?|;|&"
+    r"|[0-9]*(?:>>|>\||<<<|<<|>&|<&|<>|&>>|&>|>|<)(?!=)(?![^\s>]*>)\S*"  # not >=1.0, not <a@b.c>
+    r"|[^\s;]+;"  # `cd /srv; make`
+)
+_EXPANDED: Final = re.compile(r"\$[A-Za-z_{(]|`|\*|^~/")
+_PATTERNS: Final = frozenset(  # behind these a program is given a pattern, and expands it itself
+    {"-name", "-iname", "-path", "-ipath", "-wholename", "--include", "--exclude", "--glob", "-g"}
+)
+_CALLING: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # ended by a `;` of their own
+_QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=\S*", re.ASCII)
+_WORD: Final = re.compile(r"\S+")
 _WEB: Final = re.compile(
     r"https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:[/?#][!-~]*)?", re.ASCII
 )
@@ -53,6 +67,33 @@ def call_of(props: Mapping[str, str]) -> Call | None:
         return Call(_words(props["COMMAND"]), "", _variables(props.get("ENV", "")))
     if "POST" in props:
         return Call((), _address(props["POST"]))
+    return None
+
+
+def shell_syntax(text: str) -> tuple[int, str] | None:
+    """Return where a command uses what only a shell understands, and what that is; None if nowhere.
+
+    What is quoted or escaped is a program's own business, as in `sh -c '…'`.
+
+    >>> shell_syntax("make all && ./install"), shell_syntax("sh -c 'make all && ./install'")
+    ((9, '&&'), None)
+    >>> shell_syntax("find . -name '*.log'"), shell_syntax("rm -f /tmp/*.log")
+    (None, (6, '/tmp/*.log'))
+    """
+    # A quoted part becomes as many signs that mean nothing, so that places stay.
+    plain = _QUOTED.sub(lambda found: "_" * len(found[0]), text)
+    words = list(_WORD.finditer(plain))
+    calls = any(word[0] in _CALLING for word in words)
+    before = ""
+    for number, found in enumerate(words):
+        word = found[0]
+        is_operator = _OPERATOR.fullmatch(word) and not (calls and word == ";")
+        is_pattern = before in _PATTERNS or word.startswith("-")
+        is_expanded = _EXPANDED.search(word) and not is_pattern
+        is_assigned = number == 0 and _ASSIGNED.fullmatch(word) and len(words) > 1
+        if is_operator or is_expanded or is_assigned:
+            return found.start(), text[found.start() : found.end()]
+        before = word
     return None
 
 
