@@ -33,12 +33,12 @@ def main() -> None:
         script = best([sys.executable, "-c", "import re, sys"])
         imports = best([sys.executable, "-c", "import re, sys, click, json"])
         version = best([horae, "--version"])
-        query = best([horae, "query", str(plan)])
+        query = best([horae, "query", "--json", str(plan)])
     print(f"  python -c pass                        {nothing:6.1f} ms")
     print(f"  python -c 'import re, sys'            {script:6.1f} ms")
     print(f"  python -c 'import click, json'        {imports:6.1f} ms")
     print(f"  horae --version                       {version:6.1f} ms   {version / script:.2f}×")
-    print(f"  horae query plan.org                  {query:6.1f} ms   {query / imports:.2f}×")
+    print(f"  horae query --json plan.org           {query:6.1f} ms   {query / imports:.2f}×")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from pathlib import Path
 PLANS = Path("examples") / "nightly"
 COMMANDS = (
     ("The plan, as it was written:", ["cat", str(PLANS / "nightly-digest.org")]),
-    ("What is written on each headline:", ["horae", "query", "--table", str(PLANS)]),
-    ("What the workflows resolve to:", ["horae", "tangle", "--table", str(PLANS)]),
-    ("What may not be meant, in all plans:", ["horae", "check", "--table", str(PLANS)]),
-    ("What comes in the next two days:", ["horae", "agenda", "--table", "--days", "2", str(PLANS)]),
+    ("What is written on each headline:", ["horae", "query", str(PLANS)]),
+    ("What the workflows resolve to:", ["horae", "tangle", str(PLANS)]),
+    ("What may not be meant, in all plans:", ["horae", "check", str(PLANS)]),
+    ("What comes in the next two days:", ["horae", "agenda", "--days", "2", str(PLANS)]),
     (
         "What one rule means, and where clocks change under it:",
-        ["horae", "explain", "--table", "--tz", "Europe/Berlin", "30 2 * * *"],
+        ["horae", "explain", "--tz", "Europe/Berlin", "30 2 * * *"],
     ),
     ("The same for programs:", ["wb", "query", str(PLANS / "deadline-only.org")]),
 )

@@ -2,6 +2,7 @@
 
     HoraeError              a request we cannot honour
       SettingError          a setting that cannot be used               (config)
+      OutputError           a form of output that there is not          (cli.output)
       PlanFileError         a file that cannot be read or written       (workspace.files)
         PlanMissingError    a file that is not there
         EditConflictError   a file that changed under an edit           (workspace.edit)

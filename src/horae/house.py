@@ -517,7 +517,7 @@ def _agents(config: Config) -> Registry:
     from horae.cli.output import Form, Output
 
     # What is odd in them is said by `check`, and by whatever needs them.
-    found = Found.of(config, Output(Form.TABLE, asked=False), says=False).registry
+    found = Found.of(config, Output(Form.TABLE), says=False).registry
     found.command = _command(config)
     return found
 

@@ -65,7 +65,7 @@ def agents_in(config: Config) -> Registry:
     from horae.cli.agents import Found
     from horae.cli.output import Form, Output
 
-    return Found.of(config, Output(Form.TABLE, asked=False)).registry
+    return Found.of(config, Output(Form.TABLE)).registry
 
 
 class _Asked:

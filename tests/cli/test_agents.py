@@ -82,7 +82,7 @@ def test_a_plan_that_only_speaks_of_agents_defines_none(call: Call, tmp_path: Pa
 
 def test_an_agent_without_a_command_uses_that_of_the_settings(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, moss_org=EDITOR, horae_toml='agent.command = ["cat", "-"]\n')
-    (row,) = call("agents").data
+    (row,) = call("agents", "--json").data
     assert (row["command"], row["can_run"]) == (["cat", "-"], True)
 
 
@@ -136,7 +136,7 @@ def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
 
 def test_no_agent_is_no_error(call: Call) -> None:
     assert call("agents", "--table").out.strip() == "no agent"
-    assert call("agents").data == []
+    assert call("agents", "--json").data == []
 
 
 def test_one_is_shown_with_its_tools_and_whether_they_are_kept(call: Call, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_what_keeps_one_from_running_that_somebody_asked_for_is_said(
     make(call, "finch")
     make(call, "crow", "--command", "no-such-agent")
     call("words", "apply", ".agentd")
-    told = {row["agent"]: row["obstacle"] for row in call("agents").data}
+    told = {row["agent"]: row["obstacle"] for row in call("agents", "--json").data}
     assert told["finch"].startswith("agent 'finch' has no command, and agent.command of horae.toml")
     assert told["crow"] == "the agent crow needs no-such-agent, which is not in the PATH"
     assert told["robin"] == "agent 'robin' is disabled"
@@ -234,7 +234,7 @@ def test_one_name_in_a_plan_and_in_the_ledger_is_told_with_both_places(
     found = call("agents", "--table")
     assert found.code == 6
     assert "the agent moss is defined at m.org:1 and by a request, too" in found.err
-    told = [(row["agent"], row["defined_by"]) for row in call("agents").data]
+    told = [(row["agent"], row["defined_by"]) for row in call("agents", "--json").data]
     assert told == [("moss", "plan"), ("moss", "request")]
 
 
@@ -244,8 +244,11 @@ def test_a_ledger_elsewhere_is_named_and_one_that_cannot_be_read_stops_no_plan(
     lay(tmp_path, w_org=WRITER)
     ending = call("words", "--data", "other", "orchestrator", "create-agent", "--name", "finch")
     assert ending.code == 0, ending.err
-    assert [row["agent"] for row in call("agents").data] == ["wren"]
-    assert [row["agent"] for row in call("agents", "--data", "other").data] == ["finch", "wren"]
+    assert [row["agent"] for row in call("agents", "--json").data] == ["wren"]
+    assert [row["agent"] for row in call("agents", "--data", "other", "--json").data] == [
+        "finch",
+        "wren",
+    ]
     (tmp_path / "other" / DATABASE).write_bytes(b"no database at all" * 100)
     found = call("agents", "--data", "other", "--table")
     assert found.code != 0

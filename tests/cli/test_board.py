@@ -170,7 +170,7 @@ def test_what_depends_on_a_task_that_was_put_away_can_be_done(call: Call, tasks:
     assert call("task", "archive", "42").code == 0
     assert not list(tasks.glob("042*"))
     assert call("task", "show", "43", "--json").data["standing"] == "Runnable"
-    assert call("task", "add", "Reap").data["id"] == 44
+    assert call("task", "add", "Reap", "--json").data["id"] == 44
     assert call("board", "health").code == 0
     gone = call("task", "schedule", "42", "--clear")
     assert (gone.code, "it was put away as board/archive/042" in gone.err) == (1, True)
@@ -236,9 +236,9 @@ def test_the_board_is_listed_and_searched(call: Call, tasks: Path) -> None:
         (7, "Blocked", "scheduled for 2999-01-01T00:00:00Z"),
         (42, "Runnable", None),
     ]
-    assert [row["id"] for row in call("board", "list", "--search", "DISTRIBUTE weekly").data] == [
-        42
-    ]
+    assert [
+        row["id"] for row in call("board", "list", "--search", "DISTRIBUTE weekly", "--json").data
+    ] == [42]
     assert call("task", "list", "--status", "done", "--table").out == "no task\n"
     lines = call("board", "summary", "--table").out.splitlines()
     assert lines[1] == "todo        2"
@@ -328,12 +328,12 @@ def test_a_number_may_be_typed_as_it_is_shown(call: Call) -> None:
 def test_check_shows_a_broken_task_with_line_and_column_beside_the_rest(
     call: Call, tasks: Path
 ) -> None:
-    assert (call("check").code, call("check").data) == (0, [])
+    assert (call("check").code, call("check", "--json").data) == (0, [])
     (tasks / "043-broken.md").write_text("---\nid: 43\ntitle: [\n---\n")
     (tasks / "044-late.md").write_text("---\nid: 44\ntitle: L\ncron_schedule: 0 25 * * *\n---\n")
     (tasks.parents[1] / "plan.org").write_text("* Odd :workflow:\nSCHEDULED: <2026-02-30 Mon>\n")
     for paths in ((), (".",), (str(tasks.parents[1]),)):
-        ending = call("check", *paths)
+        ending = call("check", *paths, "--json")
         found = {each["file"].rpartition("/")[2]: each for each in ending.data}
         assert ending.code == 1
         assert set(found) == {"plan.org", "043-broken.md", "044-late.md"}
@@ -341,4 +341,4 @@ def test_check_shows_a_broken_task_with_line_and_column_beside_the_rest(
         assert (broken["code"], broken["severity"]) == ("task", "error")
         assert (broken["line"] >= 3, broken["column"] >= 1) == (True, True)
         assert "hour 25" in found["044-late.md"]["message"]
-    assert {each["file"] for each in call("check", "plan.org").data} == {"plan.org"}
+    assert {each["file"] for each in call("check", "plan.org", "--json").data} == {"plan.org"}

@@ -77,28 +77,28 @@ def checks(ending: Ending) -> dict[str, tuple[str, str]]:
 
 
 def test_a_backup_is_put_with_the_others_and_can_be_restored(call: Call, data: Path) -> None:
-    ending = call("backup")
+    ending = call("backup", "--json")
     target = data.parent / ending.data["backup"]
     assert ending.code == 0
     assert target.parent == data / "backups"
     assert target.stat().st_size == ending.data["bytes"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    before = call("history", "-n", "100").data
+    before = call("history", "-n", "100", "--json").data
     call("pause", "Poll")
-    restored = call("restore", str(target))
+    restored = call("restore", str(target), "--json")
     assert restored.code == 0
     aside = data.parent / restored.data["aside"]
     assert aside.is_file()
-    assert call("status").data["paused"] == []
-    assert [row["key"] for row in call("history", "-n", "100").data][-len(before) :] == [
+    assert call("status", "--json").data["paused"] == []
+    assert [row["key"] for row in call("history", "-n", "100", "--json").data][-len(before) :] == [
         row["key"] for row in before
     ]
 
 
 def test_a_backup_goes_where_it_is_told_to(call: Call, data: Path, tmp_path: Path) -> None:
-    assert call("backup", "copy.db").data["backup"] == "copy.db"
+    assert call("backup", "copy.db", "--json").data["backup"] == "copy.db"
     (tmp_path / "shelf").mkdir()
-    assert call("backup", "shelf").data["backup"].startswith("shelf/ledger-")
+    assert call("backup", "shelf", "--json").data["backup"].startswith("shelf/ledger-")
     assert call("backup", "copy2.db", "--table").out.endswith(", verified\n")
 
 
@@ -141,7 +141,7 @@ def test_a_restore_into_nothing_says_that_there_was_none(
     assert ending.out == (
         "copy.db is the ledger of fresh now, and nothing past fires; there was none before\n"
     )
-    assert len(call("history", "--data", "fresh").data) > 0
+    assert len(call("history", "--data", "fresh", "--json").data) > 0
 
 
 # Prune
@@ -149,11 +149,11 @@ def test_a_restore_into_nothing_says_that_there_was_none(
 
 @pytest.mark.usefixtures("data")
 def test_pruning_folds_what_is_old_and_trying_it_does_not(call: Call) -> None:
-    tried = call("prune", "--before", "1y", "--dry-run").data
+    tried = call("prune", "--before", "1y", "--dry-run", "--json").data
     assert (tried["receipts"], tried["dry_run"]) == (DAYS - 1, True)
-    assert len(call("history", "-n", "100").data) == DAYS
-    assert call("prune", "--before", "90d").data["receipts"] == DAYS - 1
-    [row] = call("history").data
+    assert len(call("history", "-n", "100", "--json").data) == DAYS
+    assert call("prune", "--before", "90d", "--json").data["receipts"] == DAYS - 1
+    [row] = call("history", "--json").data
     assert (row["count"], row["through_at"]) == (DAYS, "2020-04-30T09:00:00Z")
 
 
@@ -173,7 +173,7 @@ def test_what_is_younger_stays(call: Call) -> None:
 
 def test_a_doctor_looks_at_everything_and_finds_it_well(call: Call, data: Path) -> None:
     call("backup")
-    ending = call("doctor")
+    ending = call("doctor", "--json")
     assert ending.code == 0
     found = checks(ending)
     assert {
@@ -181,24 +181,24 @@ def test_a_doctor_looks_at_everything_and_finds_it_well(call: Call, data: Path) 
         "ledger", "ledger clock", "backups", "runs", "cgroups", "git", "languages", "plan root", "port",
     } <= found.keys()  # fmt: skip
     assert {grade for grade, _ in found.values()} <= {"ok", "warn"}
-    table = call("doctor", "--table")
+    table = call("doctor", "--json", "--table")
     assert "what to do" in table.out
-    lines = call("doctor", "--jsonl").out.splitlines()
+    lines = call("doctor", "--json", "--jsonl").out.splitlines()
     assert json.loads(lines[0])["check"] == "python"
 
 
 def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {each["check"]: each for each in json.loads(call("doctor").out)}
+    told = {each["check"]: each for each in json.loads(call("doctor", "--json").out)}
     assert told["cgroups"]["found"] == cgroup_state().partition("; ")[0]
     assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
     monkeypatch.setattr("horae.runner.processes.can_kill_trees", lambda: False)
-    assert checks(call("doctor"))["runs"] == ("warn", "Linux 5.3 or newer ends all of it")
+    assert checks(call("doctor", "--json"))["runs"] == ("warn", "Linux 5.3 or newer ends all of it")
 
 
 def test_a_doctor_needs_no_ledger(call: Call, tmp_path: Path) -> None:
-    ending = call("doctor")
+    ending = call("doctor", "--json")
     assert ending.code == 0
     assert checks(ending)["data directory"] == ("ok", "horae up makes it")
     assert not (tmp_path / ".horae").exists()
@@ -207,7 +207,7 @@ def test_a_doctor_needs_no_ledger(call: Call, tmp_path: Path) -> None:
 def test_a_doctor_sees_what_others_can_read(call: Call, data: Path) -> None:
     data.chmod(0o755)
     (data / "ledger.db").chmod(0o644)
-    grade, remedy = checks(call("doctor"))["permissions"]
+    grade, remedy = checks(call("doctor", "--json"))["permissions"]
     assert (grade, remedy) == ("warn", "chmod 700 .horae; chmod 600 .horae/ledger.db")
 
 
@@ -222,14 +222,14 @@ def test_a_doctor_sees_a_clock_that_was_set_back(call: Call, data: Path) -> None
         await ledger.close()
 
     asyncio.run(ahead())
-    assert checks(call("doctor"))["ledger clock"][0] == "warn"
+    assert checks(call("doctor", "--json"))["ledger clock"][0] == "warn"
 
 
 @pytest.mark.parametrize("how", ["empty", "gone", "cut", "nonsense"])
 def test_a_doctor_restores_the_newest_backup_that_is_whole(
     call: Call, data: Path, how: str
 ) -> None:
-    older = call("backup").data["backup"]
+    older = call("backup", "--json").data["backup"]
     (data / "backups" / "newer.db").write_text("not a ledger")
     path = data / "ledger.db"
     match how:
@@ -241,32 +241,32 @@ def test_a_doctor_restores_the_newest_backup_that_is_whole(
             path.write_bytes(path.read_bytes()[:5000])
         case "nonsense":
             path.write_bytes(b"nonsense" * 1000)
-    sick = call("doctor")
+    sick = call("doctor", "--json")
     assert (sick.code, checks(sick)["ledger"]) == (1, ("fail", "horae doctor --restore"))
-    healed = call("doctor", "--restore")
+    healed = call("doctor", "--json", "--restore", "--json")
     assert healed.code == 0
     assert healed.data["restored"] == older
     assert "newer.db" in healed.err
-    assert checks(call("doctor"))["ledger"][0] == "ok"
+    assert checks(call("doctor", "--json"))["ledger"][0] == "ok"
     assert call("status").code == 0
 
 
 def test_a_doctor_restores_nothing_over_a_ledger_that_is_whole(call: Call, data: Path) -> None:
     call("backup")
     was = (data / "ledger.db").read_bytes()
-    ending = call("doctor", "--restore")
+    ending = call("doctor", "--json", "--restore")
     assert (ending.code, "the ledger is whole, so nothing was restored" in ending.err) == (6, True)
     assert (data / "ledger.db").read_bytes() == was
 
 
 def test_a_doctor_without_a_whole_backup_says_so(call: Call, data: Path) -> None:
     (data / "ledger.db").write_bytes(b"")
-    ending = call("doctor", "--restore")
+    ending = call("doctor", "--json", "--restore")
     assert (ending.code, "no backup to restore, there is none" in ending.err) == (4, True)
     (data / "backups").mkdir()
     (data / "backups" / "a.db").write_text("not a ledger")
-    assert "none of 1 is whole" in call("doctor", "--restore").err
-    assert checks(call("doctor"))["backups"] == ("fail", "horae backup makes a new one")
+    assert "none of 1 is whole" in call("doctor", "--json", "--restore").err
+    assert checks(call("doctor", "--json"))["backups"] == ("fail", "horae backup makes a new one")
 
 
 @pytest.mark.parametrize(

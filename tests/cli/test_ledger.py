@@ -110,8 +110,8 @@ def test_a_ledger_that_vanished_is_no_fresh_start(call: Call, data: Path) -> Non
 def test_a_look_does_not_hide_that_the_last_writes_were_lost(call: Call, data: Path) -> None:
     (data / "ledger.db-open").touch()
     (data / "ledger.db-wal").unlink(missing_ok=True)
-    for args in (["status"], ["doctor"], ["backup"], ["status"]):
-        ending = call(*args)
+    for command in ("status", "doctor", "backup", "status"):
+        ending = call(command, "--json")
         assert ending.code != 0
         assert "its log (ledger.db-wal) with the last" in ending.out + ending.err
     assert not (data / "ledger.db-wal").exists()
@@ -145,7 +145,7 @@ def test_a_status_shows_every_time_with_its_zone(call: Call) -> None:
 
 @pytest.mark.usefixtures("data")
 def test_a_status_is_one_object_for_programs(call: Call) -> None:
-    data = call("status", "--at", LOOK).data
+    data = call("status", "--at", LOOK, "--json").data
     assert data["at"] == "2026-04-01T12:00:00+02:00"
     assert data["engine"] == {"running": False, "data": ".horae", "pid": None, "since": None}
     assert data["counts"] == {"waiting": 1, "held": 0, "starting": 0, "running": 0}
@@ -174,10 +174,10 @@ def test_reading_goes_on_while_an_engine_has_the_lock_and_writing_names_it(
     ) as engine:
         assert engine.stdout is not None
         assert engine.stdout.readline() == "held\n"
-        status = call("status", "--at", LOOK)
+        status = call("status", "--at", LOOK, "--json")
         assert status.data["engine"]["running"] is True
         assert status.data["engine"]["pid"] == engine.pid
-        assert len(call("history").data) > 0
+        assert len(call("history", "--json").data) > 0
         assert call("why", "Digest").code == 0
         assert (
             call(
@@ -194,19 +194,19 @@ def test_reading_goes_on_while_an_engine_has_the_lock_and_writing_names_it(
             assert f"in use by process {engine.pid}" in ending.err
         copy(Place(data, zone("UTC")), data / "copy.db")
         assert (data / "ledger.db-open").exists(), "a reader must not say that it is closed"
-        assert call("status", "--at", LOOK).data["engine"]["pid"] == engine.pid
+        assert call("status", "--at", LOOK, "--json").data["engine"]["pid"] == engine.pid
         engine.communicate("")
-    assert call("status", "--at", LOOK).data["engine"]["running"] is False
+    assert call("status", "--at", LOOK, "--json").data["engine"]["running"] is False
 
 
 @pytest.mark.usefixtures("data")
 def test_a_history_is_an_array_of_receipts(call: Call) -> None:
-    rows = call("history", "digest-1").data
+    rows = call("history", "digest-1", "--json").data
     assert [(row["status"], row["planned_at"]) for row in rows] == [
         ("failed", "2026-04-01T09:00:00+02:00")
     ]
     assert (rows[0]["commit"], rows[0]["zone"]) == ("c0ffee", "Europe/Berlin")
-    everything = call("history").data
+    everything = call("history", "--json").data
     assert {row["zone"] for row in everything} == {"Europe/Berlin", "America/New_York"}
     missed = call("history", "--status", "missed", "--jsonl").out.splitlines()
     assert {json.loads(line)["status"] for line in missed} == {"missed"}
@@ -214,10 +214,10 @@ def test_a_history_is_an_array_of_receipts(call: Call) -> None:
 
 @pytest.mark.usefixtures("data")
 def test_a_history_goes_on_where_it_was_cut(call: Call) -> None:
-    numbers = [row["receipt"] for row in call("history").data]
+    numbers = [row["receipt"] for row in call("history", "--json").data]
     table = call("history", "-n", "2", "--table").out
     assert table.endswith(f"there is more: --cursor {numbers[1]}\n")
-    rest = call("history", "--cursor", str(numbers[1])).data
+    rest = call("history", "--cursor", str(numbers[1]), "--json").data
     assert [row["receipt"] for row in rest] == numbers[2:]
 
 
@@ -225,7 +225,7 @@ def test_a_history_goes_on_where_it_was_cut(call: Call) -> None:
 def test_a_history_of_nothing_says_so(call: Call) -> None:
     ending = call("history", "--since", "2030-01-01", "--table")
     assert (ending.code, ending.out) == (0, "no receipt\n")
-    assert call("history", "--since", "2030-01-01").data == []
+    assert call("history", "--since", "2030-01-01", "--json").data == []
     assert call("history", "--status", "lost").code == 2
     assert call("history", "--since", "yesterday").code == 2
 
@@ -254,7 +254,7 @@ def test_why_names_the_neighbours_of_what_is_no_moment(call: Call) -> None:
         "  the nearest before: 2026-04-05 Sun 09:00 Europe/Berlin",
         "  the nearest after: 2026-04-06 Mon 09:00 Europe/Berlin",
     ]
-    data = call("why", "Digest@2026-04-05 10:00", "--at", LOOK).data
+    data = call("why", "Digest@2026-04-05 10:00", "--at", LOOK, "--json").data
     assert data["answers"][0]["moment"] is False
     assert data["after"] == "2026-04-06T09:00:00+02:00"
 
@@ -275,14 +275,14 @@ def test_an_entry_rests_until_it_is_resumed(call: Call) -> None:
     assert ending.code == 0
     assert ending.out.startswith("Digest (entry 1) rests since ")
     assert ending.out.endswith(" Europe/Berlin (away)\n")
-    assert [row["title"] for row in call("status").data["paused"]] == ["Digest"]
+    assert [row["title"] for row in call("status", "--json").data["paused"]] == ["Digest"]
     again = call("pause", "Digest", "--table")
     assert (again.code, "rests already since" in again.out) == (0, True)
     conflict = call("pause", "Digest", "--until", "3h")
     assert (conflict.code, "it rests already" in conflict.err) == (6, True)
-    assert call("resume", "Digest").data["changed"] is True
+    assert call("resume", "Digest", "--json").data["changed"] is True
     assert call("resume", "Digest", "--table").out.startswith("Digest (entry 1) does not rest")
-    assert call("status").data["paused"] == []
+    assert call("status", "--json").data["paused"] == []
 
 
 @pytest.mark.usefixtures("data")
@@ -302,11 +302,11 @@ def test_a_backfill_lists_first_and_then_files_the_same(call: Call) -> None:
         "2020-03-29 Sun 09:00 Europe/Berlin",
         "Digest (entry 1) from 2020-03-28 Sat 00:00 Europe/Berlin to 2020-03-30 Mon 00:00 Europe/Berlin: would be 2 runs",
     ]
-    assert call("history", "--until", "2020-12-31").data == []
-    filed = call(*asked, "--id", "spring").data
+    assert call("history", "--until", "2020-12-31", "--json").data == []
+    filed = call(*asked, "--id", "spring", "--json").data
     assert (filed["id"], filed["count"], len(filed["receipts"])) == ("spring", 2, 2)
-    assert call(*asked, "--id", "spring").data == filed
-    rows = call("history", "--until", "2020-12-31").data
+    assert call(*asked, "--id", "spring", "--json").data == filed
+    rows = call("history", "--until", "2020-12-31", "--json").data
     assert [row["key"] for row in rows] == [
         "backfill:spring:2020-03-29T07:00:00Z",
         "backfill:spring:2020-03-28T08:00:00Z",
@@ -335,5 +335,5 @@ def test_a_ledger_elsewhere_is_named_by_root_or_by_data(
     elsewhere.mkdir()
     data.rename(elsewhere / ".horae")
     assert call("status").code == 4
-    assert len(call("history", "--root", "there").data) > 0
-    assert len(call("history", "--data", "there/.horae").data) > 0
+    assert len(call("history", "--root", "there", "--json").data) > 0
+    assert len(call("history", "--data", "there/.horae", "--json").data) > 0

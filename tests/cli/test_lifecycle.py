@@ -33,7 +33,7 @@ def test_the_next_ticks_are_shown_with_where_the_agent_stands_and_how_long_it_wa
 
 def test_outcomes_are_assumed_in_turn_and_the_last_goes_on(call: Call) -> None:
     asked = ["lifecycle", "day.org", "--outcomes", "done,failed,no-work", "--next", "5"]
-    rows = call(*asked, "--every", "45s").data
+    rows = call(*asked, "--every", "45s", "--json").data
     assert [(row["state"], row["hits"], row["outcome"], row["delay"]) for row in rows] == [
         ("wake_add", 0, "done", 45),
         ("wake_add", 1, "failed", 45),
@@ -45,7 +45,7 @@ def test_outcomes_are_assumed_in_turn_and_the_last_goes_on(call: Call) -> None:
 
 @pytest.mark.parametrize("place", [["wake_add", "2"], ["wake_add 2"]])
 def test_a_prediction_may_begin_anywhere(call: Call, place: list[str]) -> None:
-    [row] = call("lifecycle", "day.org", "--from", *place, "--next", "1").data
+    [row] = call("lifecycle", "day.org", "--from", *place, "--next", "1", "--json").data
     assert row == {
         "tick": 1,
         "after": 0,
@@ -70,7 +70,7 @@ def test_a_gated_tick_is_shown_with_the_wait(call: Call) -> None:
 
 
 def test_twelve_ticks_are_shown_unless_asked_otherwise(call: Call) -> None:
-    assert len(call("lifecycle", "day.org").data) == 12
+    assert len(call("lifecycle", "day.org", "--json").data) == 12
 
 
 def test_what_is_odd_is_said_beside_the_ticks_and_an_error_is_the_exit_code(

@@ -58,7 +58,7 @@ def there(home: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call:
 
 def running(call: Call, entry: str) -> int:
     """Ask for a run, and return its number when it has put something out."""
-    receipt = call("run", entry, "--no-wait").data["receipt"]
+    receipt = call("run", entry, "--no-wait", "--json").data["receipt"]
     far = Far(Path(".horae"))
     until = time.monotonic() + 10
     while time.monotonic() < until:
@@ -111,7 +111,7 @@ def test_on_a_terminal_a_run_is_followed_without_being_asked(home: Path) -> None
 
 
 def test_into_a_pipe_a_run_is_only_asked_for_and_one_key_is_one_receipt(there: Call) -> None:
-    first = there("run", "Quiet", "--key", "für heute").data
+    first = there("run", "Quiet", "--key", "für heute", "--json").data
     again = there("run", "Quiet", "--key", "für heute", "--table")
     assert (first["title"], first["key"]) == ("Quiet", "idem:für heute")
     assert again.out.startswith(f"Quiet: receipt {first['receipt']}, ")
@@ -148,7 +148,7 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
     assert (again.code, '"code": "run_state"' in again.err) == (6, True)
     nothing = there("cancel", "Long")
     assert (nothing.code, "nothing of it runs" in nothing.err) == (6, True)
-    [line] = there("history", "Long", "-n", "1").data
+    [line] = there("history", "Long", "-n", "1", "--json").data
     assert (line["status"], line["reason"]) == ("killed", "somebody cancelled it: enough")
 
 
@@ -170,11 +170,11 @@ def test_whoever_stops_waiting_leaves_the_run_alone(there: Call, home: Path) -> 
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=10)
     assert (waiting.returncode, "goes on; `horae cancel" in said) == (130, True)
-    assert there("cancel", "Long").data["changed"] is True
+    assert there("cancel", "Long", "--json").data["changed"] is True
 
 
 def test_every_command_that_changes_something_asks_the_engine(there: Call) -> None:
-    rest = there("pause", "Digest", "--note", "away", "--until", "2h").data
+    rest = there("pause", "Digest", "--note", "away", "--until", "2h", "--json").data
     assert (rest["changed"], rest["pause"]["note"]) == (True, "away")
     refused = there("run", "Digest")
     assert (refused.code, "it rests since" in refused.err) == (6, True)
@@ -182,11 +182,11 @@ def test_every_command_that_changes_something_asks_the_engine(there: Call) -> No
     assert (conflict.code, '"code": "entry_state"' in conflict.err) == (6, True)
     assert there("resume", "Digest", "--table").out.startswith("Digest (entry 1) goes on; next ")
     window = ["--from", "2026-03-01", "--to", "2026-03-03", "--id", "march"]
-    filed = there("backfill", "Digest", *window).data
+    filed = there("backfill", "Digest", *window, "--json").data
     assert (filed["count"], len(filed["receipts"])) == (2, 2)
-    assert there("backfill", "Digest", *window).data == filed
+    assert there("backfill", "Digest", *window, "--json").data == filed
     assert there("backfill", "Digest", "--from", "0001-01-01").code == 2
-    pruned = there("prune", "--before", "10y").data
+    pruned = there("prune", "--before", "10y", "--json").data
     assert (pruned["receipts"], pruned["dry_run"]) == (0, False)
     unknown = there("pause", "Digets")
     assert (unknown.code, "did you mean 'Digest'" in unknown.err) == (4, True)

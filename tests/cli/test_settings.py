@@ -35,7 +35,7 @@ def test_each_value_shows_where_it_comes_from(
 
 
 def test_one_setting_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(command, name="horae", args=["config", "gate.slots"]) == 0
+    assert run(command, name="horae", args=["config", "gate.slots", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert (row["name"], row["value"]) == ("gate.slots", 8)
     assert row["overrides"] == [{"origin": "default", "value": 4}]
@@ -50,7 +50,7 @@ def test_an_unknown_key_is_said_and_the_rest_counts(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "horae.toml").write_text('zon = "Europe/Berlin"\ntenant = "wren"\n')
-    assert run(command, name="horae", args=["config", "tenant"]) == 0
+    assert run(command, name="horae", args=["config", "tenant", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)[0]["value"] == "wren"
     assert "zon" in said.err

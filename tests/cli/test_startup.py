@@ -28,7 +28,7 @@ def test_a_query_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     plan.write_text("* Digest :workflow:\nSCHEDULED: <2026-06-06 Sat 06:00 +1d>\n")
     modules = loaded(
         f"from horae.cli.group import horae\nfrom horae.cli.run import run\n"
-        f"assert run(horae, name='horae', args=['query', {str(plan)!r}]) == 0"
+        f"assert run(horae, name='horae', args=['query', '--json', {str(plan)!r}]) == 0"
     )
     assert "horae.kernel.query" in modules
     assert not modules & HEAVY

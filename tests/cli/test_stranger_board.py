@@ -15,10 +15,10 @@ WREN = "* Wren :agent:\n:PROPERTIES:\n:COMMAND: true\n:END:\nHi.\n"
 
 
 def test_the_number_of_a_file_that_cannot_be_read_is_not_given_again(call: Call) -> None:
-    assert call("task", "add", "First").data["id"] == 1
+    assert call("task", "add", "First", "--json").data["id"] == 1
     broken = Path("board/tasks/001-first.md")
     broken.write_text(broken.read_text().replace("First", "First: of all"))
-    second = call("task", "add", "Second").data
+    second = call("task", "add", "Second", "--json").data
     assert (second["id"], second["file"]) == (2, "board/tasks/002-second.md")
 
 

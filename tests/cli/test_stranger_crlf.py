@@ -26,7 +26,7 @@ def test_blocks_with_windows_line_ends_run_like_their_twins(call: Call) -> None:
     records = []
     for ends in ("\n", "\r\n"):
         Path("plan.org").write_bytes(PLAN.replace("\n", ends).encode())
-        ended = call("run", "plan.org")
+        ended = call("run", "plan.org", "--json")
         assert ended.code == 0
         records.append([each["tasks"] for each in ended.data])
     assert records[0] == records[1] == [{"Say": "one", "Hear": "'one' heard"}]

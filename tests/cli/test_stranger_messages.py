@@ -174,7 +174,7 @@ def test_a_run_without_an_engine_says_who_tries_again_and_when(call: Call) -> No
     Path("plan.org").write_text(flaky)
     ending = call("run", "Flaky", "--table")
     assert ending.code == 1
-    [receipt] = call("history", "Flaky").data
+    [receipt] = call("history", "Flaky", "--json").data
     when = datetime.fromisoformat(receipt["start_at"])
     assert ending.err == (
         f"horae: Flaky: waiting: exit code 1; an engine tries it again at {when:%Y-%m-%d %a %H:%M:%S}"

@@ -229,7 +229,7 @@ def test_a_new_task_cannot_wait_for_one_that_waits_for_it(call: Call) -> None:
     assert call("task", "add", "First", "--depends-on", "2").code == 0
     ending = call("task", "add", "Second", "--depends-on", "1", "--table")
     assert "#2" in ending.err
-    assert call("task", "add", "Second").data["id"] == 2
+    assert call("task", "add", "Second", "--json").data["id"] == 2
 
 
 def test_a_task_cannot_be_set_to_wait_for_itself(call: Call) -> None:

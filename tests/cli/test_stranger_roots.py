@@ -53,7 +53,7 @@ def test_the_older_variables_name_the_plan_root_for_every_command(
     monkeypatch.setenv("WB_TENANT", "local")
     keep_for_a_moment()
     monkeypatch.chdir(places / "elsewhere")
-    ran = call("run", "Plan of tenants/local", "--wait")
+    ran = call("run", "Plan of tenants/local", "--wait", "--json")
     assert (ran.code, ran.data["status"]) == (0, "done")
     assert armed(call) == ["Plan of tenants/local"]
 
@@ -63,7 +63,9 @@ def test_a_root_that_is_named_wins_over_the_older_variables(
 ) -> None:
     monkeypatch.setenv("WB_DATA", str(places / "tenants"))
     elsewhere = str(places / "elsewhere")
-    ran = call("run", "Plan of elsewhere", "--root", elsewhere, "--data", f"{elsewhere}/.horae")
+    ran = call(
+        "run", "Plan of elsewhere", "--root", elsewhere, "--data", f"{elsewhere}/.horae", "--json"
+    )
     assert ran.data["status"] == "done"
 
 
@@ -91,7 +93,7 @@ def test_a_plan_root_may_move_with_its_ledger(
     keep_for_a_moment(str(places / "elsewhere"))
     (places / "elsewhere").rename(places / "moved")
     monkeypatch.chdir(places / "moved")
-    assert call("run", "Plan of elsewhere").data["status"] == "done"
+    assert call("run", "Plan of elsewhere", "--json").data["status"] == "done"
 
 
 def test_a_ledger_of_plans_that_are_nowhere_any_more_may_get_others(
@@ -101,4 +103,4 @@ def test_a_ledger_of_plans_that_are_nowhere_any_more_may_get_others(
     keep_for_a_moment(str(places / "elsewhere"), "--data", data)
     (places / "elsewhere").rename(places / "moved")
     monkeypatch.chdir(places / "moved")
-    assert call("run", "Plan of elsewhere", "--data", data).data["status"] == "done"
+    assert call("run", "Plan of elsewhere", "--data", data, "--json").data["status"] == "done"

@@ -56,12 +56,12 @@ def test_a_tick_that_fails_leaves_the_place_as_it_is(crew: Call) -> None:
 def test_what_a_person_writes_there_is_where_the_next_tick_goes_on(crew: Call) -> None:
     assert crew("tick", "wren").code == 0
     PLACE.write_text("sweep 0\n")
-    assert crew("tick", "wren").data["runs"][0]["facts"]["state"] == "sweep"
+    assert crew("tick", "wren", "--json").data["runs"][0]["facts"]["state"] == "sweep"
     assert PLACE.read_text().strip() == "look 0"
 
 
 def test_a_single_keeper_comes_from_the_file_that_defines_it(crew: Call) -> None:
     Path("horae.toml").write_text('[keeper]\ndef = "crew/wren.org"\n')
-    ticked = crew("tick", "keeper").data
+    ticked = crew("tick", "keeper", "--json").data
     assert ticked["status"] == "done"
     assert (Path(ticked["file"]), ticked["line"]) == (Path("crew/wren.org").absolute(), 1)

@@ -45,7 +45,7 @@ def kept(call: Call) -> Call:
 
 @pytest.mark.parametrize("limit", [1, 3, 23, 24, 30])
 def test_the_first_moments_of_a_long_day_have_their_own_receipts(kept: Call, limit: int) -> None:
-    said = kept("why", "Poll@2026-04-01", "-n", str(limit), "--at", "2026-04-02").data
+    said = kept("why", "Poll@2026-04-01", "-n", str(limit), "--at", "2026-04-02", "--json").data
     shown = min(limit, 24)
     assert [each["at"] for each in said["answers"]] == [
         f"2026-04-01T{hour:02}:00:00Z" for hour in range(shown)
@@ -64,7 +64,7 @@ def test_what_was_asked_for_beside_takes_no_moment_its_receipt(kept: Call) -> No
         await ledger.close()
 
     asyncio.run(asking())
-    said = kept("why", "Poll@2026-04-01", "-n", "9", "--at", "2026-04-02").data
+    said = kept("why", "Poll@2026-04-01", "-n", "9", "--at", "2026-04-02", "--json").data
     assert len(said["answers"]) == 9
     assert all(each["said"].startswith("waiting: ") for each in said["answers"])
     assert all("another" not in each["said"] for each in said["answers"])

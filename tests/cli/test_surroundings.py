@@ -35,7 +35,7 @@ print(1)
 
 def rows(call: Call, name: str, *args: str) -> list[tuple[str, str, str]]:
     """Return grade, found and remedy of each row that a doctor has under a name."""
-    found: list[dict[str, Any]] = call("doctor", *args).data
+    found: list[dict[str, Any]] = call("doctor", *args, "--json").data
     return [
         (each["grade"], each["found"], each["remedy"] or "")
         for each in found

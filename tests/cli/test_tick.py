@@ -79,7 +79,7 @@ def test_without_an_engine_it_ticks_here_and_shows_what_it_puts_out(call: Call) 
     ending = call("tick", "wren", "--table")
     assert (ending.code, ending.out) == (0, "all is well\n")
     assert "wren: done: " in ending.err
-    [wren, moss] = call("status").data["agents"]
+    [wren, moss] = call("status", "--json").data["agents"]
     assert wren["lifecycle"] == {"state": "add", "hits": 1, "next_state": "audit", "kind": "wake"}
     assert (wren["last_outcome"], wren["running"]) == ("done", False)
     assert (moss["last_outcome"], moss["last_run"], moss["lifecycle"]) == (None, None, None)
@@ -89,7 +89,7 @@ def test_without_an_engine_it_ticks_here_and_shows_what_it_puts_out(call: Call) 
 def test_a_tick_that_ends_badly_is_exit_code_1(call: Call) -> None:
     ending = call("tick", "moss", "--table")
     assert (ending.code, ending.out) == (1, "oh no\n")
-    [_, moss] = call("status").data["agents"]
+    [_, moss] = call("status", "--json").data["agents"]
     assert (moss["failures"], moss["stuck"], moss["last_outcome"]) == (1, False, "failed")
 
 
@@ -98,17 +98,17 @@ def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, ho
     with engine(home):
         asked = call("tick", "wren", "--json")
         assert (asked.code, asked.data["key"], asked.data["title"]) == (0, "tick:1", "wren")
-        wait_for(lambda: call("status").data["agents"][0]["last_outcome"] == "done")
+        wait_for(lambda: call("status", "--json").data["agents"][0]["last_outcome"] == "done")
         watched = call("tick", "wren", "--watch", "--table", "--note", "x")
         assert (watched.code, watched.out) == (0, "all is well\n")
-        receipts = call("history", "wren").data
+        receipts = call("history", "wren", "--json").data
         assert [each["key"] for each in receipts] == ["tick:2", "tick:1"]
         call("tick", "moss")
         wait_for((home / "on").exists)
         again = call("tick", "moss")
         assert again.code == 6
         assert "moss: it ticks already, since " in again.err
-        status = call("status")
+        status = call("status", "--json")
         assert [each["running"] for each in status.data["agents"]] == [False, True]
         assert [each["next_run"] is None for each in status.data["agents"]] == [False, True]
 
@@ -122,7 +122,7 @@ def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
         call("pause", "wren", "--note", "on holiday")
         paused = call("tick", "wren")
         assert (paused.code, "let it go on with `horae resume" in paused.err) == (6, True)
-        assert call("status").data["agents"][0]["paused"] is True
+        assert call("status", "--json").data["agents"][0]["paused"] is True
 
 
 def test_a_status_for_people_has_a_line_for_each_agent(

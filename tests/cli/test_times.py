@@ -51,7 +51,7 @@ def plan(tmp_path: Path) -> None:
 
 
 def test_next_merges_the_moments_of_all_entries(call: Call) -> None:
-    rows = call("next", "plan.org", "-n", "4", "--at", "2026-06-06 05:10").data
+    rows = call("next", "plan.org", "-n", "4", "--at", "2026-06-06 05:10", "--json").data
     assert [(row["at"], row["title"]) for row in rows] == [
         ("2026-06-06T05:30:00+02:00", "Sync"),
         ("2026-06-06T06:00:00+02:00", "Digest"),
@@ -72,11 +72,11 @@ def test_next_shows_the_zone_of_each_moment(call: Call) -> None:
 
 def test_next_of_an_expression_needs_no_plan(call: Call) -> None:
     asked = ["next", "--cron", "0 9 * * MON", "--tz", "Europe/Berlin", "--from", "2026-03-25", "-n"]
-    assert call(*asked, "2").data == [
+    assert call(*asked, "2", "--json").data == [
         {"at": "2026-03-30T09:00:00+02:00", "zone": "Europe/Berlin"},
         {"at": "2026-04-06T09:00:00+02:00", "zone": "Europe/Berlin"},
     ]
-    assert call("next", "--cron", "@daily", "--at", "2026-01-01", "-n", "1").data == [
+    assert call("next", "--cron", "@daily", "--at", "2026-01-01", "-n", "1", "--json").data == [
         {"at": "2026-01-01T00:00:00Z", "zone": "UTC"}
     ]
 
@@ -114,7 +114,7 @@ def test_the_agenda_is_grouped_by_day_and_says_its_zone(call: Call) -> None:
 
 
 def test_due_tells_what_is_overdue_due_coming_and_not_armed(call: Call) -> None:
-    rows = call("due", "plan.org", "--at", "2026-06-06 05:10", "--days", "1").data
+    rows = call("due", "plan.org", "--at", "2026-06-06 05:10", "--days", "1", "--json").data
     assert [(row["standing"], row["title"]) for row in rows] == [
         ("overdue", "File taxes"),
         ("due", "Pay rent"),
@@ -131,7 +131,7 @@ def test_due_tells_what_is_overdue_due_coming_and_not_armed(call: Call) -> None:
 
 def test_a_single_moment_in_the_past_is_due(call: Call, tmp_path: Path) -> None:
     (tmp_path / "once.org").write_text("* Launch :workflow:\nSCHEDULED: <2026-06-06 Sat 09:00>\n")
-    [row] = call("due", "once.org", "--at", "2026-06-06 10:00").data
+    [row] = call("due", "once.org", "--at", "2026-06-06 10:00", "--json").data
     assert (row["standing"], row["at"]) == ("due", "2026-06-06T09:00:00+02:00")
 
 
@@ -151,10 +151,10 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
 
 
 def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
-    assert call("explain", "plan.org:13").data["reason"] == (
+    assert call("explain", "plan.org:13", "--json").data["reason"] == (
         "cron '0 0 30 2 *' names a day that never comes"
     )
-    assert call("explain", "plan.org:17").data["reason"] == "its state is DONE"
+    assert call("explain", "plan.org:17", "--json").data["reason"] == "its state is DONE"
     by_hand = call("explain", "plan.org:19", "--table").out.splitlines()
     assert by_hand[1:] == [
         "there is neither a :SCHEDULE: property nor SCHEDULED",
@@ -163,7 +163,7 @@ def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
 
 
 def test_explain_reads_a_stamp(call: Call) -> None:
-    data = call("explain", "<2026-01-31 Sat 06:00 +1m>", "--at", "2026-02-01").data
+    data = call("explain", "<2026-01-31 Sat 06:00 +1m>", "--at", "2026-02-01", "--json").data
     assert data["next"][:2] == ["2026-03-03T06:00:00Z", "2026-04-03T06:00:00Z"]
     assert data["words"].startswith("every month at 06:00, from 2026-01-31 Sat 06:00 on")
 
@@ -190,7 +190,10 @@ def test_what_cannot_be_said_is_one_clear_line(
 
 
 def test_a_minute_rule_without_end_is_shown_at_once(call: Call) -> None:
-    assert len(call("next", "--cron", "* * * * * *", "-n", "3", "--at", "2026-01-01").data) == 3
+    assert (
+        len(call("next", "--cron", "* * * * * *", "-n", "3", "--at", "2026-01-01", "--json").data)
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_a_plan_has_the_zone_of_its_root_however_it_is_named(
     )
     monkeypatch.delenv("HORAE_ZONE")
     monkeypatch.chdir(tmp_path / where)
-    [row] = call("next", named, "-n", "1", "--at", "2026-06-05T00:00:00Z").data
+    [row] = call("next", named, "-n", "1", "--at", "2026-06-05T00:00:00Z", "--json").data
     assert row["at"] == "2026-06-06T06:00:00+09:00"
 
 
@@ -227,7 +230,9 @@ def test_a_settings_file_above_the_current_directory_is_not_looked_for(
     monkeypatch.delenv("HORAE_ZONE")
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.chdir(tmp_path / "below")
-    assert call("next", "plan.org", "-n", "1", "--at", "2026-06-05").data[0]["zone"] == "UTC"
+    assert (
+        call("next", "plan.org", "-n", "1", "--at", "2026-06-05", "--json").data[0]["zone"] == "UTC"
+    )
 
 
 # A plan root has more than plans
@@ -274,7 +279,7 @@ AT = ("--at", "2026-06-06T05:10:00+02:00")
 def test_of_a_directory_the_next_moments_are_also_those_of_board_triggers_and_crew(
     call: Call,
 ) -> None:
-    rows = call("next", "-n", "300", *AT).data
+    rows = call("next", "-n", "300", *AT, "--json").data
     found = {(row["title"], row["file"]): row for row in reversed(rows)}
     report = found["Report", "board/tasks/1.md"]
     assert (report["at"], report["line"], report["zone"]) == ("2026-06-08T09:00:00Z", 5, "UTC")
@@ -294,7 +299,7 @@ def test_of_a_directory_the_next_moments_are_also_those_of_board_triggers_and_cr
 
 @pytest.mark.usefixtures("root")
 def test_a_file_that_is_named_stands_for_itself_alone(call: Call) -> None:
-    rows = call("next", "plan.org", "-n", "50", *AT).data
+    rows = call("next", "plan.org", "-n", "50", *AT, "--json").data
     assert {row["file"] for row in rows} == {"plan.org"}
 
 
@@ -303,7 +308,7 @@ def test_a_root_that_is_elsewhere_is_told_as_it_was_named(
 ) -> None:
     monkeypatch.chdir(root.parent)
     for name in (root.name, f"./{root.name}/"):
-        rows = call("next", name, "-n", "300", *AT).data
+        rows = call("next", name, "-n", "300", *AT, "--json").data
         assert {f"{root.name}/board/tasks/1.md", f"{root.name}/crew.org"} <= {
             row["file"] for row in rows
         }
@@ -346,7 +351,7 @@ def test_one_task_or_trigger_that_cannot_be_read_stops_nothing(call: Call, root:
     (root / ".agentd" / "workflows" / "odd.yml").write_text("name: [\n")
     late = TRIGGER.replace("digest", "late").replace("0 8 * * *", "0 25 * * *")
     (root / ".agentd" / "workflows" / "late.yml").write_text(late)
-    ending = call("next", "-n", "300", *AT)
+    ending = call("next", "-n", "300", *AT, "--json")
     assert ending.code != 0
     assert "9.md" in ending.err
     assert "odd.yml" in ending.err
@@ -386,7 +391,7 @@ def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> 
         kept.extend((key_time(at), file, key) for at, file, _, key in first)
 
     look()
-    rows = call("next", "-n", "100", *AT).data
+    rows = call("next", "-n", "100", *AT, "--json").data
     shown = [(key_time(datetime.fromisoformat(row["at"])), row["file"], row["key"]) for row in rows]
     assert len(shown) == 100
     assert shown == kept

@@ -84,7 +84,7 @@ def added(call: Call, name: str = "report", *args: str) -> Any:
     """Make the agent, and a trigger that comes once a year unless it is told otherwise."""
     call("agent", "orchestrator", "create-agent", "--name", "worker")
     when = args or ("--cron", "0 0 1 1 *", "--prompt", "Report for {{fire_time}}.")
-    ending = call("horae", "trigger", "add", name, "--agent", "worker", *when)
+    ending = call("horae", "trigger", "add", name, "--agent", "worker", *when, "--json")
     assert ending.code == 0, ending.err
     return ending.data
 
@@ -94,7 +94,7 @@ def added(call: Call, name: str = "report", *args: str) -> Any:
 
 def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     made = added(call)
-    assert [row["id"] for row in call("horae", "trigger", "list").data] == [made["id"]]
+    assert [row["id"] for row in call("horae", "trigger", "list", "--json").data] == [made["id"]]
     table = call("horae", "trigger", "list", "--table").out
     assert "report" in table
     assert "0 0 1 1 * (UTC)" in table
@@ -104,18 +104,20 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     assert shown[-1] == "Report for {{fire_time}}."
 
     changed = call(
-        "horae", "trigger", "edit", "report", "--tz", "Europe/Berlin", "--retry", "3 30s"
+        "horae", "trigger", "edit", "report", "--tz", "Europe/Berlin", "--retry", "3 30s", "--json"
     )
     assert changed.data["trigger_config"]["timezone"] == "Europe/Berlin"
     assert (changed.data["retry"], changed.data["prompt_template"]) == (
         "3 30s",
         made["prompt_template"],
     )
-    other = call("horae", "trigger", "edit", "report", "--name", "digest", "--manual").data
+    other = call(
+        "horae", "trigger", "edit", "report", "--name", "digest", "--manual", "--json"
+    ).data
     assert (other["name"], other["trigger_config"]) == ("digest", {"type": "manual"})
     off = call("horae", "trigger", "disable", "digest", "--table")
     assert off.out == "digest is disabled\n"
-    assert call("horae", "trigger", "enable", "digest").data["enabled"] is True
+    assert call("horae", "trigger", "enable", "digest", "--json").data["enabled"] is True
     assert call("horae", "trigger", "remove", "digest", "--table").out == "digest is removed\n"
     assert call("horae", "trigger", "list", "--table").out == "no trigger\n"
     gone = call("horae", "trigger", "show", "digest")
@@ -123,7 +125,7 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
 
 
 def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: Path) -> None:
-    assert call("horae", "trigger", "list").data == []
+    assert call("horae", "trigger", "list", "--json").data == []
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
     assert ending.err == "no engine runs; this is kept in .horae until `horae up` starts one\n"
@@ -186,7 +188,7 @@ def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
     for name, word in (("by-id", first["id"]), ("by-name", "first")):
         made = added(call, name, "--after", word, "--prompt", "Go.")
         assert made["trigger_config"] == {**follow, "source_workflow_id": first["id"]}
-    changed = call("horae", "trigger", "edit", "by-name", "--after", "second").data
+    changed = call("horae", "trigger", "edit", "by-name", "--after", "second", "--json").data
     assert changed["trigger_config"] == {**follow, "source_workflow_id": second["id"]}
     none = call("horae", "trigger", "edit", "by-name", "--after", "third")
     assert (none.code, none.err) == (4, "horae: not found: there is no workflow 'third'\n")
@@ -209,12 +211,22 @@ def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_bo
 def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
     added(call, "report", "--manual", "--prompt", "{{title}}: {{body}}")
     asked = call(
-        "horae", "trigger", "run", "report", "--title", "Tea", "--body", "{{title}}", "--key", "k"
+        "horae",
+        "trigger",
+        "run",
+        "report",
+        "--title",
+        "Tea",
+        "--body",
+        "{{title}}",
+        "--key",
+        "k",
+        "--json",
     ).data
     assert (asked["prompt_sent"], asked["status"]) == ("Tea: {{title}}", "pending")
     again = call("horae", "trigger", "run", "report", "--key", "k", "--table").out
     assert again == f"report: receipt {asked['receipt']}, pending (somebody asked)\n"
-    [row] = call("horae", "trigger", "history", "report").data
+    [row] = call("horae", "trigger", "history", "report", "--json").data
     assert row == asked
     assert "idem:k" in call("horae", "trigger", "history", "report", "--table").out
 
@@ -224,17 +236,19 @@ def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     added(call, "report", "--manual", "--prompt", "Deploy.", "--tools", policy)
     assert call("horae", "approvals", "--table").out == "nothing waits for an approval\n"
     numbers = [
-        str(call("horae", "trigger", "run", "report", "--key", key).data["receipt"])
+        str(call("horae", "trigger", "run", "report", "--key", key, "--json").data["receipt"])
         for key in ("one", "two")
     ]
-    assert [str(row["receipt"]) for row in call("horae", "approvals").data] == numbers
+    assert [str(row["receipt"]) for row in call("horae", "approvals", "--json").data] == numbers
     assert "Deploy." in call("horae", "approvals", "--table").out
     said = call("horae", "approve", numbers[0], "--table").out
     assert said == f"report: receipt {numbers[0]} may start\n"
     assert call("horae", "approve", numbers[0]).code == 6
-    assert call("horae", "deny", numbers[1], "--reason", "no").data["status"] == "denied"
+    assert call("horae", "deny", numbers[1], "--reason", "no", "--json").data["status"] == "denied"
     assert call("horae", "approve", "99").code == 4
-    reasons = [row["reason"] for row in call("horae", "trigger", "history", "report").data]
+    reasons = [
+        row["reason"] for row in call("horae", "trigger", "history", "report", "--json").data
+    ]
     assert reasons[0].startswith("denied by ")
     assert reasons[0].endswith(": no")
     assert reasons[1].startswith("approved by ")
@@ -255,7 +269,7 @@ def test_an_agent_that_a_plan_defines_can_be_started_and_not_made_again(
 ) -> None:
     (tmp_path / "wren.org").write_text("* wren :agent:\nYou write.\n")
     add = ("horae", "trigger", "add", "a", "--agent", "wren", "--manual", "--prompt", "Go.")
-    assert call(*add).data["agent_id"] == agent_id("wren")
+    assert call(*add, "--json").data["agent_id"] == agent_id("wren")
     ending = call("agent", "orchestrator", "create-agent", "--name", "wren")
     assert ending.code == 1
     assert "conflict: an agent called 'wren' is already there" in ending.err
@@ -270,23 +284,23 @@ def changes(ending: Ending) -> list[tuple[str, str, str]]:
 
 
 def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
-    first = changes(call("horae", "trigger", "apply", ".agentd", "--dry-run"))
+    first = changes(call("horae", "trigger", "apply", ".agentd", "--dry-run", "--json"))
     assert first == [
         ("create", "agent", "reporter"),
         ("create", "workflow", "daily"),
         ("create", "workflow", "once"),
     ]
-    assert call("horae", "trigger", "list").data == [], "a dry run changes nothing"
-    assert changes(call("horae", "trigger", "apply", ".agentd")) == first
-    rows = call("horae", "trigger", "list").data
+    assert call("horae", "trigger", "list", "--json").data == [], "a dry run changes nothing"
+    assert changes(call("horae", "trigger", "apply", ".agentd", "--json")) == first
+    rows = call("horae", "trigger", "list", "--json").data
     assert [row["file"] for row in rows] == [
         ".agentd/workflows/once.yaml",
         ".agentd/workflows/daily.yml",
     ]
     assert rows[0]["prompt_template"] == "Deploy at {{run_at}}.\n"
-    again = changes(call("horae", "trigger", "apply", ".agentd"))
+    again = changes(call("horae", "trigger", "apply", ".agentd", "--json"))
     assert {verb for verb, _, _ in again} == {"unchanged"}
-    assert call("horae", "trigger", "list").data == rows
+    assert call("horae", "trigger", "list", "--json").data == rows
     everything = call("agent", "apply", ".")
     assert "rooms are not kept by horae" in everything.err
     assert everything.out.endswith("Applied 0 room(s), 1 agent(s), and 2 workflow(s)\n")
@@ -294,7 +308,7 @@ def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
 
 def test_after_one_field_is_edited_apply_changes_that_field(call: Call, files: Path) -> None:
     call("horae", "trigger", "apply", ".agentd")
-    before = call("horae", "trigger", "show", "daily").data
+    before = call("horae", "trigger", "show", "daily", "--json").data
     path = files / "workflows" / "daily.yml"
     path.write_text(DAILY.replace("Report for", "A report for"))
     (files / "agents" / "reporter.yml").write_text(REPORTER.replace("model: small-1\n", ""))
@@ -308,11 +322,11 @@ def test_after_one_field_is_edited_apply_changes_that_field(call: Call, files: P
         "Dry run passed: 0 room(s), 1 agent(s), 2 workflow(s)",
     ]
     call("agent", "apply", ".agentd")
-    after = call("horae", "trigger", "show", "daily").data
+    after = call("horae", "trigger", "show", "daily", "--json").data
     different = {name for name in after if after[name] != before[name]}
     assert different <= {"prompt_template", "updated_at"}
     assert after["prompt_template"] == "A report for {{fire_time}}."
-    assert changes(call("horae", "trigger", "apply", ".agentd"))[0][0] == "unchanged"
+    assert changes(call("horae", "trigger", "apply", ".agentd", "--json"))[0][0] == "unchanged"
 
 
 def test_what_a_file_no_longer_says_is_no_longer_so(call: Call, files: Path) -> None:
@@ -320,15 +334,15 @@ def test_what_a_file_no_longer_says_is_no_longer_so(call: Call, files: Path) -> 
     policy = "tool_policy: {mode: deny_all}\n"
     path.write_text(DAILY + "retry: 3 30s\ntimezone: Europe/Berlin\n" + policy)
     call("horae", "trigger", "apply", ".agentd")
-    rich = call("horae", "trigger", "show", "daily").data
+    rich = call("horae", "trigger", "show", "daily", "--json").data
     assert (rich["retry"], rich["trigger_config"]["timezone"]) == ("3 30s", "Europe/Berlin")
     path.write_text(DAILY)
-    assert changes(call("horae", "trigger", "apply", ".agentd"))[1][0] == "update"
-    plain = call("horae", "trigger", "show", "daily").data
+    assert changes(call("horae", "trigger", "apply", ".agentd", "--json"))[1][0] == "update"
+    plain = call("horae", "trigger", "show", "daily", "--json").data
     assert "retry" not in plain
     assert "timezone" not in plain["trigger_config"]
     assert plain["tool_policy"] == {"mode": "allow_all"}
-    assert changes(call("horae", "trigger", "apply", ".agentd"))[1][0] == "unchanged"
+    assert changes(call("horae", "trigger", "apply", ".agentd", "--json"))[1][0] == "unchanged"
 
 
 def test_all_files_are_checked_before_anything_changes(call: Call, files: Path) -> None:
@@ -349,7 +363,7 @@ def test_all_files_are_checked_before_anything_changes(call: Call, files: Path) 
     ending = call("agent", "apply", ".agentd")
     assert ".agentd/workflows/more.yml:3:1: a value is missing" in ending.err
     assert call("agent", "orchestrator", "list-agents").out == "No agents found.\n"
-    assert call("horae", "trigger", "list").data == []
+    assert call("horae", "trigger", "list", "--json").data == []
 
 
 @pytest.mark.parametrize(
@@ -379,7 +393,7 @@ def test_loose_files_go_by_what_they_say(call: Call, tmp_path: Path) -> None:
     (tmp_path / "loose").mkdir()
     (tmp_path / "loose" / "b.yml").write_text(DAILY)
     (tmp_path / "loose" / "a.yaml").write_text("name: reporter\nworking_dir: sub\n")
-    assert changes(call("horae", "trigger", "apply", "loose")) == [
+    assert changes(call("horae", "trigger", "apply", "loose", "--json")) == [
         ("create", "agent", "reporter"),
         ("create", "workflow", "daily"),
     ]
@@ -404,8 +418,8 @@ def test_what_files_made_is_taken_down_workflows_first(call: Call, files: Path) 
     call("agent", "apply", ".agentd")
     plan = call("agent", "teardown", ".agentd", "--dry-run")
     assert plan.out.endswith("Would remove 3 of 3\n")
-    assert len(call("horae", "trigger", "list").data) == 2
-    assert changes(call("horae", "trigger", "teardown", ".agentd")) == [
+    assert len(call("horae", "trigger", "list", "--json").data) == 2
+    assert changes(call("horae", "trigger", "teardown", ".agentd", "--json")) == [
         ("delete", "workflow", "daily"),
         ("delete", "workflow", "once"),
         ("delete", "agent", "reporter"),
@@ -437,11 +451,13 @@ def test_the_plans_own_folder_is_kept_in_step(call: Call, files: Path) -> None:
     (files / "workflows" / "daily.yml").unlink()
     assert synced() == ([("disable", "daily")], [])
     assert synced() == ([], [])
-    states = {row["name"]: row["enabled"] for row in call("horae", "trigger", "list").data}
+    states = {
+        row["name"]: row["enabled"] for row in call("horae", "trigger", "list", "--json").data
+    }
     assert states == {"daily": False, "once": True, "mine": True}
     (files / "workflows" / "daily.yml").write_text(DAILY)
     assert synced() == ([("update", "daily")], [])
-    assert call("horae", "trigger", "show", "daily").data["enabled"] is True
+    assert call("horae", "trigger", "show", "daily", "--json").data["enabled"] is True
 
 
 def test_a_file_that_cannot_be_used_stands_as_it_was_and_stops_no_other(
@@ -454,7 +470,7 @@ def test_a_file_that_cannot_be_used_stands_as_it_was_and_stops_no_other(
     assert done == [("update", "once")]
     assert len(wrong) == 1
     assert wrong[0].startswith(".agentd/workflows/daily.yml:1:")
-    assert call("horae", "trigger", "show", "daily").data["enabled"] is True
+    assert call("horae", "trigger", "show", "daily", "--json").data["enabled"] is True
 
 
 def test_what_somebody_disabled_is_not_enabled_by_a_file_that_did_not_change(
@@ -463,12 +479,12 @@ def test_what_somebody_disabled_is_not_enabled_by_a_file_that_did_not_change(
     synced()
     call("horae", "trigger", "disable", "daily")
     assert synced() == ([], [])
-    assert call("horae", "trigger", "show", "daily").data["enabled"] is False
+    assert call("horae", "trigger", "show", "daily", "--json").data["enabled"] is False
     (files / "workflows" / "daily.yml").write_text(DAILY + "enabled: false\n")
     synced()
     (files / "workflows" / "daily.yml").write_text(DAILY)
     assert synced() == ([("update", "daily")], [])
-    assert call("horae", "trigger", "show", "daily").data["enabled"] is True
+    assert call("horae", "trigger", "show", "daily", "--json").data["enabled"] is True
 
 
 def test_a_delay_that_has_fired_fires_again_only_with_another_time(call: Call, files: Path) -> None:
@@ -484,10 +500,10 @@ def test_a_delay_that_has_fired_fires_again_only_with_another_time(call: Call, f
 
     asyncio.run(spend())
     assert synced() == ([], [])
-    assert call("horae", "trigger", "show", "once").data["enabled"] is False
+    assert call("horae", "trigger", "show", "once", "--json").data["enabled"] is False
     (files / "workflows" / "once.yaml").write_text(ONCE.replace("2020", "2021"))
     assert synced() == ([("update", "once")], [])
-    assert call("horae", "trigger", "show", "once").data["enabled"] is True
+    assert call("horae", "trigger", "show", "once", "--json").data["enabled"] is True
 
 
 # The other words of the document's program
@@ -655,9 +671,11 @@ def test_beside_an_engine_everything_is_read_here_and_changed_there(
         made = call("horae", "trigger", "add", "report", "--agent", "worker", "--manual",
                     "--prompt", "{{title}}", "--tools", '{"mode": "require_approval"}')  # fmt: skip
         assert (made.code, made.err) == (0, "")
-        number = str(call("horae", "trigger", "run", "report", "--title", "x").data["receipt"])
-        assert len(call("horae", "approvals").data) == 1
-        assert call("horae", "approve", number).data["status"] == "approved"
+        number = str(
+            call("horae", "trigger", "run", "report", "--title", "x", "--json").data["receipt"]
+        )
+        assert len(call("horae", "approvals", "--json").data) == 1
+        assert call("horae", "approve", number, "--json").data["status"] == "approved"
         assert call("horae", "deny", number).code == 6
         assert call("horae", "trigger", "edit", "report", "--prompt", "Go.").code == 0
         assert (
@@ -665,8 +683,8 @@ def test_beside_an_engine_everything_is_read_here_and_changed_there(
             in words(call, "update-workflow", "report", "--prompt-template", "{{x").err
         )
         assert call("agent", "apply", ".agentd").code == 0
-        assert changes(call("horae", "trigger", "apply", ".agentd"))[0][0] == "unchanged"
-        assert len(call("horae", "trigger", "list").data) == 3
+        assert changes(call("horae", "trigger", "apply", ".agentd", "--json"))[0][0] == "unchanged"
+        assert len(call("horae", "trigger", "list", "--json").data) == 3
         assert words(call, "set-model", "reporter", "large").code == 0
         assert words(call, "clear-context", "reporter").code == 0
         assert words(call, "health").code == 0
@@ -674,4 +692,4 @@ def test_beside_an_engine_everything_is_read_here_and_changed_there(
         assert call("horae", "trigger", "remove", "report").code == 0
         assert words(call, "delete-agent", "worker").code == 0
         engine.communicate("")
-    assert call("horae", "trigger", "list").data == []
+    assert call("horae", "trigger", "list", "--json").data == []

@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def call(home: Path, capfd: pytest.CaptureFixture[str]) -> Call:
     def calling(file: str = "plan.org", form: Form = Form.JSON, **options: Any) -> Ending:
-        code = run_file(file, output=Output(form, asked=True), **options)
+        code = run_file(file, output=Output(form), **options)
         said = capfd.readouterr()
         return Ending(code, said.out, said.err)
 

@@ -417,7 +417,9 @@ async def test_a_run_that_the_engine_left_behind_counts_as_killed(ground: Ground
 
 def test_with_these_rules_the_next_six_ticks_can_be_predicted(ground: Ground) -> None:
     ground.write("day.org", DAY)
-    told = typed("horae", "lifecycle", "day.org", "--every", "1h", "--next", "6", at=ground.root)
+    told = typed(
+        "horae", "lifecycle", "day.org", "--every", "1h", "--next", "6", "--json", at=ground.root
+    )
     assert [(each["state"], each["hits"]) for each in told.data] == [
         ("wake_add", 0),
         ("wake_add", 1),

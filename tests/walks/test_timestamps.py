@@ -307,7 +307,7 @@ async def test_a_deadline_fires_nothing_and_overdue_is_now_after_it(ground: Grou
         assert await here.receipts("Owed") == []
     for now, count in (("2026-08-01 10:00", 0), ("2026-08-01 10:01", 1)):
         words = ("query", "--overdue", "--at", now, "--json", "owed.org")
-        assert len(typed("horae", *words, at=ground.root).data) == count
+        assert len(typed("horae", *words, "--json", at=ground.root).data) == count
 
 
 def test_a_passed_deadline_is_no_finding_of_the_validator() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 
 from horae.cli.moments import moment_and_zone
-from horae.cli.output import Form, Output, echo, print_json
+from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.errors import Exit, HoraeError
 from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words
 from horae.rules.entry import CronRule, OnceRule, key_time
@@ -34,7 +34,12 @@ class _Asked(NamedTuple):
     tasks: str | None
     now: datetime
     zone_name: str
-    is_json: bool
+    output: Output
+
+    @property
+    def is_text(self) -> bool:
+        """Whether people read what is printed."""
+        return self.output.form is Form.TABLE
 
 
 class _Line(NamedTuple):
@@ -61,7 +66,7 @@ def _options(command: _Command) -> _Command:
         click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
         click.option("--tz", metavar="ZONE", help="The zone of a text that names none."),
         click.option("--at", "now", metavar="NOW", help="Take this moment for now."),
-        click.option("--json", "is_json", is_flag=True, help="Print what was found as JSON."),
+        form_options,
     )
     for option in reversed(options):
         command = option(command)
@@ -72,7 +77,8 @@ def _asked(**given: Any) -> _Asked:
     if given["into"] and given["tasks"]:
         raise click.UsageError("--into and --tasks are two places; give one.")
     now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
-    return _Asked(**given, now=now.replace(microsecond=0), zone_name=where.key)
+    output = Output.of(given.pop("form"))
+    return _Asked(**given, output=output, now=now.replace(microsecond=0), zone_name=where.key)
 
 
 @import_.command()
@@ -154,7 +160,7 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
         try:
             reading = understand(_text(path), path)
         except HoraeError as error:
-            Output(Form.JSON if asked.is_json else Form.TABLE, asked=asked.is_json).say(error)
+            asked.output.say(error)
             code = code or error.exit_code
             continue
         lines = [_Line(each.line, f"{path}:{each}") for each in reading.remarks]
@@ -172,8 +178,8 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
         for line in sorted(lines, key=lambda each: each.line):
             echo(line.text, err=True)
     _write(asked, [adopted for _, adopted in found])
-    if asked.is_json:
-        print_json(data)
+    if not asked.is_text:
+        print_answer(asked.output, data, "")
     return code
 
 
@@ -248,7 +254,7 @@ def _write(asked: _Asked, found: list[Adopted]) -> None:
     elif asked.into is not None:
         _append(asked.into, text)
         echo(f"wrote {len(found)} to {asked.into}", err=True)
-    elif not asked.is_json:
+    elif asked.is_text:
         click.echo(text, nl=False)
 
 

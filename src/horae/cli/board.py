@@ -267,18 +267,11 @@ _at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
 
 
 def _telling(command: Callable[..., int]) -> Callable[..., int]:
-    """Let a command say its errors as JSON if an option asked for JSON."""
+    """Give a command the options of its form, and how it prints."""
 
     @wraps(command)
     def telling(*args: Any, form: str | None, **options: Any) -> int:
-        output = Output.of(form)
-        try:
-            return command(*args, output=output, **options)
-        except HoraeError as error:
-            if not output.asked or output.form is Form.TABLE:
-                raise
-            output.say(error)
-            return error.exit_code
+        return command(*args, output=Output.of(form), **options)
 
     return form_options(telling)
 

@@ -14,7 +14,7 @@ import click
 
 from horae.cli.beside import beside
 from horae.cli.moments import moment_and_zone, parse_moment
-from horae.cli.output import Form, Output, echo
+from horae.cli.output import Output, echo
 from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
 from horae.rules.armed import entries_of
@@ -69,7 +69,7 @@ def ics(
     """
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
-    said = Output(Form.TABLE, asked=False)
+    said = Output.of(None)
     others = beside(paths, said, now=moment)
     sources = Sources(paths, said, may_be_empty=not others.is_empty)
     entries = list(_armed(chain(_items(sources, where.key), others.items)))
@@ -183,7 +183,7 @@ class _Hand:
         self.now, where = moment_and_zone(now, tz=tz, root=root)
         self.zone_name = where.key
         self._root = os.path.abspath(root)  # noqa: PTH100 - pathlib is slow to load
-        said = Output(Form.TABLE, asked=False)
+        said = Output.of(None)
         others = beside(paths, said, now=self.now)
         sources = Sources(paths, said, may_be_empty=not others.is_empty)
         self.entries = list(_armed(_items(sources, where.key)))

@@ -1,26 +1,28 @@
-"""How commands print: tables for people, JSON for programs.
+"""How commands print: text for people, JSON for programs.
 
-On a terminal a command prints a table; into a pipe, JSON. A list is a JSON array of
-objects. What cannot be done is said on stderr, one line each: `horae: what, where,
-what to do`, or {"error": {"code", "message", "facts"}} if an option asked for JSON.
+A command prints text, on a terminal and into a pipe; with --json or HORAE_OUTPUT=json it prints
+JSON. A list is a JSON array of objects. What cannot be done is said on stderr in the same form,
+one line each: `horae: what, where, what to do`, or {"error": {"code", "message", "facts"}}.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-import sys
 from collections.abc import Callable
 from enum import StrEnum
-from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from horae.errors import ErrorData
 
 # What a terminal would obey instead of showing it: control characters, and signs that turn
 # the direction of writing. Plans come from other people.
@@ -51,56 +53,76 @@ class Form(StrEnum):
     JSONL = "jsonl"
 
 
+VARIABLE: Final = "HORAE_OUTPUT"
+_NAMED: Final = {"text": Form.TABLE, "json": Form.JSON, "jsonl": Form.JSONL}
+_OPTIONS: Final = {"--text": Form.TABLE, **{f"--{form}": form for form in Form}}
+
+
+class OutputError(HoraeError):
+    """A value of HORAE_OUTPUT that names no form."""
+
+    code = "output"
+    exit_code = Exit.USAGE
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        names = [*_NAMED]
+        listed = f"{', '.join(names[:-1])} or {names[-1]}"
+        super().__init__(f"{VARIABLE} is {value!r}; write {listed}, or leave it unset")
+
+
+def usual_form() -> Form:
+    """Return the form that HORAE_OUTPUT names; unset or empty, text."""
+    value = os.environ.get(VARIABLE, "").strip() or "text"
+    if value not in _NAMED:
+        raise OutputError(value)
+    return _NAMED[value]
+
+
+def asked_form(args: Sequence[str]) -> Form:
+    """Return the form that a command line asks for; the last option counts, as always.
+
+    It is found without parsing, since an error in the command line has a form, too.
+    """
+    options = takewhile(lambda arg: arg != "--", args)
+    found = [_OPTIONS[arg] for arg in options if arg in _OPTIONS]
+    return found[-1] if found else usual_form()
+
+
 class Output(NamedTuple):
     """How one call of a command prints."""
 
     form: Form
-    asked: bool  # by an option, so that errors are for a program, too
 
     @classmethod
     def of(cls, form: str | None) -> Output:
-        """Return what was asked for: else a table on a terminal, JSON in a pipe."""
-        if form is not None:
-            return cls(Form(form), asked=True)
-        return cls(Form.TABLE if sys.stdout.isatty() else Form.JSON, asked=False)
+        """Return the form that an option named, else the usual one."""
+        return cls(usual_form() if form is None else Form(form))
 
     def say(self, error: HoraeError) -> None:
         """Say on stderr what could not be done; the rest goes on."""
-        if self.asked and self.form is not Form.TABLE:
-            click.echo(json.dumps({"error": error.data()}, ensure_ascii=False), err=True)
-        else:
+        if self.form is Form.TABLE:
             echo(f"horae: {error}", err=True)
-
-
-def _tell_errors(command: _Command) -> _Command:
-    """Let a command say its errors as JSON if an option asked for JSON."""
-
-    @wraps(command)
-    def telling(*args: Any, form: str | None, **options: Any) -> Any:
-        try:
-            return command(*args, form=form, **options)
-        except HoraeError as error:
-            output = Output.of(form)
-            if not output.asked or output.form is Form.TABLE:
-                raise
-            output.say(error)
-            return error.exit_code
-
-    return cast("_Command", telling)
+        else:
+            print_error(error.data())
 
 
 def form_options(command: _Command) -> _Command:
-    """Give a command --json, --jsonl and --table, as the argument `form`; errors follow it."""
-    command = _tell_errors(command)
-    for name, text in (
-        ("table", "Print for people, also into a pipe."),
-        ("jsonl", "Print one line of JSON per item."),
-        ("json", "Print JSON, also on a terminal."),
+    """Give a command --json, --jsonl and --text, as the argument `form`."""
+    for names, form, text in (
+        (("--text", "--table"), Form.TABLE, f"Print text, whatever {VARIABLE} says."),
+        (("--jsonl",), Form.JSONL, "Print one line of JSON per item."),
+        (("--json",), Form.JSON, f"Print JSON, as with {VARIABLE}=json."),
     ):
-        command = click.option(f"--{name}", "form", flag_value=name, default=None, help=text)(
+        command = click.option(*names, "form", flag_value=form.value, default=None, help=text)(
             command
         )
     return command
+
+
+def print_error(error: ErrorData) -> None:
+    """Print an error for a program, on stderr."""
+    click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
 
 
 def print_json(data: object) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from horae.cli.output import echo
+from horae.cli.output import Form, asked_form, echo, print_error
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -17,49 +17,72 @@ if TYPE_CHECKING:
 
 def run(command: click.Command, *, name: str, args: Sequence[str] | None = None) -> int:
     """Run *command* and return its exit code; no ending shows a traceback."""
+    speaker = _Speaker(name, Form.TABLE)
     try:
+        speaker = _Speaker(name, asked_form(sys.argv[1:] if args is None else args))
         code = command.main(args=args, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.OK
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.ClickException as error:
-        _say_usage(error, name)
+        speaker.say_usage(error)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
-        echo(f"{name}: interrupted", err=True)
+        speaker.say("interrupted", "interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except HoraeError as error:
-        caret = getattr(error, "caret", None)  # an expression shows where it is wrong
-        echo(f"{name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
+        speaker.say_error(error)
         return error.exit_code
     except RecursionError:
-        echo(f"{name}: this plan is nested too deeply to be printed", err=True)
+        speaker.say("too_deep", "this plan is nested too deeply to be printed")
         return Exit.FINDINGS
     except OSError as error:
-        echo(f"{name}: {error.strerror or error}", err=True)
+        speaker.say("system", error.strerror or str(error))
         return Exit.TEMPORARY
     except Exception as error:
         if os.environ.get("HORAE_DEBUG"):
             raise
-        echo(
-            f"{name}: {type(error).__name__}: {error}\n"
-            f"{name}: this is a bug in horae; HORAE_DEBUG=1 shows where it happened",
-            err=True,
+        speaker.say(
+            "bug",
+            f"{type(error).__name__}: {error}",
+            "this is a bug in horae; HORAE_DEBUG=1 shows where it happened",
         )
         return Exit.FINDINGS
 
 
-def _say_usage(error: click.ClickException, name: str) -> None:
-    """Print what is wrong with the command line, and where to read how it is right."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        echo(error.format_message(), err=True)  # the whole help: nothing is left to add
-        return
-    echo(f"{name}: {error.format_message()}", err=True)
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
+class _Speaker(NamedTuple):
+    """Who says on stderr what could not be done: in text, or as JSON where that was asked for."""
+
+    name: str
+    form: Form
+
+    def say(self, code: str, *lines: str) -> None:
+        """Say what is no error of ours, under a word for programs."""
+        if self.form is not Form.TABLE:
+            print_error({"code": code, "message": "; ".join(lines), "facts": {}})
+            return
+        for line in lines:
+            echo(f"{self.name}: {line}", err=True)
+
+    def say_error(self, error: HoraeError) -> None:
+        """Say an error; an expression shows where it is wrong."""
+        if self.form is not Form.TABLE:
+            print_error(error.data())
+            return
+        caret = getattr(error, "caret", None)
+        echo(f"{self.name}: {error}" + (f"\n{caret()}" if caret else ""), err=True)
+
+    def say_usage(self, error: click.ClickException) -> None:
+        """Say what is wrong with the command line, and where to read how it is right."""
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            echo(error.format_message(), err=True)  # the whole help: nothing is left to add
+            return
+        self.say("usage", error.format_message())
+        context = getattr(error, "ctx", None)
+        if context is not None and self.form is Form.TABLE:
+            echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)

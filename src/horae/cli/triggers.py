@@ -137,7 +137,7 @@ class Room:
         from horae.cli.agents import Found
 
         if self._names is None:
-            found = Found.of(self._config, Output(Form.TABLE, asked=False))
+            found = Found.of(self._config, Output(Form.TABLE))
             self._names = frozenset(each.name for each in found.registry)
         return self._names
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from horae import __version__
-from horae.cli.output import clean, echo, print_json
+from horae.cli.output import Form, clean, echo, print_error, print_json, usual_form
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
@@ -120,7 +120,10 @@ class Words(Family):
         try:
             return super().invoke(ctx)
         except HoraeError as error:
-            echo(f"Error: {error}", err=True)
+            if isinstance(ctx.obj, Here) and ctx.obj.is_json:
+                print_error(error.data())
+            else:
+                echo(f"Error: {error}", err=True)
             return int(Exit.FINDINGS)
 
 
@@ -132,7 +135,7 @@ class Words(Family):
 @click.pass_context
 def agent(ctx: click.Context, *, is_json: bool, root: str, data: str | None) -> None:
     """Make agents, and workflows that start them."""
-    ctx.obj = Here(is_json, root, data)
+    ctx.obj = Here(is_json or usual_form() is not Form.TABLE, root, data)
 
 
 class Requests(Family):
