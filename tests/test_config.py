@@ -281,8 +281,9 @@ def test_each_of_several_paths_begins_where_one_alone_would(tmp_path: Path) -> N
         tmp_path / "own.git",
         Path("/home/ada/x.git"),
     )
+    # Whoever says it, wherever the command is called: it is one place.
     config = load(tmp_path, environ={"HORAE_GIT_LOCAL": "/srv/a.git:b.git"})
-    assert config.git_local == (Path("/srv/a.git"), Path("b.git"))
+    assert config.git_local == (Path("/srv/a.git"), tmp_path / "b.git")
     for bad in ("4", "[4]", "['']"):
         (tmp_path / "horae.toml").write_text(f"git.local = {bad}\n")
         with pytest.raises(SettingError, match="is not paths such as"):

@@ -616,6 +616,8 @@ def load(
     base = os.fspath(root)
     file = _read_file(base)
     home = variables.get("HOME", "")
+    # A run in a clone of the plan is told these paths, and must find the same places.
+    top = os.path.abspath(base)  # noqa: PTH100 - a link to it stays one
 
     given: dict[str, tuple[_Given, ...]] = {}
     for setting in SETTINGS:
@@ -625,7 +627,10 @@ def load(
             *_from_file(setting, file, base),
         )
         if found:
-            given[setting.name] = tuple(one._replace(home=home) for one in found)
+            is_shared = setting.kind.read is _paths
+            given[setting.name] = tuple(
+                one._replace(home=home, base=top if is_shared else one.base) for one in found
+            )
     return Config(base, given, tuple(_unknown(file)))
 
 

@@ -230,13 +230,19 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
         clock,
         ledger,
         processes,
-        Place(root, data, os.environ, config.run_timeout, post_key(data)),
+        run_place(config, root, data),
         config.zone or machine_zone().key,
         find_tasks(root, board=config.board_dir),
         BookTriggers(ledger),
         registry_of(config),
         Trees(root, data, config.git_local or ()),
     )
+
+
+def run_place(config: Config, root: Path, data: Path) -> Place:
+    """Return where runs work, and what they may know."""
+    local = config.git_local or ()
+    return Place(root, data, os.environ, config.run_timeout, post_key(data), local)
 
 
 def limits_of(config: Config) -> CgroupLimits:

@@ -24,14 +24,13 @@ from horae.config import Address, load
 from horae.engine.cluster import Carried, Worker
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.errors import Exit, HoraeError
-from horae.house import Rooms, keep, limits_of, post_key, read_again, registry_of, wire
+from horae.house import Rooms, keep, limits_of, read_again, registry_of, run_place, wire
 from horae.porch import app_of, open_porch
 from horae.porter import Porter
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status
 from horae.runner.cgroup import delegated_cgroup
-from horae.runner.command import Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import Keys, keep_token, new_token
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.house import House
     from horae.rules.lease import Leader, Membership
+    from horae.runner.command import Place
     from horae.store.ledger import BookLedger
 
 AGAIN: Final = timedelta(seconds=1)  # after a database that did not answer
@@ -102,12 +102,13 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         stack.push_async_callback(ledger.close)
         await prepare_carrier(ledger.address)
         await _ask_time(clock, ledger)
-        shared = load(str(plan.path), flags={"data": str(data), "store": config.store})
+        flags = {"data": str(data), "store": config.store, "git.local": config.git_local}
+        shared = load(str(plan.path), flags=flags)
         processes = await stack.enter_async_context(
             Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
         )
         keep_token(data, await ledger.secret("token", new_token))
-        place = Place(plan.path, data, os.environ, shared.run_timeout, post_key(data))
+        place = run_place(shared, plan.path, data)
         member = Member(shared, name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
         yield member

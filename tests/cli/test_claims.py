@@ -1,6 +1,7 @@
 """`claim`, `release` and `done` as a person or an agent types them."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,12 @@ import pytest
 from calling import Call
 
 STATES = "#+TODO: TODO DOING | DONE\n"
+
+
+def git(*words: str) -> str:
+    who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+    command = ["git", "-c", "init.defaultBranch=main", *who, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -62,11 +69,6 @@ def test_a_file_without_the_state_is_a_matter_of_usage(call: Call, plan: Path) -
 def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say_so(
     call: Call, plan: Path, tmp_path: Path
 ) -> None:
-    def git(*words: str) -> str:
-        who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
-        command = ["git", "-c", "init.defaultBranch=main", *who, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
     origin = tmp_path / "side" / "origin.git"
     git("init", "-q", "--bare", str(origin))
     git("init", "-q", ".")
@@ -90,6 +92,34 @@ def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say
         "moss Claim Sow for moss",
         "wren Release Sow by wren",
         "wren Claim Sow for wren",
+    ]
+
+
+def test_an_agent_in_its_clone_asks_the_origin_that_the_plan_root_means(
+    call: Call, plan: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home" / "plans"
+    home.mkdir(parents=True)
+    origin = home.parent / "origin.git"
+    git("init", "-q", "--bare", str(origin))
+    plan.rename(home / "plan.org")
+    (home / "horae.toml").write_text("git.local = ['../origin.git']\ncrew.def = 'crew.org'\n")
+    (home / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n")
+    claim = f"{sys.executable} -m horae.cli.main claim plan.org Sow --agent wren"
+    (home / "wren.org").write_text(
+        f"* wren :agent:\n:PROPERTIES:\n:COMMAND: {claim}\n:END:\nYou write.\n"
+    )
+    git("init", "-q", str(home))
+    git("-C", str(home), "add", ".")
+    git("-C", str(home), "commit", "-qm", "Begin")
+    git("-C", str(home), "remote", "add", "origin", str(origin))
+    git("-C", str(home), "push", "-q", "origin", "main")
+    # Neither from above, nor from its clone in the data directory, is ../origin.git the same.
+    ending = call("tick", "wren", "--root", "home/plans", "--table")
+    assert ending.code == 0, ending
+    assert git("--git-dir", str(origin), "log", "--format=%an %s", "main").splitlines() == [
+        "wren Claim Sow for wren",
+        "ada Begin",
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,7 +38,8 @@ POST: Final = ("-I", "-m", "horae.runner.post")
 class Place:
     """Where runs work and leave what they print, and what they may know.
 
-    `root` is the plan root, `data` the data directory; `signature` signs what is posted.
+    `root` is the plan root, `data` the data directory; `signature` signs what is posted, and
+    `local` are the origins on this machine that may be asked.
     """
 
     root: Path
@@ -45,6 +47,7 @@ class Place:
     environ: Mapping[str, str]
     timeout: timedelta
     signature: bytes = b""
+    local: tuple[Path, ...] = ()
 
     def directory_of(self, run: Run) -> Path:
         """Return where the output of a run is, and the report of its end."""
@@ -89,6 +92,9 @@ def facts_of(job: Job, place: Place, *, timeout: timedelta) -> dict[str, str]:
         "HORAE_DEADLINE": key_time(run.started_at + timeout),
         "HORAE_COMMIT": filed.commit or "",
     }
+    if place.local:
+        # From a clone of the plan a relative path in its horae.toml leads elsewhere.
+        facts["HORAE_GIT_LOCAL"] = os.pathsep.join(map(str, place.local))
     if job.about is not None:
         about = {name: _plain(value) for name, value in message_of(job.about).items()}
         facts |= {f"HORAE_AFTER_{name.upper()}": value for name, value in about.items()}
