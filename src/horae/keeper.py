@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from errno import EINVAL
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from stat import S_ISREG
@@ -72,6 +73,7 @@ from horae.runner.agents import hold_agent, look_back_agent
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.trees import Trees, why_left
+from horae.workspace.committing import edit_and_commit
 from horae.workspace.crew import KEEPER
 from horae.workspace.edit import EditConflictError, Splice, create, edit
 from horae.workspace.files import PlanFileError, digest_of, find_plans, read_plan
@@ -443,15 +445,14 @@ class KeeperRunner:
         for each in islice(names, _PAGES):
             path = root / each
             path.parent.mkdir(exist_ok=True)
-            was = await Git(root).status(path) if is_repository(root) else None
+            data = text.encode()
             try:
-                await asyncio.to_thread(create, path, text.encode(), root=root)
+                _, made = await edit_and_commit(
+                    path, partial(create, path, data, root=root), message=lambda _: message
+                )
             except EditConflictError:  # another rest of this minute
                 continue
-            committed = ""
-            if was is not None:
-                made = await Git(root).commit(path, message=message, author=HORAE, was=was)
-                committed = f"; {made.words}" if made.sha is None else ""
+            committed = f"; {made.words}" if made.words else ""
             return f"wrote {each}{committed}"
         raise RunError(f"there are {_PAGES} pages of this minute already: {name}")
 

@@ -136,7 +136,7 @@ def test_a_headline_that_repeats_comes_round_again(call: Call, plan: Path) -> No
     assert ending.data == {
         "file": "plan.org", "line": 3, "title": "Water", "before": "TODO", "after": "TODO",
         "moved": [{"from": "<2026-06-01 Mon +1d>", "to": "<2026-06-02 Tue +1d>"}],
-        "changed": True,
+        "changed": True, "commit": None, "note": None,
     }  # fmt: skip
     ending = call("done", "plan.org", "Water", "--at", "2026-06-09T12:00:00Z", "--table")
     assert ending.out == (
@@ -151,3 +151,39 @@ def test_an_unknown_headline_is_not_found(call: Call, plan: Path) -> None:
         4,
         "horae: plan.org: no headline has the :ID: or the title 'Sowing'; near: 'Sow'\n",
     )
+
+
+def test_what_is_done_is_committed_alone_and_without_hooks(call: Call, plan: Path) -> None:
+    git("init", "-q", ".")
+    git("add", "plan.org")
+    git("commit", "-qm", "Begin")
+    hook = plan.parent / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    (plan.parent / "notes.txt").write_text("a person's own\n")
+    git("add", "notes.txt")
+    ending = call("done", "plan.org", "Water", "--at", "2026-06-09 12:00", "--table")
+    sha = git("rev-parse", "HEAD").strip()
+    assert ending.out.splitlines() == [
+        "plan.org:3: Water: done, and comes round again",
+        "<2026-06-01 Mon +1d> -> <2026-06-02 Tue +1d>",
+        f"committed as {sha[:12]}",
+    ]
+    assert git("show", "--format=%an: %s", "--name-only") == "horae: Complete Water\n\nplan.org\n"
+    assert git("status", "--porcelain") == "A  notes.txt\n"
+    assert call("done", "plan.org", "Sow", "--json").data["commit"] == (
+        git("rev-parse", "HEAD").strip()
+    )
+
+
+def test_beside_a_persons_own_changes_what_is_done_is_not_committed(call: Call, plan: Path) -> None:
+    git("init", "-q", ".")
+    git("add", "plan.org")
+    git("commit", "-qm", "Begin")
+    plan.write_text(f"{plan.read_text()}* TODO Weed\n")
+    ending = call("done", "plan.org", "Sow", "--json")
+    assert (ending.code, ending.data["changed"], ending.data["commit"]) == (0, True, None)
+    assert "is not committed" in ending.data["note"]
+    assert "* DONE Sow" in plan.read_text()
+    assert git("log", "--format=%s") == "Begin\n"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.workspace.claims import Claim
     from horae.workspace.done import Completed
+    from horae.workspace.git import Commit
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
@@ -103,15 +104,25 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
     """Note that a headline is done, as Org does.
 
     ID is the :ID: of a headline or its exact title. One that repeats moves to its next
-    date and is open again; any other gets its done state, and CLOSED with the moment.
+    date and is open again; any other gets its done state, and CLOSED with the moment. Under git
+    the file is committed, unless it has changes that are not committed yet.
     """
     from horae.cli.moments import moment_and_zone
+    from horae.workspace.committing import edit_and_commit
     from horae.workspace.done import complete
 
     root = plan_root((file,))
     now, zone = moment_and_zone(at, tz=tz, root=root)
-    ended = complete(file, name, now=now, zone=zone.key, limit=load(root).plan_max_bytes)
-    return _print(Output.of(form), lambda: _done_lines(ended), _done_data(ended))
+    limit = load(root).plan_max_bytes
+    ended, commit = asyncio.run(
+        edit_and_commit(
+            file,
+            lambda: complete(file, name, now=now, zone=zone.key, limit=limit),
+            message=lambda ended: f"Complete {ended.title}" if ended.is_changed else "",
+        )
+    )
+    data = {**_done_data(ended), "commit": commit.sha, "note": commit.words or None}
+    return _print(Output.of(form), lambda: _done_lines(ended, commit), data)
 
 
 def _origins(config: Config, file: str, *, local: bool) -> tuple[Path, ...]:
@@ -162,14 +173,15 @@ def _claim_data(made: Claim) -> dict[str, object]:
     }
 
 
-def _done_lines(ended: Completed) -> list[str]:
+def _done_lines(ended: Completed, commit: Commit) -> list[str]:
     """Return what happened, in lines."""
     where = f"{ended.file}:{ended.line}: {ended.title}"
     if not ended.is_changed:
         return [f"{where}: was {ended.after} already"]
-    if not ended.moved:
-        return [f"{where}: {ended.after}"]
-    return [f"{where}: done, and comes round again", *(f"{a} -> {b}" for a, b in ended.moved)]
+    verb = "done, and comes round again" if ended.moved else ended.after
+    lines = [f"{where}: {verb}", *(f"{a} -> {b}" for a, b in ended.moved)]
+    note = commit.words if commit.sha is None else f"committed as {commit.sha[:12]}"
+    return [*lines, note] if note else lines
 
 
 def _done_data(ended: Completed) -> dict[str, object]:

@@ -14,6 +14,7 @@ import os
 import re
 import unicodedata
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.engine.ports import Ended, Process, RunError, Unreleased
@@ -26,6 +27,7 @@ from horae.rules.entry import Origin, Unarmed, key_time
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
 from horae.rules.recycle import Recycled, recycle, trigger_of
+from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.workspace.files import (
     LIMIT,
@@ -37,8 +39,6 @@ from horae.workspace.files import (
     read_plan,
     told,
 )
-from horae.workspace.git import Git, GitError, repository_of
-from horae.workspace.git.calls import HORAE
 from horae.workspace.org import Shelf
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Resolution, Value
     from horae.workspace.files import Content, StrPath
+    from horae.workspace.git import Commit
 
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = (
@@ -385,21 +386,10 @@ class CommittedBoard:
             directory = self._board.directory
             return change(path, noticing, number=number, root=directory, limit=self._limit)
 
-        top = repository_of(path)
-        if top is None:
-            return Edited(await asyncio.to_thread(make))
-        git, absolute = Git(top), os.path.abspath(path)  # noqa: PTH100 - with no link resolved
-        try:
-            async with git.held():
-                was = await git.status(absolute)
-                card = await asyncio.to_thread(make)
-                if not is_asked:
-                    return Edited(card)
-                said = message(card.task)
-                made = await git.commit(absolute, message=said, author=HORAE, was=was)
-        except GitError as error:
-            return Edited(await asyncio.to_thread(make), {"git": error.reason})
-        return Edited(card, {"git": made.words} if made.sha is None else {"commit": made.sha})
+        card, commit = await edit_and_commit(
+            path, make, message=lambda card: message(card.task) if is_asked else ""
+        )
+        return Edited(card, _said(commit))
 
 
 class Edited(NamedTuple):
@@ -407,6 +397,13 @@ class Edited(NamedTuple):
 
     card: Card
     facts: Mapping[str, str] = {}
+
+
+def _said(commit: Commit) -> dict[str, str]:
+    """Return what a receipt says of a commit; where there was nothing to commit, nothing."""
+    if commit.sha is not None:
+        return {"commit": commit.sha}
+    return {"git": commit.words} if commit.words else {}
 
 
 def change(
@@ -705,31 +702,18 @@ class RecycleRunner:
             if self._inline:
                 return self._bring_back(filed, number)
             path = await asyncio.to_thread(self._find, filed, number)
-            top = repository_of(path)
-            if top is None:
-                return await asyncio.to_thread(self._bring_back, filed, number)
-            return await self._in_git(Git(top), path, filed, number)
+            ended, commit = await edit_and_commit(
+                path,
+                lambda: self._bring_back(filed, number),
+                message=lambda ended: (
+                    f"Bring task #{number} back to todo" if ended.outcome is Status.DONE else ""
+                ),
+            )
+            return replace(ended, facts={**ended.facts, **_said(commit)})
         except TaskMissingError:
             return Ended(Status.NO_WORK, f"task #{number} is not on the board any more")
         except (HoraeError, OSError) as error:
             return Ended(Status.FAILED, str(error))
-
-    async def _in_git(self, git: Git, path: str, filed: Filed, number: int) -> Ended:
-        """Bring a task back and commit its file; what git refuses is only noted."""
-        absolute = os.path.abspath(path)  # noqa: PTH100 - the text, with no link resolved
-        try:
-            async with git.held():
-                was = await git.status(absolute)
-                ended = await asyncio.to_thread(self._bring_back, filed, number)
-                if ended.outcome is not Status.DONE:
-                    return ended
-                message = f"Bring task #{number} back to todo"
-                made = await git.commit(absolute, message=message, author=HORAE, was=was)
-        except GitError as error:
-            ended = await asyncio.to_thread(self._bring_back, filed, number)
-            return Ended(ended.outcome, ended.reason, facts={**ended.facts, "git": error.reason})
-        said = {"git": made.words} if made.sha is None else {"commit": made.sha}
-        return Ended(ended.outcome, ended.reason, facts={**ended.facts, **said})
 
     def _find(self, filed: Filed, number: int) -> str:
         """Return the file of a task: where it stood, else where it stands now."""

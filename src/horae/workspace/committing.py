@@ -1,0 +1,46 @@
+"""An edit of our own: under git it is committed at once, that file alone, without hooks.
+
+Unless a person has uncommitted work in the file: then the edit stands beside that work, and the
+person commits both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+from horae.workspace.git import HORAE, Commit, Git, GitError, repository_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.workspace.files import StrPath
+
+T = TypeVar("T")
+
+
+async def edit_and_commit(
+    path: StrPath, make: Callable[[], T], *, message: Callable[[T], str]
+) -> tuple[T, Commit]:
+    """Let *make* edit a file once; return what it returns, and the commit or why there is none.
+
+    *message* names the commit; an empty one means that nothing was changed. What git refuses
+    keeps no edit from being made.
+    """
+    top = repository_of(path)
+    if top is None:
+        return await asyncio.to_thread(make), Commit(None)
+    git, absolute = Git(top), os.path.abspath(path)  # noqa: PTH100 - with no link resolved
+    made: list[T] = []
+    try:
+        async with git.held():
+            was = await git.status(absolute)
+            made.append(await asyncio.to_thread(make))
+            said = message(made[0])
+            if not said:
+                return made[0], Commit(None)
+            return made[0], await git.commit(absolute, message=said, author=HORAE, was=was)
+    except GitError as error:
+        edited = made[0] if made else await asyncio.to_thread(make)
+        return edited, Commit(None, error.reason)
