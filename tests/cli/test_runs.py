@@ -96,7 +96,10 @@ def test_a_run_is_followed_to_its_end_and_its_end_is_the_exit_code(there: Call) 
     assert done.err == "horae: Digest: done: all the news\n"
     failed = there("run", "Fails", "--wait", "--table")
     assert (failed.code, failed.out) == (1, "oh no\n")
-    assert failed.err == "horae: Fails: failed: exit code 3\n"
+    assert failed.err == "horae: Fails: failed: exit code 3: oh no\n"
+    why = there("why", "Fails", "--table").out
+    assert "failed: exit code 3: oh no\n" in why
+    assert "failed after 0s, exit code 3: oh no\n" in why
     late = there("run", "Slow", "--wait", "--table")
     assert (late.code, "it ran longer than 300ms" in late.err) == (124, True)
     told = there("run", "Again", "--wait", "--json")

@@ -17,6 +17,7 @@ from horae.engine.ports import (
     RunError,
     Unreleased,
 )
+from horae.rules.entry import Occasion
 from horae.rules.misfire import Receipt, Status
 from horae.testing import Ending
 
@@ -375,6 +376,11 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         assert about is not None
         assert (about.title, about.status) == ("Digest", Status.FAILED)
         assert only.receipt.reason.startswith("Digest is failed: ")
+        [run] = await here.ledger.runs_of(only.number)
+        job = await here.ledger.job(only, run)
+        assert job is not None
+        assert job.about is not None
+        assert (job.about.filed, job.about.event) == (about, (Occasion.FAILED,))
 
 
 @story

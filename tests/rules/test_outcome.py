@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.rules.misfire import Status
-from horae.rules.outcome import SHOWN, Finish, Verdict, Why, shown, verdict
+from horae.rules.outcome import LAST, SHOWN, Finish, Verdict, Why, last_words, shown, verdict
 
 
 def after(first: str, code: int = 0) -> Verdict:
@@ -50,6 +50,30 @@ def test_a_bad_exit_beats_every_word() -> None:
     assert after("NO-WORK", code=3) == (Status.FAILED, "exit code 3")
 
 
+def test_a_failure_says_the_last_lines_of_the_output() -> None:
+    last = "reading\r50 %\r99 %\n\n\x1b[31mtar: /srv: not found\x1b[0m\n   ^^^^\n\ngiving up\n\n"
+    words = "99 % / tar: /srv: not found / giving up"
+    assert verdict(Finish(Why.EXIT, code=2, last=last)).reason == f"exit code 2: {words}"
+    assert verdict(Finish(Why.EXIT, signal=6, last=last)).reason == f"signal SIGABRT: {words}"
+    assert verdict(Finish(Why.TIMEOUT, limit=timedelta(seconds=5), last=last)).reason == (
+        f"it ran longer than 5s and was killed; its last output: {words}"
+    )
+
+
+def test_what_ended_well_or_said_itself_why_it_failed_needs_no_last_lines() -> None:
+    said = "FAILED: the disk is full"
+    assert verdict(Finish(Why.EXIT, code=0, first="swept", last="swept")).reason == "swept"
+    assert verdict(Finish(Why.EXIT, code=3, first=said, last="x")).reason == (
+        "the disk is full (exit code 3)"
+    )
+    assert verdict(Finish(Why.CANCEL, said="by hand", last="x")).reason == "by hand"
+
+
+def test_of_long_lines_the_last_one_counts_most() -> None:
+    assert last_words("a" * 250 + "\n" + "b" * 250) == "b" * (SHOWN - 1) + "…"
+    assert last_words("a" * 50 + "\n" + "b" * 250) == "a" * 50 + " / " + "b" * (SHOWN - 1) + "…"
+
+
 def test_a_signal_has_its_name() -> None:
     assert verdict(Finish(Why.EXIT, signal=11)) == (Status.FAILED, "signal SIGSEGV")
     assert verdict(Finish(Why.EXIT, signal=42)).reason == "signal 42"
@@ -81,15 +105,15 @@ def test_orders_to_a_terminal_are_not_shown() -> None:
     )
 
 
-@given(st.sampled_from(Why), st.none() | st.integers(0, 255), st.text(), st.text())
+@given(st.sampled_from(Why), st.none() | st.integers(0, 255), st.text(), st.text(), st.text())
 def test_any_output_gives_one_of_five_ends_and_one_short_line(
-    why: Why, code: int | None, first: str, said: str
+    why: Why, code: int | None, first: str, said: str, last: str
 ) -> None:
-    status, reason = verdict(Finish(why, code=code, first=first, said=said))
+    status, reason = verdict(Finish(why, code=code, first=first, said=said, last=last))
     assert status in {
         Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED,
     }  # fmt: skip
-    assert 0 < len(reason) <= SHOWN + 20
+    assert 0 < len(reason) <= LAST + 60
     assert not any(ord(character) < 32 or character == "\x1b" for character in reason)
 
 

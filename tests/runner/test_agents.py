@@ -267,7 +267,11 @@ async def test_text_that_begins_with_no_work_is_no_work(stage: Stage) -> None:
 @story
 async def test_an_exit_that_is_not_zero_is_failed(stage: Stage) -> None:
     ended = await stage.told(agent(":COMMAND: sh -c 'echo NO-WORK; exit 3'"))
-    assert (ended.outcome, ended.reason, ended.exit_code) == (Status.FAILED, "exit code 3", 3)
+    assert (ended.outcome, ended.reason, ended.exit_code) == (
+        Status.FAILED,
+        "exit code 3: NO-WORK",
+        3,
+    )
 
 
 @story
@@ -449,7 +453,7 @@ async def test_an_agent_that_fails_fails_its_step_and_what_hangs_on_it_never_run
         record = await place.run(text)
     assert (record.outcome, record.reason) == (
         Status.FAILED,
-        "Ask (plan.org:3): moss: exit code 3",
+        "Ask (plan.org:3): moss: exit code 3: no words left",
     )
     assert [each.status for each in record.steps()] == ["failed", "skipped", "done"]
 

@@ -356,7 +356,7 @@ async def test_where_the_system_cannot_kill_all_at_once_they_are_killed_one_by_o
         await until(lambda: len(marked(tmp_path)) > 5, limit=60)
         (pen,) = cgroup.pens()
         kill_each(os.fsencode(pen))
-        assert (await held.ended()).reason == "signal SIGKILL"
+        assert (await held.ended()).reason.startswith("signal SIGKILL")
         assert not marked(tmp_path)
 
 

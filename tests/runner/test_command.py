@@ -7,6 +7,7 @@ import hmac
 import json
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.ports import Ended, Filed, Job, Run, RunError, Unreleased
-from horae.rules.entry import Origin, Policy, Work
+from horae.engine.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
+from horae.rules.entry import Occasion, Origin, Policy, Work
 from horae.rules.misfire import Receipt, Status
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 AT = datetime(2026, 4, 1, 9, tzinfo=UTC)
 
 
-def job(text: str, *, about: Filed | None = None, policy: Policy | None = None) -> Job:
+def job(text: str, *, about: Followed | None = None, policy: Policy | None = None) -> Job:
     receipt = Receipt("cron:2026-04-01T09:00:00Z", Status.STARTING, "its time has come", AT, AT)
     filed = Filed(
         7,
@@ -99,11 +100,36 @@ def test_it_knows_the_facts_of_its_run_and_only_the_variables_it_may(tmp_path: P
 
 
 def test_an_alert_knows_what_it_follows(tmp_path: Path) -> None:
-    about = job("").filed
-    _, said = run(place_of(tmp_path), job(headline(COMMAND="env"), about=about))
+    place, failed = place_of(tmp_path), job(headline(COMMAND="sh -c 'echo dry; echo hose; exit 4'"))
+    ended, _ = run(place, failed)
+    ran = replace(failed.run, facts=ended.facts)
+    events = (Occasion.FAILED, Occasion.STUCK)
+    call = headline(COMMAND="sh -c 'env; cat $HORAE_AFTER_LOG'")
+    alert = replace(job(call, about=Followed(failed.filed, events, ran)), run=Run(12, 8, 1, AT))
+    _, said = run(place, alert)
     assert "HORAE_AFTER_ENTRY=Water" in said
     assert "HORAE_AFTER_STATUS=starting" in said
     assert "HORAE_AFTER_FILE=plans/garden.org:4" in said
+    assert "HORAE_AFTER_EVENT=failed stuck\n" in said
+    assert "HORAE_AFTER_TAIL=dry\nhose\n" in said
+    assert said.endswith("dry\nhose\n")
+
+
+def test_an_alert_about_what_never_ran_knows_that_there_is_no_output(tmp_path: Path) -> None:
+    about = Followed(job("").filed, (Occasion.MISSED,))
+    _, said = run(place_of(tmp_path), job(headline(COMMAND="env"), about=about))
+    known = dict(line.partition("=")[::2] for line in said.splitlines())
+    names = ("HORAE_AFTER_EVENT", "HORAE_AFTER_LOG", "HORAE_AFTER_TAIL")
+    assert [known[name] for name in names] == ["missed", "", ""]
+
+
+def test_a_secret_that_it_is_given_is_in_no_reason(tmp_path: Path) -> None:
+    place = place_of(tmp_path, DB_PASSWORD="rosebud-1941")
+    call = headline(COMMAND="sh -c 'echo no login with $DB_PASSWORD; exit 4'", ENV="DB_PASSWORD")
+    ended, said = run(place, job(call))
+    assert ended.reason == "exit code 4: no login with [secret]"
+    assert "rosebud" not in said
+    assert "rosebud" not in str(ended.facts)
 
 
 def test_its_own_wall_clock_wins_over_the_setting(tmp_path: Path) -> None:

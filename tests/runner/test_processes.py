@@ -144,7 +144,8 @@ async def test_a_command_has_default_signals_and_a_session_of_its_own(tmp_path: 
     session, own = log(asked).decode().split()[-2:]
     assert session == own
     # Whoever kills its own group does not reach its supervisor.
-    assert (ended.outcome, ended.reason) == (Status.FAILED, "signal SIGTERM")
+    assert ended.outcome is Status.FAILED
+    assert ended.reason.startswith("signal SIGTERM")
 
 
 @story
@@ -167,7 +168,8 @@ async def test_a_command_that_uses_up_its_descriptors_ends_and_is_reported(tmp_p
     hungry = "import os\nwhile True: os.open('/dev/null', 0)"
     async with Processes(tmp_path) as processes:
         ended = await told(processes, python(tmp_path, 1, hungry, limits=Limits(nofile=64)))
-        assert ended.reason == "exit code 1"
+        assert ended.reason.startswith("exit code 1: ")
+        assert "Too many open files" in ended.reason
     assert b"Too many open files" in log(python(tmp_path, 1, hungry))
 
 
@@ -256,6 +258,8 @@ async def test_code_and_first_words_decide(tmp_path: Path, certain: bool) -> Non
             ("printf 'NO-'; sleep 0.01; printf 'WORK'", Status.NO_WORK, "NO-WORK"),
             ("echo FAILED: no seeds", Status.FAILED, "no seeds"),
             ("exit 3", Status.FAILED, "exit code 3"),
+            ("echo swept; echo; exit 3", Status.FAILED, "exit code 3: swept"),
+            ("echo swept; echo no broom >&2; exit 3", Status.FAILED, "exit code 3: no broom"),
             ("kill -SEGV $$", Status.FAILED, "signal SIGSEGV"),
         ]):  # fmt: skip
             ended = await told(processes, shell(tmp_path, run, script))
@@ -273,7 +277,7 @@ async def test_the_wall_clock_asks_first(tmp_path: Path, certain: bool) -> None:
         assert time.monotonic() - start < 5
     assert (ended.outcome, ended.reason) == (
         Status.KILLED,
-        "it ran longer than 100ms and was killed",
+        "it ran longer than 100ms and was killed; its last output: asked",
     )
     assert log(asked) == b"asked\n"
 
@@ -374,7 +378,7 @@ async def test_output_held_open_by_a_stranger_does_not_delay_the_end(tmp_path: P
         try:
             os.kill(command, 9)
             async with asyncio.timeout(2):
-                assert (await held.ended()).reason == "signal SIGKILL"
+                assert (await held.ended()).reason.startswith("signal SIGKILL")
         finally:
             os.close(stranger)
 

@@ -1520,9 +1520,10 @@ class ReadingSuite:
         jobs = await asyncio.gather(*(ledger.job(filed, run) for filed, run in given if run))
         assert [(each.filed, each.run) for each in jobs if each] == given
         assert [each.text for each in jobs if each] == [workflow("A"), workflow("B"), ""]
-        assert [each.about and each.about.number for each in jobs if each] == [
+        assert [each.about and each.about.filed.number for each in jobs if each] == [
             None, failed.number, failed.number,
         ]  # fmt: skip
+        assert [each.about and each.about.run for each in jobs if each] == [None, runs[0], runs[0]]
         assert [each.listed and each.listed.mark.title for each in jobs if each] == ["A", "B", "B"]
 
     @story

@@ -20,7 +20,7 @@ from horae.engine.launch import HELD_BACK, Launch
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
 from horae.engine.source import Revision
 from horae.errors import HoraeError
-from horae.rules.after import follows, occasions
+from horae.rules.after import LOOKED_BACK, follows, occasions
 from horae.rules.entry import AfterRule, Entry
 from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import followed_by
@@ -350,7 +350,9 @@ class Almanac:
         followers = await self._known_followers()
         if not followers or followed_by(filed.receipt.key) is not None:
             return []
-        page = await self._ledger.receipts(entry=filed.entry, cursor=filed.number, limit=20)
+        page = await self._ledger.receipts(
+            entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK
+        )
         found = occasions(
             filed.status,
             lateness=filed.lateness,

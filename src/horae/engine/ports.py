@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from horae.engine.source import Revision, Scan
-    from horae.rules.entry import Origin, Policy, Unarmed
+    from horae.rules.entry import Occasion, Origin, Policy, Unarmed
     from horae.rules.identity import Mark
     from horae.rules.misfire import Decision, Receipt, Status
 
@@ -548,16 +548,25 @@ class HeldBackError(HoraeError):
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """The receipt that an alert follows, what of it the alert waited for, and its last run."""
+
+    filed: Filed
+    event: tuple[Occasion, ...] = ()
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A run that is to be made: for which receipt, and what the receipt's digest stands for.
 
-    `about` is the receipt that it follows, if it is an alert; `listed` is its entry.
+    `about` is what it follows, if it is an alert; `listed` is its entry.
     """
 
     filed: Filed
     run: Run
     text: str
-    about: Filed | None = None
+    about: Followed | None = None
     listed: Listed | None = None
 
 

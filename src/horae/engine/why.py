@@ -363,7 +363,10 @@ def run_words(run: Run, zone_name: str) -> str:
         return f"{begun}, goes on"
     took = length_text(run.ended_at - run.started_at)
     outcome = "given back unused" if run.outcome is None else run.outcome.value.replace("_", " ")
-    code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+    code = "" if run.exit_code is None else f"exit code {run.exit_code}"
+    if code and code in run.reason:
+        return f"{begun}, {outcome} after {took}, {run.reason}"
+    code = f", {code}" if code else ""
     reason = f" ({run.reason})" if run.reason else ""
     return f"{begun}, {outcome} after {took}{code}{reason}"
 

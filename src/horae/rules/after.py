@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 STUCK: Final = 3  # bad ends in a row
+LOOKED_BACK: Final = 20  # receipts before one, that say what it is an occasion for
 _WORDS: Final = ", ".join(Occasion)
 
 

@@ -1,7 +1,8 @@
 """What the end of a run means: done, nothing to do, failed, killed or interrupted.
 
-The exit code decides first, then the very first words of the output. Whatever a command
-printed comes from strangers: it is shown on one line, without control characters, and short.
+The exit code decides first, then the very first words of the output. A bad end also says the
+last lines of the output. Whatever a command printed comes from strangers: it is shown on one
+line, without control characters, and short.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from typing import Final, NamedTuple
 from horae.rules.misfire import Status
 from horae.timing.duration import format_duration
 
-SHOWN: Final = 200  # characters of a reason
+SHOWN: Final = 200  # characters of a reason, and of a line of output
+LINES: Final = 3  # of the end of the output, in a reason
+LAST: Final = 300  # characters of them
+TAIL_LINES: Final = 10  # of the end of the output, for whoever is told of a bad end
+TAIL: Final = 1000  # characters of them
 
 _NO_WORK: Final = re.compile(r"\s*NO-WORK(?!\w)", re.ASCII | re.IGNORECASE)
 _FAILED: Final = "FAILED:"
@@ -24,6 +29,7 @@ _ORDERS: Final = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b]*+(?:\x
 _UNSEEN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]+"
 )
+_LINE_ENDS: Final = re.compile(r"[\r\n]+")
 _SIGNALS: Final = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT",
     8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
@@ -43,13 +49,17 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a run ended; `first` is the first line of its output, `said` what was said about it."""
+    """How a run ended; `first` is the first line of its output, `said` what was said about it.
+
+    `last` is the end of what it printed on stderr, or on stdout if that is empty.
+    """
 
     why: Why
     code: int | None = None
     signal: int | None = None
     first: str = ""
     said: str = ""
+    last: str = ""
     limit: timedelta | None = None
 
 
@@ -67,6 +77,8 @@ def verdict(finish: Finish) -> Verdict:
     Verdict(status=<Status.NO_WORK: 'no_work'>, reason='no-work: all swept')
     >>> verdict(Finish(Why.EXIT, code=3)).reason
     'exit code 3'
+    >>> verdict(Finish(Why.EXIT, code=3, last="tar: /srv: not found")).reason
+    'exit code 3: tar: /srv: not found'
     >>> verdict(Finish(Why.EXIT, code=3, first="FAILED: no disk")).reason
     'no disk (exit code 3)'
     >>> verdict(Finish(Why.TIMEOUT, limit=timedelta(minutes=15))).reason
@@ -79,7 +91,8 @@ def verdict(finish: Finish) -> Verdict:
             return Verdict(Status.FAILED, shown(f"cannot be started: {finish.said}"))
         case Why.TIMEOUT:
             length = format_duration(finish.limit or timedelta())
-            return Verdict(Status.KILLED, f"it ran longer than {length} and was killed")
+            reason = f"it ran longer than {length} and was killed"
+            return Verdict(Status.KILLED, with_output(reason, finish.last))
         case Why.CANCEL:
             return Verdict(Status.KILLED, shown(finish.said) or "it was cancelled")
         case Why.ENGINE:
@@ -88,26 +101,67 @@ def verdict(finish: Finish) -> Verdict:
             return Verdict(Status.INTERRUPTED, "the engine could not say in time that it is alive")
 
 
-def shown(text: str) -> str:
+def with_output(reason: str, last: str) -> str:
+    """Return why a run was ended, with the last lines that it had printed.
+
+    >>> with_output("it ran longer than 5s and was killed", "waiting for the lock")
+    'it ran longer than 5s and was killed; its last output: waiting for the lock'
+    """
+    words = last_words(last)
+    return f"{reason}; its last output: {words}" if words else reason
+
+
+def with_last_words(reason: str, last: str) -> str:
+    """Return why a run failed, with the last lines that it printed."""
+    words = last_words(last)
+    return f"{reason}: {words}" if words else reason
+
+
+def last_words(text: str) -> str:
+    r"""Return the last lines of some output as one short line.
+
+    >>> last_words("copying\ntar: /srv: not found\n\n\x1b[31mgiving up\x1b[0m\n")
+    'copying / tar: /srv: not found / giving up'
+    """
+    return " / ".join(last_lines(text, LINES, LAST))
+
+
+def last_lines(text: str, lines: int = TAIL_LINES, most: int = TAIL) -> list[str]:
+    """Return the last lines of some output that say anything, as they may be shown."""
+    found: list[str] = []
+    for line in reversed(_LINE_ENDS.split(text)):
+        plain = shown(line)
+        if not any(map(str.isalnum, plain)):  # blank, or a rule, or carets under a line
+            continue
+        most -= len(plain) + 3  # and what stands between two of them
+        if len(found) == lines or (most < 0 and found):
+            break
+        found.append(plain)
+    return found[::-1]
+
+
+def shown(text: str, most: int = SHOWN) -> str:
     r"""Return text from a stranger as it may be shown: one short line of characters to be read.
 
     >>> shown("\x1b[31mdisk\x1b[0m\tfull \x00 ")
     'disk full'
     """
     # A cut comes first: a line may be as long as it likes.
-    plain = _UNSEEN.sub(" ", _ORDERS.sub("", text[: SHOWN * 8]))
+    plain = _UNSEEN.sub(" ", _ORDERS.sub("", text[: most * 8]))
     plain = " ".join(plain.split())
-    return plain if len(plain) <= SHOWN else plain[: SHOWN - 1] + "…"
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def _after_exit(finish: Finish) -> Verdict:
     if finish.signal:
-        return Verdict(Status.FAILED, f"signal {_SIGNALS.get(finish.signal, finish.signal)}")
+        signal = f"signal {_SIGNALS.get(finish.signal, finish.signal)}"
+        return Verdict(Status.FAILED, with_last_words(signal, finish.last))
     words = shown(finish.first)
     if finish.code != 0:
         code = f"exit code {finish.code}"
         said = words.removeprefix(_FAILED).strip() if words.startswith(_FAILED) else ""
-        return Verdict(Status.FAILED, f"{said} ({code})" if said else code)
+        reason = f"{said} ({code})" if said else with_last_words(code, finish.last)
+        return Verdict(Status.FAILED, reason)
     if _NO_WORK.match(finish.first):
         return Verdict(Status.NO_WORK, words)
     if finish.first.startswith(_FAILED):

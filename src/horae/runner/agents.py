@@ -34,6 +34,7 @@ from horae.runner.processes import (
     Past,
     Spec,
     allowed_environment,
+    guessed_secrets,
 )
 from horae.runner.programs import (
     Answers,
@@ -66,13 +67,6 @@ RESULT_NAME: Final = "result.json"  # what the model runner knows at the end
 PROMPT_NAME: Final = "prompt.txt"  # the prompt, while a program that wants a file runs
 
 _LONGEST_RESULT: Final = 8 << 20
-_SHORTEST_GUESSED: Final = 8  # a shorter value may be an ordinary word
-_SECRET: Final = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
-    re.IGNORECASE,
-)
-_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
-_IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 
 class AgentTwiceError(HoraeError):
@@ -488,15 +482,10 @@ def secrets_of(
 
     The engine's own are among them: an agent of the same user might find them.
     """
-    found = {each for each in more if each}
-    for name, value in (*environ.items(), *agent.environment.items()):
-        raw = value.encode("utf-8", "surrogateescape")
-        if name in agent.secrets:
-            found.add(raw)
-        elif _SECRET.search(name) and not _NO_SECRET.search(name):
-            found |= {raw} if len(raw) >= _SHORTEST_GUESSED else set()
-        elif (inside := _IN_ADDRESS.search(value)) is not None:
-            found |= {raw, inside[1].encode("utf-8", "surrogateescape")}
+    both = (environ, agent.environment)
+    named = [each[name] for each in both for name in agent.secrets if name in each]
+    found = {value.encode("utf-8", "surrogateescape") for value in named}
+    found.update(*map(guessed_secrets, both), filter(None, more))
     return tuple(sorted(found))
 
 

@@ -21,14 +21,14 @@ from horae.errors import ScheduleError
 from horae.kernel.org.document import read
 from horae.rules.command import Call, call_of
 from horae.rules.entry import key_time
-from horae.runner.processes import UNRELEASED, Spec, allowed_environment
+from horae.runner.processes import LOG_NAME, UNRELEASED, Spec, allowed_environment, guessed_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from horae.engine.ports import Filed, Held, Job, Run
+    from horae.engine.ports import Filed, Followed, Held, Job, Run
     from horae.runner.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.runner.post")
@@ -96,8 +96,8 @@ def facts_of(job: Job, place: Place, *, timeout: timedelta) -> dict[str, str]:
         # From a clone of the plan a relative path in its horae.toml leads elsewhere.
         facts["HORAE_GIT_LOCAL"] = os.pathsep.join(map(str, place.local))
     if job.about is not None:
-        about = {name: _plain(value) for name, value in message_of(job.about).items()}
-        facts |= {f"HORAE_AFTER_{name.upper()}": value for name, value in about.items()}
+        about = message_of(job.about.filed) | _told_of(job.about, place)
+        facts |= {f"HORAE_AFTER_{name.upper()}": str(value) for name, value in about.items()}
     return {name: value.replace("\0", "") for name, value in facts.items()}
 
 
@@ -111,6 +111,16 @@ def message_of(filed: Filed) -> dict[str, object]:
         "reason": filed.receipt.reason,
         "planned": key_time(filed.receipt.planned_at),
         "file": str(filed.origin),
+    }
+
+
+def _told_of(about: Followed, place: Place) -> dict[str, str]:
+    """Return what an alert is told beside the receipt: why it was asked for, and the output."""
+    log = None if about.run is None else place.directory_of(about.run) / LOG_NAME
+    return {
+        "event": " ".join(about.event),
+        "log": str(log) if log is not None and log.is_file() else "",
+        "tail": "" if about.run is None else str(about.run.facts.get("tail", "")),
     }
 
 
@@ -138,10 +148,13 @@ def _spec(job: Job, call: Call, place: Place) -> Spec:
     """Return how a call is run."""
     timeout = job.filed.policy.timeout or place.timeout
     environment = allowed_environment(place.environ, call.variables)
+    secrets = guessed_secrets(environment)  # its last words are told beyond its log
     environment |= facts_of(job, place, timeout=timeout)
     argv, stdin = call.argv, b""
     if call.address:
-        stdin = json.dumps(message_of(job.about or job.filed)).encode()
+        told = {} if job.about is None else _told_of(job.about, place)
+        filed = job.filed if job.about is None else job.about.filed
+        stdin = json.dumps(message_of(filed) | told).encode()
         headers = sign(stdin, at=job.run.started_at, signature=place.signature)
         environment["HORAE_POST"] = json.dumps({"address": call.address, "headers": headers})
         argv = (sys.executable, *POST)
@@ -153,8 +166,5 @@ def _spec(job: Job, call: Call, place: Place) -> Spec:
         directory=place.directory_of(job.run),
         stdin=stdin,
         timeout=timeout,
+        secrets=tuple(sorted(secrets)),
     )
-
-
-def _plain(value: object) -> str:
-    return str(value)

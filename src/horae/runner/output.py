@@ -23,6 +23,7 @@ LOG = b"output.log"
 SEGMENT = 1 << 20  # so much of the beginning of the output is kept, and so much of its end
 CHUNK = 1 << 16
 FIRST = 1000  # bytes of the first line
+LAST = 4000  # bytes of the end of a stream that are remembered
 SHORT = 1 << 15  # bytes of what a filter puts out that need no file
 
 
@@ -129,14 +130,15 @@ class Pipe:
 
 
 class Stream(Pipe):
-    """One of the command's outputs: a pipe, its masker and, of stdout, the first line."""
+    """One of the command's outputs: a pipe, its masker, its end and, of stdout, the first line."""
 
-    __slots__ = ("_masker", "_wants_first")
+    __slots__ = ("_masker", "_wants_first", "last")
 
     def __init__(self, spellings: tuple[bytes, ...], *, has_first: bool = False) -> None:
         super().__init__()
         self._masker = Masker(spellings)
         self._wants_first = has_first
+        self.last = b""  # its end
 
     def drain(self, log: Log) -> bool:
         """Take what is there, up to a chunk; False means that nothing more comes."""
@@ -164,6 +166,7 @@ class Stream(Pipe):
             line, end, _ = (self.first + data[: FIRST + CHUNK]).lstrip().partition(b"\n")
             self.first = line[:FIRST]
             self._wants_first = not end and len(line) < FIRST
+        self.last = (self.last + data)[-LAST:] if len(data) < LAST else data[-LAST:]
         log.write(data)
 
 

@@ -16,6 +16,7 @@ import fcntl
 import json
 import marshal
 import os
+import re
 import resource
 import signal
 import socket
@@ -31,7 +32,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from horae.engine.ports import Ended, LauncherLostError, Process, RunError
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Verdict, Why, verdict
+from horae.rules.outcome import Finish, Verdict, Why, last_lines, verdict
+from horae.rules.receipt import BAD
 from horae.runner.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
 from horae.runner.launcher import Launcher
 from horae.runner.masking import disguises
@@ -63,6 +65,15 @@ _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
 )  # fmt: skip
 _PUT: Final = ("size", "sum", "fault")  # what is known of what went into a target
+
+# What looks like a secret: a variable of such a name, or a password in an address.
+_SHORTEST_GUESSED: Final = 8  # a shorter value may be an ordinary word
+_SECRET: Final = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
+_IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 # What a command is given of our own environment; all else may be a secret.
 _ALLOWED: Final = frozenset({
@@ -696,6 +707,23 @@ def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> d
     return {**kept, "TERM": "dumb"}
 
 
+def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
+    """Return the values in an environment that look like secrets.
+
+    >>> found = guessed_secrets({"API_KEY": "k3y-of-gold", "URL": "ftp://me:pw99@host"})
+    >>> sorted(found)
+    [b'ftp://me:pw99@host', b'k3y-of-gold', b'pw99']
+    """
+    found: set[bytes] = set()
+    for name, value in environment.items():
+        raw = value.encode("utf-8", "surrogateescape")
+        if _SECRET.search(name) and not _NO_SECRET.search(name):
+            found |= {raw} if len(raw) >= _SHORTEST_GUESSED else set()
+        elif (inside := _IN_ADDRESS.search(value)) is not None:
+            found |= {raw, inside[1].encode("utf-8", "surrogateescape")}
+    return found
+
+
 def boot_seconds() -> float:
     """Return the clock of `alive_until`, which counts through sleep and which nobody sets."""
     return now()
@@ -736,6 +764,7 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
             signal=facts.get("signal"),
             first=str(facts["first"]),
             said=str(facts["said"]),
+            last=str(facts.get("last", "")),  # an engine before this one may not report it
             limit=None if limit is None else timedelta(seconds=limit),
         )
         known = (*_KNOWN, *_PUT)
@@ -743,6 +772,8 @@ def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | Non
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
     status, reason = _within_limits(verdict(finish), finish.why, facts)
+    if status in BAD and (tail := last_lines(finish.last)):
+        kept["tail"] = "\n".join(tail)
     return Ended(status, reason, exit_code=finish.code, facts=kept)
 
 

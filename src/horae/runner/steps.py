@@ -58,6 +58,14 @@ class Output(NamedTuple):
         with self.path.open("rb") as file:
             return file.read(length)
 
+    def ending(self, length: int) -> bytes:
+        """Return its last bytes."""
+        if self.data is not None:
+            return self.data[-length:]
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.size - length))
+            return file.read(length)
+
     def keep(self) -> None:
         """Let it be in its file, wherever it was."""
         if self.data is not None:
@@ -80,6 +88,7 @@ class Filter:
     limits: Limits
     memory: int
     most: int
+    secrets: tuple[bytes, ...] = ()  # that are masked in what it says
 
 
 class Hands:
@@ -188,6 +197,7 @@ class Hands:
             timeout=left if filter.timeout is None else min(left, filter.timeout),
             ends_at=boot_seconds() + left.total_seconds() if given is None else None,
             grace=self._bounds.grace,
+            secrets=filter.secrets,
             limits=filter.limits,
             cgroup=self._memory(filter.memory),
         )

@@ -551,6 +551,7 @@ class Supervisor:
             "why": quoted(self._why or "exit"),
             "said": quoted(self._said),
             "first": quoted(self._streams[0].first.decode(errors="replace")),
+            "last": quoted(self._last().decode(errors="replace")),
             "limit": _number(facts["timeout"]),
         }
         if status is not None:
@@ -569,6 +570,13 @@ class Supervisor:
         parts["output"] = str(self._log.total)
         parts["left_out"] = str(self._log.left_out)
         return "{" + ", ".join(f'"{name}": {value}' for name, value in parts.items()) + "}\n"
+
+    def _last(self) -> bytes:
+        """Return the end of stderr, or of stdout if that is empty; of a filter it is not asked."""
+        stdout, stderr = self._streams
+        if isinstance(stdout, Target) or isinstance(stderr, Target):
+            return b""
+        return stderr.last if stderr.last.strip() else stdout.last
 
     def _limits_hit(self) -> list[tuple[str, str]]:
         """Return into which limits the run ran, and which of them could not be set."""

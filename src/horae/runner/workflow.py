@@ -24,10 +24,11 @@ from horae.kernel.world import every, worlds
 from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Why, shown, verdict
+from horae.rules.outcome import Finish, Why, last_lines, shown, verdict, with_output
 from horae.runner.command import facts_of
 from horae.runner.languages import AGENT, filled, language_of, telling
-from horae.runner.processes import LOG_NAME, Limits, allowed_environment
+from horae.runner.masking import Masker, disguises
+from horae.runner.processes import LOG_NAME, Limits, allowed_environment, guessed_secrets
 from horae.runner.record import (
     RECORD,
     SHOWN,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from horae.runner.processes import LiveRun, Processes
 
 TAIL: Final = 4096  # bytes of a step's stderr in its record
+LONGEST_ERROR: Final = 600  # characters of what went wrong with an agent
 LOGGED: Final = 256 << 10  # bytes of it in the log of the run
 AGENT_SUFFIX: Final = ".agent"  # of the directory of a step that an agent answers to
 DEEPEST: Final = 100  # workflows inside one another
@@ -266,9 +268,11 @@ class WorkflowRun:
             **_node_path(order),
             **order.environment,
         }
+        self._secrets = tuple(sorted(guessed_secrets(self._environment)))
         self._before = _done_before(order.resume)
         self._input = _as_output(order.directory / "input.in", order.input)
         self._outputs: dict[int, Output] = {}  # by headline
+        self._last: dict[str, str] = {}  # what those printed last that failed, by place
         self._ready: dict[int, Ready] = {}
         self._tools: dict[str, Found] = {}
         self._benches = Benches(order.directory)
@@ -487,6 +491,7 @@ class WorkflowRun:
                 await self._ask_agent(stage, step, given, hands)
                 at = step.component.at
                 said = log_of(self._order.directory / f"{at}{AGENT_SUFFIX}", LOGGED)
+                self._last[note.where] = _text(said[-TAIL:])
         except HoraeError as error:
             self._say(stage, note, StepStatus.FAILED, str(error))
         except OSError as error:
@@ -527,14 +532,22 @@ class WorkflowRun:
                 self._take(stage, note, step, output)
             case Status.KILLED:
                 self._is_late = self._is_late or (not hands.reason and hands.left() <= timedelta(0))
-                reason = hands.reason or (self._too_long() if self._is_late else ended.reason)
+                late = self._too_long() if self._is_late else ended.reason
+                reason = hands.reason or with_output(late, said)
                 was_begun = note.started_at is not None
                 status = StepStatus.KILLED if was_begun else StepStatus.SKIPPED
                 self._say(stage, note, status, reason)
             case _:
                 self._place_error(note, step, line_in(said, last=True))
-                self._say(stage, note, StepStatus.FAILED, _with_words(ended.reason, said))
+                words = said if said.strip() else self._masked(output.ending(TAIL))
+                self._last[note.where] = words
+                self._say(stage, note, StepStatus.FAILED, _with_words(ended.reason, words))
         return heard
+
+    def _masked(self, data: bytes) -> str:
+        """Return something that a step has put out as it may be told beyond the run."""
+        masker = Masker(disguises(self._secrets))
+        return _text(masker.feed(data) + masker.rest())
 
     def _recipe(self, stage: _Stage, step: Step, bench: Bench) -> Filter:
         """Return how a block is run, on a bench where its files are."""
@@ -551,6 +564,7 @@ class WorkflowRun:
             limits=Limits(address_space=memory if ready.found.tool.heap is None else None),
             memory=memory,
             most=self._bounds.output,
+            secrets=self._secrets,
         )
 
     def _look_ahead(self, stage: _Stage, step: Step, hands: Hands, run: LiveRun) -> None:
@@ -596,7 +610,7 @@ class WorkflowRun:
             return
         answer = asked.result()
         if answer.error:
-            self._say(stage, note, StepStatus.FAILED, shown(answer.error))
+            self._say(stage, note, StepStatus.FAILED, shown(answer.error, LONGEST_ERROR))
             return
         target = self._order.directory / f"{step.component.at}.out"
         output = _as_output(target, answer.output)
@@ -705,16 +719,20 @@ class WorkflowRun:
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):
                     os.remove(each)  # noqa: PTH107
-        return Ended(outcome, reason, code, _facts(record.data(), directory))
+        facts = _facts(record.data(), directory)
+        if bad := next(filter(_is_bad, record.steps()), None):
+            facts["tail"] = "\n".join(last_lines(self._last.get(bad.where, "")))
+        return Ended(outcome, reason, code, facts)
 
     def _outcome(self) -> tuple[Status, str, int | None]:
         """Return what the ends of the steps mean for all of it."""
         if self._reason:
             return Status.KILLED, self._reason, None
+        bad = next(filter(_is_bad, self.record.steps()), None)
         if self._is_late:
             length = format_duration(self._order.timeout)
-            return Status.KILLED, f"it ran longer than {length} and was killed", None
-        bad = next((each for each in self.record.steps() if _is_bad(each)), None)
+            reason = f"it ran longer than {length} and was killed"
+            return Status.KILLED, with_output(reason, (bad and bad.stderr) or ""), None
         if bad is not None:
             where = bad.where if bad.error_line is None else f"{bad.file}:{bad.error_line}"
             return Status.FAILED, f"{bad.name} ({where}): {bad.error}", bad.exit_code

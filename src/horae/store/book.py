@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.ports import Due, EntryCounts, Filed, Job, Page, Pruned, Run
-from horae.rules.entry import CadenceRule, Entry, key_time
+from horae.engine.ports import Due, EntryCounts, Filed, Followed, Job, Page, Pruned, Run
+from horae.rules.after import LOOKED_BACK, occasions
+from horae.rules.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.receipt import (
     BAD,
@@ -852,9 +853,24 @@ class Book:
         text = self.text(filed.digest) if filed.digest else ""
         if text is None:
             return None
-        follows = followed_by(filed.receipt.key)
-        about = None if follows is None else self.receipt(follows)
-        return Job(filed, run, text, about, self.entry(filed.entry))
+        entry = self.entry(filed.entry)
+        return Job(filed, run, text, self._followed(filed, entry), entry)
+
+    def _followed(self, alert: Filed, entry: Listed | None) -> Followed | None:
+        """Return what an alert follows, if it is one and that is still here."""
+        number = followed_by(alert.receipt.key)
+        filed = None if number is None else self.receipt(number)
+        if filed is None:
+            return None
+        rule = entry.item.rule if entry is not None and isinstance(entry.item, Entry) else None
+        wanted = rule.occasions if isinstance(rule, AfterRule) else ()
+        page = self.receipts(
+            entry=filed.entry, since=None, until=None, statuses=(), cursor=number, limit=LOOKED_BACK
+        )
+        before = [each.status for each in page.receipts]
+        found = occasions(filed.status, lateness=filed.lateness, before=before)
+        event = tuple(each for each in wanted if each in found)
+        return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 
     def jobs(self, asked: Sequence[tuple[Filed, Run]]) -> list[Job | None]:
         """Do for several runs what `job` does for one, in the order that they are given."""

@@ -103,7 +103,7 @@ def _bytes(value: Any) -> str:
 
 
 # What the record says elsewhere, or what only the engine needs to know.
-_UNTOLD: Final = frozenset({"record", "seconds", "why"})
+_UNTOLD: Final = frozenset({"record", "seconds", "tail", "why"})
 _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "max_rss": ("memory at most", _bytes),
     "output": ("output", _bytes),
