@@ -30,6 +30,7 @@ show: $(READY)  ## show what Horae reads out of the example plans
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
 	$(BIN)/python -m pytest -n 2
+	@$(BIN)/python scripts/floor.py
 
 torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
 	@sh scripts/browser.sh

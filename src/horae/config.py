@@ -728,9 +728,9 @@ def _leaves(tables: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
 # Compiled when there is a file to read; most roots have none.
 _PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _KEY: Final = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
-_STATEMENT: Final = rf"(?:\s|\#[^\n]*+)*+(?:\[\[?[ \t]*({_KEY})[ \t]*\]\]?|({_KEY})[ \t]*=)"
+_STATEMENT: Final = rf"(?:\s++|\#[^\n]*+)*(?:\[\[?[ \t]*({_KEY})[ \t]*\]\]?|({_KEY})[ \t]*=)"
 _VALUE: Final = r"""(?xs)
-    \"{3}(?:\\.|[^\\])*?\"{3,5} | '{3}.*?'{3,5} | "(?:\\.|[^"\\])*+" | '[^']*' | \#[^\n]*
+    \"{3}(?:\\.|[^\\])*?\"{3,5} | '{3}.*?'{3,5} | "(?:\\.|[^"\\]++)*" | '[^']*' | \#[^\n]*
     | (?P<open>[\[{]) | (?P<close>[\]}]) | (?P<end>\n) | [^"'\#\[\]{}\n]++
 """
 

@@ -11,6 +11,7 @@
         HeadlineStampError  (workspace.done)
         TaskFileError       a task file                                 (workspace.tasks)
         TaskEditError       an edit of one that would touch other lines
+      ReaderError           a reader that fails its self-test           (house)
       YamlError             YAML that the guard refuses                 (kernel.yaml)
       LedgerError           a ledger that cannot do what it was asked   (engine.ports)
         LedgerBusyError     another process keeps it from being written

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -24,6 +25,7 @@ from horae.engine.ports import LedgerBusyError, LedgerWriteError, RunError
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
+from horae.kernel.selftest import misread
 from horae.prompting import PromptRunner, agent_of
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
@@ -175,9 +177,32 @@ class House:
         return not lags and self.almanac.trouble is None
 
 
+class ReaderError(HoraeError):
+    """A reader that misreads plans, under this Python or in this installation."""
+
+    code = "reader"
+    remedy: Final = "install Horae again, or use another version of Python"
+
+    def __init__(self, wrong: str) -> None:
+        self.wrong = wrong
+        self.python = ".".join(map(str, sys.version_info[:3]))
+        super().__init__(
+            f"the plan reader fails its self-test under Python {self.python}: {wrong}; "
+            f"{self.remedy}"
+        )
+
+
+def try_reader() -> None:
+    """Make sure that plans are read rightly, before anything is decided by what they say."""
+    wrong = misread()
+    if wrong is not None:
+        raise ReaderError(wrong)
+
+
 @asynccontextmanager
 async def open_house(config: Config, *, clock: Clock | None = None) -> AsyncIterator[House]:
     """Give a house whose ledger is locked and open, and whose engine has not started."""
+    try_reader()
     async with AsyncExitStack() as stack:
         rooms = await _open_rooms(config, clock or SystemClock(), stack)
         yield wire(rooms)

@@ -24,7 +24,16 @@ from horae.config import Address, load
 from horae.engine.cluster import Carried, Worker
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
 from horae.errors import Exit, HoraeError
-from horae.house import Rooms, keep, limits_of, read_again, registry_of, run_place, wire
+from horae.house import (
+    Rooms,
+    keep,
+    limits_of,
+    read_again,
+    registry_of,
+    run_place,
+    try_reader,
+    wire,
+)
 from horae.porch import app_of, open_porch
 from horae.porter import Porter
 from horae.rules.keeper import left_on, read_memory, write_memory
@@ -76,6 +85,7 @@ class LeaseLostError(HoraeError):
 @asynccontextmanager
 async def open_member(config: Config) -> AsyncIterator[Member]:
     """Give a member that has not joined yet: its store is open, its plan is there."""
+    try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
         raise ClusterError("a worker needs `store`, the database that it shares with the others")

@@ -177,7 +177,7 @@ def test_a_doctor_looks_at_everything_and_finds_it_well(call: Call, data: Path) 
     assert ending.code == 0
     found = checks(ending)
     assert {
-        "python", "sqlite", "clock", "zones", "data directory", "permissions", "disk", "engine",
+        "python", "reader", "sqlite", "clock", "zones", "data directory", "permissions", "disk", "engine",
         "ledger", "ledger clock", "backups", "runs", "cgroups", "git", "languages", "plan root", "port",
     } <= found.keys()  # fmt: skip
     assert {grade for grade, _ in found.values()} <= {"ok", "warn"}

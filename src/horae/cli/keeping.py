@@ -295,6 +295,7 @@ def examine(place: Place, config: Config) -> Iterator[Check]:
     from horae.cli.surroundings import around
 
     yield check_python(sys.version_info[:3], sys.platform)
+    yield _check_reader()
     yield _check_sqlite()
     yield _check_clock()
     yield _check_zones()
@@ -346,6 +347,16 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
     if platform != "linux":
         return Check("python", Grade.WARN, found, "only the reading commands; use WSL for the rest")
     return Check("python", Grade.OK, found)
+
+
+def _check_reader() -> Check:
+    from horae.house import ReaderError
+    from horae.kernel.selftest import misread
+
+    wrong = misread()
+    if wrong is not None:
+        return Check("reader", Grade.FAIL, f"fails its self-test: {wrong}", ReaderError.remedy)
+    return Check("reader", Grade.OK, "reads a drawer, a planning line and a state as written")
 
 
 def _check_sqlite() -> Check:

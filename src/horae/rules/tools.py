@@ -40,8 +40,8 @@ _PATTERN: Final = re.compile(r"([A-Za-z_][\w.:-]{0,99})(?:\((.*)\))?", re.ASCII 
 _SPELLED: Final = re.compile(r"[^\s,()]+(?:\((?:[^()]|\([^()]*\))*\))?|[()]")
 # Whatever a shell takes for more than a word, outside of quotes and inside double ones.
 _PLAIN: Final = re.compile(
-    r"""(?:[^\s\x00-\x1f;&|<>()`$\\"'#{}!~*?\[\]]|[ \t]|'[^'\x00-\x08\x0a-\x1f]*'"""
-    r"""|"[^"`$\\!\x00-\x08\x0a-\x1f]*")*+"""
+    r"""(?:[^\s\x00-\x1f;&|<>()`$\\"'#{}!~*?\[\]]++|[ \t]++|'[^'\x00-\x08\x0a-\x1f]*+'"""
+    r"""|"[^"`$\\!\x00-\x08\x0a-\x1f]*+")*"""
 )
 # Wildcards, tildes and escapes change the words of a command, not their number of commands.
 _HARMLESS: Final = re.compile(r"\\[^\x00-\x1f]|[~*?\[\]#]")

@@ -17,9 +17,10 @@ _LINE: Final = re.compile(_PROPERTY)
 _INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:)[ \t]*+:[^\s:+]++\+?:[ \t]++[^\n]*+(?:\n|\Z)")
 _SOME_END: Final = re.compile(r"^[ \t]*+:[Ee][Nn][Dd]:", re.MULTILINE)
 _OPEN: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?\n")
-_DRAWER: Final = re.compile(
-    rf"{_OPEN.pattern}((?:[ \t]*+(?!{_END}):[^\s:+]++\+?:[ \t]++[^\n]*+\n)*+)[ \t]*+{_END}"
-)
+# So many lines at a time: each line that could be given back is remembered until the match ends.
+_SOME: Final = rf"((?:[ \t]*+(?!{_END}):[^\s:+]++\+?:[ \t]++[^\n]*+\n){{0,64}})([ \t]*+{_END})?"
+_FIRST: Final = re.compile(_OPEN.pattern + _SOME)
+_MORE: Final = re.compile(_SOME)
 
 
 def read_drawer(section: str, start: int) -> Drawer | None:
@@ -28,11 +29,13 @@ def read_drawer(section: str, start: int) -> Drawer | None:
     >>> read_drawer(":PROPERTIES:\n:schedule: 0 6 * * *\n:END:\n", 0).props
     {'SCHEDULE': '0 6 * * *'}
     """
-    found = _DRAWER.match(section, start)
-    if found is None:
+    found = first = _FIRST.match(section, start)
+    while found and found[2] is None:
+        found = _MORE.match(section, found.end()) if found[1] else None
+    if first is None or found is None:
         return None
     props: dict[str, str] = {}
-    for key, raw in _LINE.findall(found[1]):
+    for key, raw in _LINE.findall(section, first.start(1), found.end(1)):
         if value := raw.strip():
             props[key.upper()] = value
     return Drawer(start, found.end(), props)

@@ -31,10 +31,10 @@ _FOOTNOTE: Final = re.compile(r"\[fn:[\w-]++\]")
 _LATEX: Final = re.compile(r"\\begin\{([A-Za-z0-9*]++)\}")
 _LATEX_END: Final = re.compile(r"\\end\{([A-Za-z0-9*]++)\}[ \t]*+\r?(?:\n|\Z)")
 _STAR_BULLET: Final = re.compile(r"\*(?=[ \t\r]|$)")
-_SWITCHES: Final = re.compile(
-    r'(?:[ \t]++(?:-l[ \t]++"[^"\n]*+"|-[ikr]|[-+]n(?:[ \t]*+[0-9]++)?+)(?!\S))*+'
+_SWITCH: Final = re.compile(
+    r'[ \t]++(?:-l[ \t]++"[^"\n]*+"|-[ikr]|[-+]n(?:[ \t]*+[0-9]++|(?![ \t]*+[0-9])))(?!\S)'
 )
-_LEADING_BLANKS: Final = re.compile(r"(?:[ \t]*+\r?\n)*+")
+_FIRST_LINE: Final = re.compile(r"^(?![ \t]*+\r?\n)", re.MULTILINE)  # that is not blank
 _QUOTED: Final = re.compile(r"^([ \t]*+,*?),(?=\*|#\+)", re.MULTILINE)
 
 
@@ -137,11 +137,13 @@ def _block(section: str, begin: int, after: int, end: Span) -> Block:
     words = opening[len("#+begin_src") :].split(None, 1)
     lang = words[0] if words else ""
     rest = f" {words[1]}" if len(words) > 1 else ""
-    switches = _SWITCHES.match(rest)
-    args = rest[switches.end() if switches else 0 :].strip()
+    at = 0
+    while switch := _SWITCH.match(rest, at):
+        at = switch.end()
+    args = rest[at:].strip()
     inside = section[after : end.start]
-    blanks = _LEADING_BLANKS.match(inside)
-    body = _QUOTED.sub(r"\1", inside[blanks.end() if blanks else 0 :])
+    first = _FIRST_LINE.search(inside)
+    body = _QUOTED.sub(r"\1", inside[first.start() if first else 0 :])
     return Block(opening, lang, args, body, Span(begin, end.end), Span(after, end.start))
 
 

@@ -13,11 +13,11 @@ from horae.kernel.plan import Headline, Span
 # lines promise a planning line and a drawer.
 _HEAD: Final = re.compile(
     r"(\*++) [ \t]*+([^ \t\n]*+)([^\n]*+)(?:\n|\Z)"
-    r"([ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):[^\n]*+(?:\n|\Z))?+"
-    r"([ \t]*+:PROPERTIES:[ \t]*+\r?\n)?+"
+    r"([ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):[^\n]*+(?:\n|\Z))?"
+    r"([ \t]*+:PROPERTIES:[ \t]*+\r?\n)?"
 )
 _TAG_RUN: Final = re.compile(r":[\w@#%:]*:")
-_RUNS: Final = re.compile(r"(?::(?:[\w@#%]*+:)++(?!\S)\s*+)*+")
+_RUN: Final = re.compile(r":[\w@#%:]++(?<=:)(?!\S)\s*+")
 _TAG: Final = re.compile(r"[^\s:]++")
 
 
@@ -70,8 +70,10 @@ def _split_tag_runs(title: str) -> tuple[str, tuple[str, ...]]:
 
     The line is matched from its end: a run of tags looks the same from both sides.
     """
-    runs = _RUNS.match(_lettered(title)[::-1])
-    start = len(title) - (runs.end() if runs else 0)
+    turned, at = _lettered(title)[::-1], 0
+    while run := _RUN.match(turned, at):
+        at = run.end()
+    start = len(title) - at
     tags = tuple(_TAG.findall(title, start))
     title = title[:start].rstrip()
     last = title.rsplit(None, 1)[-1:]

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A bracketed text, or two as a range. What is inside is for the classifier: one pair of
-# brackets of its own may stand there, and a pair that does not match says nothing.
+# brackets of its own may stand there, and a pair that does not match says nothing. Their
+# number is bounded, since what can be given back is remembered.
 _PLAIN: Final = r"[^<>\[\]\n]"
-_STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]])*+[>\]]"
+_STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]]){{0,100}}[>\]]"
 _ITEM: Final = re.compile(
-    rf"[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+({_STAMP}(?:--{_STAMP})?+)[ \t]*+"
+    rf"[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+({_STAMP}(?:--{_STAMP})?)[ \t]*+"
 )
 _LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
 

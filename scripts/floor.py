@@ -1,0 +1,91 @@
+"""Run the parsers' tests under the oldest CPython from 3.11 on that this machine has.
+
+`re` of 3.11.0 to 3.11.4 reads some patterns wrongly, and Debian 12 brings 3.11.2; with a newer
+Python nobody would notice. The distribution's own `python3` is asked first, then those on the PATH.
+Nothing is installed for it: this environment's packages are put on its path.
+"""
+# ruff: noqa: INP001
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from sysconfig import get_paths
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parent.parent
+LEAST: Final = (3, 11)
+TESTS: Final = (
+    *("tests/kernel", "tests/timing/test_duration.py", "tests/timing/test_repeater.py"),
+    *("tests/timing/test_rfc3339.py", "tests/rules/test_agent.py", "tests/rules/test_armed.py"),
+    *("tests/rules/test_check.py", "tests/rules/test_command.py", "tests/rules/test_crew.py"),
+    *("tests/rules/test_entry.py", "tests/rules/test_lifecycle.py", "tests/rules/test_tools.py"),
+    *("tests/rules/test_template.py", "tests/rules/test_trigger.py", "tests/test_config.py"),
+)
+COMPILED: Final = ("tests/kernel/test_schemas.py", "tests/kernel/test_yaml.py")
+_ASK: Final = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:3])"
+
+
+class Found(NamedTuple):
+    """A Python and its version."""
+
+    version: tuple[int, ...]
+    path: str
+
+
+def candidates() -> list[str]:
+    """Return the Pythons to ask, the distribution's own first."""
+    folders = os.get_exec_path()
+    names = ["python3", *(f"python3.{minor}" for minor in range(LEAST[1], sys.version_info[1] + 1))]
+    on_path = [shutil.which(name, path=folder) for folder in folders for name in names]
+    return list(dict.fromkeys(["/usr/bin/python3", *filter(None, on_path)]))
+
+
+def version_of(path: str) -> tuple[int, ...] | None:
+    """Return the version of a CPython that can be run and is new enough."""
+    try:
+        asked = [path, "-I", "-c", _ASK]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    kind, *numbers = said.stdout.split()
+    version = tuple(map(int, numbers))
+    return version if kind == "CPython" and version >= LEAST else None
+
+
+def oldest() -> Found | None:
+    """Return the oldest Python that is older than this one; of equals the one asked first."""
+    asked = [(version_of(path), path) for path in candidates()]
+    found = [Found(version, path) for version, path in asked if version is not None]
+    older = [each for each in found if each.version < sys.version_info[:3]]
+    return min(older, key=lambda each: each.version, default=None)
+
+
+def main() -> int:
+    """Run the tests, or say that there is nothing to run them under."""
+    mine = ".".join(map(str, sys.version_info[:3]))
+    floor = oldest()
+    if floor is None:
+        print(f"floor not run: no CPython older than {mine}, which ran the tests, is here")  # noqa: T201
+        return 0
+    print(f"floor: the parsers' tests under {floor.path}, {'.'.join(map(str, floor.version))}")  # noqa: T201
+    left_out = COMPILED if floor.version[:2] != sys.version_info[:2] else ()
+    packages = dict.fromkeys((get_paths()["purelib"], get_paths()["platlib"]))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *packages]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "HORAE_SCALE": "0.01",
+    }
+    command = [floor.path, "-s", "-m", "pytest", "-p", "no:cacheprovider", *TESTS]
+    command += [f"--ignore={each}" for each in left_out]
+    sys.stdout.flush()
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode  # noqa: S603
+
+
+if __name__ == "__main__":
+    sys.exit(main())

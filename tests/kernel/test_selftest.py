@@ -1,0 +1,15 @@
+"""A reader that misreads is noticed before anything relies on it."""
+
+import pytest
+
+from horae.kernel.org import headline
+from horae.kernel.selftest import misread
+
+
+def test_the_reader_passes_its_own_test() -> None:
+    assert misread() is None
+
+
+def test_drawers_that_read_as_empty_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headline, "read_drawer", lambda *_: None)
+    assert misread() == "id is read as None, not as 'sow'"
