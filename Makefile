@@ -1,9 +1,14 @@
 # Two commands matter to a newcomer: `make run` and `make test`.
-# Each sets up .venv by itself the first time, and again when pyproject.toml changes.
+# Each sets up .venv by itself the first time, and again when pyproject.toml changes: `run` and
+# `show` with Horae alone, the others with what tests, checks and benchmarks need.
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PLAIN := .venv/.plain
 READY := .venv/.ready
+# What has everything has Horae, too.
+HORAE := $(if $(wildcard $(READY)),$(READY),$(PLAIN))
 RELEASE := .venv/.release
 
 .PHONY: help setup run show test torture check format bench site audit lock dist clean
@@ -14,17 +19,25 @@ help:  ## list the targets
 setup: $(READY)  ## make .venv with everything in it, and find or install a browser for the tests
 	@sh scripts/browser.sh
 
-$(READY): pyproject.toml
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "horae needs Python 3.11 or newer; set PYTHON=...")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment;" \
+		"on Debian and Ubuntu the package python3-venv is missing: sudo apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,model]'
+
+$(PLAIN): pyproject.toml | $(BIN)/pip
+	$(PIP) --editable .
 	@touch $@
 
-run: $(READY)  ## keep the hours of a small plan that has everything, until Ctrl-C or for SECONDS=30
+$(READY): pyproject.toml | $(BIN)/pip
+	$(PIP) --upgrade pip
+	$(PIP) --editable '.[dev,bench,model]'
+	@touch $@
+
+run: $(HORAE)  ## keep the hours of a small plan that has everything, until Ctrl-C or for SECONDS=30
 	@$(BIN)/horae demo $(if $(SECONDS),--seconds $(SECONDS))
 
-show: $(READY)  ## show what Horae reads out of the example plans
+show: $(HORAE)  ## show what Horae reads out of the example plans
 	@$(BIN)/python examples/show.py
 
 test: $(READY)  ## run all tests
@@ -49,7 +62,7 @@ bench: $(READY)  ## print what is claimed about speed, measured now against name
 	@for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 site: $(READY)  ## build the documents as a site into build/site; a warning is an error
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
 
 audit: $(RELEASE)  ## ask whether a package of requirements-dev.lock is known to be unsafe
@@ -64,7 +77,7 @@ dist: $(RELEASE)  ## build wheel and sdist into dist/, the same bytes for the sa
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build
 
 $(RELEASE): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(PIP) --editable '.[release]'
 	@touch $@
 
 clean:  ## remove what make made

@@ -235,3 +235,56 @@ def test_the_wheel_works_alone_in_a_clean_environment(built: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert re.search(r"Count the seconds  +\d+ done", done.stdout)
     assert [*elsewhere.iterdir()] == []
+
+
+# make
+
+
+def made(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return what `make` would do, or does, in a directory with our Makefile and nothing else."""
+    for name in ("Makefile", "pyproject.toml"):
+        (folder / name).write_text((ROOT / name).read_text())
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def installed(folder: Path, target: str) -> list[str]:
+    """Return what `make` would install for a target."""
+    said = made(folder, "--dry-run", target).stdout
+    return re.findall(r"--editable (\S+)", said)
+
+
+@pytest.mark.parametrize("target", ["run", "show"])
+def test_a_first_run_installs_horae_alone(tmp_path: Path, target: str) -> None:
+    assert installed(tmp_path, target) == ["."]
+
+
+@pytest.mark.parametrize("target", ["test", "check", "bench"])
+def test_what_tests_needs_more(tmp_path: Path, target: str) -> None:
+    assert installed(tmp_path, target) == ["'.[dev,bench,model]'"]
+
+
+def test_either_may_come_first(tmp_path: Path) -> None:
+    def has(*names: str) -> None:
+        (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
+        for name in ("bin/pip", *names):
+            (tmp_path / ".venv" / name).touch()
+            os.utime(tmp_path / ".venv" / name, (2**31, 2**31))  # newer than pyproject.toml
+
+    has(".plain")
+    assert installed(tmp_path, "run") == []
+    assert installed(tmp_path, "test") == ["'.[dev,bench,model]'"]
+    (tmp_path / ".venv" / ".plain").unlink()
+    has(".ready")
+    assert installed(tmp_path, "run") == installed(tmp_path, "test") == []
+
+
+def test_a_python_without_venv_names_the_package(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\ncase "$*" in *ensurepip*) exit 1;; esac\nexit 0\n')
+    python.chmod(0o755)
+    ending = made(tmp_path, "run", f"PYTHON={python}")
+    assert ending.returncode != 0
+    assert "sudo apt-get install python3-venv" in ending.stderr
+    assert not (tmp_path / ".venv").exists()
