@@ -21,7 +21,9 @@ def test_headlines_go_to_stdout_and_the_proof_to_stderr(call: Call, tmp_path: Pa
     (tmp_path / "tab").write_text(TAB)
     ending = call("import", "crontab", "tab", *AT)
     assert ending.code == Exit.OK
-    assert ending.err.splitlines() == [
+    note, *proofs = ending.err.splitlines()
+    assert note.startswith("tab:2:11: note: starts in the directory of the plan")
+    assert proofs == [
         "tab:2: 'Back up': 50 of 50 next fires equal",
         "tab:3: 'poll | log': 50 of 50 next fires equal",
     ]
@@ -107,6 +109,37 @@ def test_a_timer_finds_its_service_beside_it(call: Call) -> None:
     assert ":SCHEDULE: 0 9 * * MON; 0 18 L * *\n" in ending.out
     assert "env FORMAT=pdf sh -c 'cd /srv/report && " in ending.out
     assert ":CATCHUP:  latest\n:JITTER:   5m\n" in ending.out
+
+
+def test_an_alert_follows_its_job_and_both_are_known_again(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text("* Mine\n:PROPERTIES:\n:ID: report\n:END:\n")
+    line = ("import", "systemd", str(EXAMPLES / "report.timer"), "--into", "plan.org", *AT)
+    ending = call(*line)
+    assert "'Tell the team about report': runs when report-2 has failed" in ending.err
+    written = (tmp_path / "plan.org").read_text()
+    assert ":ID:       report-2\n" in written
+    assert ":COMMAND: /usr/local/bin/notify report\n:AFTER:   failed of report-2\n" in written
+    assert call("check", "plan.org", "--json").data == []
+    again = call(*line)
+    assert again.err.count("plan.org has it already, as ") == 2
+    assert (tmp_path / "plan.org").read_text() == written
+
+
+def test_an_alert_is_not_written_without_what_it_follows(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "x.timer").write_text("[Timer]\nOnCalendar=2020-01-01\n")
+    service = "[Unit]\nOnFailure=y.service\n[Service]\nExecStart=/usr/bin/x\n"
+    (tmp_path / "x.service").write_text(service)
+    ending = call("import", "systemd", "x.timer", *AT)
+    assert (ending.code, ending.out) == (Exit.FINDINGS, "")
+    assert "not taken: 'y': what it follows is not taken" in ending.err
+
+
+def test_a_user_of_this_machine_is_no_command(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "tab").write_text("17 * * * * root cd / && run-parts /etc/cron.hourly\n")
+    ending = call("import", "crontab", "tab", *AT)
+    assert (ending.code, ending.out) == (Exit.FINDINGS, "")
+    assert "tab:1:12: not taken: 'root' is a user" in ending.err
+    assert call("import", "crontab", "--system", "tab", *AT).code == Exit.OK
 
 
 def test_a_timer_cannot_name_a_file_elsewhere(call: Call, tmp_path: Path) -> None:

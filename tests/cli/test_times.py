@@ -162,6 +162,30 @@ def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "when",
+    [
+        ":SCHEDULE: 30 2 8-14 * *",
+        ":SCHEDULE: 0 9 * * MON; 30 18 1,15 * 5",
+        ":SCHEDULE: */7 8-18/2 L 2,5 *",
+        "<2026-06-06 Sat 02:30 ++2w>",
+        "<2026-01-31 Sat 06:00 +1m>",
+        "<2026-06-06 Sat .+3d>",
+        "<2026-06-06 Sat 06:00 ++1h>",
+    ],
+)
+def test_check_is_silent_about_what_explain_prints(call: Call, tmp_path: Path, when: str) -> None:
+    stamp = f"SCHEDULED: {when}\n" if when.startswith("<") else ""
+    cron = "" if stamp else f"{when}\n"
+    text = f"* Job\n{stamp}:PROPERTIES:\n{cron}:COMMAND: true\n:END:\n"
+    (tmp_path / "job.org").write_text(text)
+    said = call("explain", "job.org:1").out
+    (tmp_path / "job.org").write_text(text + said)
+    assert said.startswith("Job  job.org:1\n")
+    found = call("check", "job.org", "--json").data
+    assert [each for each in found if each["severity"] != "info"] == []
+
+
 def test_explain_reads_a_stamp(call: Call) -> None:
     data = call("explain", "<2026-01-31 Sat 06:00 +1m>", "--at", "2026-02-01", "--json").data
     assert data["next"][:2] == ["2026-03-03T06:00:00Z", "2026-04-03T06:00:00Z"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import horae
 from horae.rules.adopt.apscheduler import read_program
 from horae.rules.adopt.headline import adopt
 from horae.timing.zone import changes, zone
@@ -98,6 +99,7 @@ def test_a_call_fires_as_the_library_itself_would(trigger: str) -> None:
     odd = [each for each in adopted.proof.seams if each.at <= adopted.proof.moments[-1]]
     missing = sum(not each.is_ours for each in odd)
     assert adopted.proof.equal == adopted.proof.asked - missing
+    assert [str(each) for each in horae.check(adopted.text) if each.code == "drift"] == []
 
 
 def test_there_are_at_least_a_dozen_calls() -> None:

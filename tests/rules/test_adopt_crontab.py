@@ -8,6 +8,8 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import horae
+from horae.kernel.org.document import read
 from horae.rules.adopt.crontab import command_of, plain_days, read_crontab, title_of, walk_of
 from horae.rules.adopt.fields import UnfitError
 from horae.rules.adopt.headline import adopt
@@ -59,11 +61,12 @@ LINES = """\
 @pytest.mark.parametrize("line", LINES.splitlines())
 def test_a_real_line_fires_as_it_did(line: str, zone_name: str) -> None:
     reading = read_crontab(line, zone_name=zone_name)
-    assert reading.remarks == []
+    assert [each for each in reading.remarks if "home directory" not in each.what] == []
     adopted = adopt(reading.jobs[0], now=NOW)
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal == 50
     assert adopted.proof.seams == ()
+    assert [str(each) for each in horae.check(adopted.text, zone=zone_name)] == []
 
 
 def test_there_are_at_least_thirty_real_lines() -> None:
@@ -135,6 +138,55 @@ def test_the_user_of_a_system_crontab_is_named_and_not_run() -> None:
     assert reading.remarks[0].is_taken
 
 
+def test_a_user_column_without_the_option_is_named() -> None:
+    text = "0 1 * * * root /usr/bin/x\n0 2 * * * ada make\n0 3 * * * mail -s x y\n0 4 * * * root\n"
+    reading = read_crontab(text, zone_name="UTC", users={"root", "ada"})
+    assert [job.command for job in reading.jobs] == ["mail -s x y", "root"]
+    assert [str(each) for each in reading.remarks[:2]] == [
+        f"{line}:11: not taken: {user!r} is a user, and stands where the command should; "
+        "give --system if each line of this file names a user, as in /etc/crontab"
+        for line, user in ((1, "root"), (2, "ada"))
+    ]
+
+
+def test_a_command_where_the_user_should_stand_is_named() -> None:
+    text = "0 1 * * * /usr/bin/x -a\n0 2 * * * root:wheel /usr/bin/y\n"
+    reading = read_crontab(text, zone_name="UTC", is_system=True)
+    assert [job.command for job in reading.jobs] == ["/usr/bin/y"]
+    assert str(reading.remarks[0]) == (
+        "1:11: not taken: '/usr/bin/x' is no user; "
+        "leave --system out if the lines of this file name no user"
+    )
+
+
+def test_a_zone_that_debians_cron_ignores_is_named() -> None:
+    text = "CRON_TZ=Asia/Tokyo\n0 1 * * * cd /srv && ./x\n"
+    remark = read_crontab(text, zone_name="UTC").remarks[0]
+    assert remark.is_taken
+    assert "Debian's and Ubuntu's cron ignore it" in remark.what
+    assert read_crontab(text, zone_name="Asia/Tokyo").remarks == [], "there they agree"
+
+
+def test_commands_that_do_not_start_in_the_home_directory_are_named_once() -> None:
+    text = "0 1 * * * make a\n0 2 * * * ./b\n0 3 * * * make c\n0 4 * * * cd /srv && ./d\n"
+    [remark] = read_crontab(text, zone_name="UTC").remarks
+    assert str(remark) == (
+        "1:11: note: starts in the directory of the plan (as on line 3), and under cron in the "
+        "home directory; write `sh -c 'cd && exec …'` where that makes a difference"
+    )
+
+
+def test_every_job_has_a_short_id_that_no_other_has() -> None:
+    text = (
+        "# Back up the machine in the cellar\n0 1 * * * a\n0 2 * * * b\n0 3 * * * …\n0 4 * * * 7\n"
+    )
+    jobs = read_crontab(text, zone_name="UTC").jobs
+    adopted = [adopt(job, now=NOW, ids={"b", "b-2"}) for job in jobs]
+    names = ["back-up-the-machine-in", "b-3", "job-4", "job-7"]
+    assert [each.job.name for each in adopted] == names
+    assert [read(each.text).headlines[0].props["ID"] for each in adopted] == names
+
+
 def test_mail_is_named_as_what_it_no_longer_does() -> None:
     remark = read_crontab("MAILTO=root@example.org\n", zone_name="UTC").remarks[0]
     assert "is not mailed" in remark.what
@@ -190,7 +242,7 @@ def test_two_jobs_of_one_title_get_two_titles() -> None:
 def test_a_huge_file_is_read_to_its_end_and_bounded() -> None:
     reading = read_crontab("0 1 * * * x\n" * 5_000, zone_name="UTC")
     assert len(reading.jobs) == 2_000
-    assert [each.line for each in reading.remarks] == [2_001]
+    assert [each.line for each in reading.remarks] == [2_001, 1]
 
 
 @given(st.text(max_size=300))

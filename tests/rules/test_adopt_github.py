@@ -45,6 +45,8 @@ def test_a_real_workflow_fires_as_it_did(name: str) -> None:
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal == 50
     assert adopted.job.zone == "UTC"
+    assert adopted.job.name == name.removesuffix(".yml")
+    assert [each for each in horae.check(adopted.text) if each.severity != "info"] == []
 
 
 def test_the_steps_of_a_shell_become_a_component() -> None:

@@ -10,10 +10,12 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import horae
 from horae.rules.adopt.fields import UnfitError
 from horae.rules.adopt.headline import adopt
 from horae.rules.adopt.oncalendar import read_event
 from horae.rules.adopt.systemd import milliseconds, read_timer, settings_of, unit_of
+from horae.rules.after import parse_after
 from horae.timing.cron import Cron
 from scale import scaled
 
@@ -51,6 +53,66 @@ def test_a_real_timer_fires_as_it_did(name: str) -> None:
     assert adopted.is_taken, adopted.reason
     assert adopted.proof.asked == adopted.proof.equal
     assert adopted.proof.asked == (5 if name == "years" else 50)
+    assert [str(each) for each in horae.check(adopted.text)] == []
+
+
+def test_what_a_failure_starts_becomes_an_alert() -> None:
+    units = {
+        "notify@.service": "[Unit]\nDescription=Tell ops about %i\n"
+        "[Service]\nExecStart=/usr/bin/notify %i\nTimeoutStartSec=30\n",
+        "page.service": "[Service]\nExecStart=/usr/bin/page $MONITOR_UNIT\n",
+    }
+    reading = read_timer(
+        "[Timer]\nOnCalendar=daily\n",
+        name="report.timer",
+        service="[Unit]\nOnFailure=notify@%p.service page.service\nOnFailure=gone.service\n"
+        "OnFailure=x-%H.service\n[Service]\nExecStart=/usr/bin/report\n",
+        zone_name="UTC",
+        units=units.get,
+    )
+    job, *alerts = reading.jobs
+    assert not job.is_alert
+    assert [(each.title, each.command) for each in alerts] == [
+        ("Tell ops about report", "/usr/bin/notify report"),
+        ("page", "sh -c '/usr/bin/page $MONITOR_UNIT'"),
+        ("gone", "systemctl start gone.service"),
+    ]
+    assert [each.what for each in reading.remarks] == [
+        "page.service reads MONITOR_…, which only systemd sets",
+        "gone.service is not beside it",
+        "OnFailure=x-%H.service is not taken over",
+    ]
+    adopted = adopt(alerts[0], now=NOW, after="report")
+    assert adopted.entry is not None
+    assert adopted.entry.rule == parse_after("failed of report")
+    assert adopted.text == (
+        "* Tell ops about report\n:PROPERTIES:\n:ID:      notify-report\n"
+        ":COMMAND: /usr/bin/notify report\n:AFTER:   failed of report\n:TIMEOUT: 30s\n:END:\n"
+        "From notify@report.service.\n"
+    )
+    assert [str(each) for each in horae.check(adopted.text)] == []
+
+
+def test_what_systemd_goes_on_doing_on_a_failure_is_said_and_not_done_twice() -> None:
+    service = "[Unit]\nOnFailure=page.service\n[Service]\nExecStart=/usr/bin/report %H\n"
+    reading = read_timer(
+        "[Timer]\nOnCalendar=daily\n", name="report.timer", service=service, zone_name="UTC"
+    )
+    assert [job.command for job in reading.jobs] == ["systemctl start report.service"]
+    said = "OnFailure=page.service stays with systemd, which starts report.service"
+    assert said in [each.what for each in reading.remarks]
+
+
+def test_what_a_unit_waits_for_is_named() -> None:
+    timer = "[Unit]\nOnFailure=a.service\n[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=x\n"
+    service = "[Unit]\nDescription=x\nAfter=network-online.target\n" + SERVICE
+    for text, beside in ((timer, service), (timer + service, None)):
+        reading = read_timer(text, service=beside, name="report.timer", zone_name="UTC")
+        assert [each.what for each in reading.remarks] == [
+            "report.timer: not taken over: OnFailure=a.service",
+            "report.service: not taken over: After=network-online.target",
+        ]
+        assert len(reading.jobs) == 1
 
 
 EVENTS = [

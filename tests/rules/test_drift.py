@@ -30,6 +30,11 @@ HERE = Path(__file__).parent
 STAMP = re.compile(r"<(\S+) \w+(?: (\d\d:\d\d))?(?: (\.?\+\S+))?>")
 # Rules so unlike that no claim agrees with all of them.
 UNLIKE = ("13 5 17 6 *", "*/7 * * * *", "0 22 * * TUE,SAT", "<2026-06-03 Wed 10:10 ++5d>")
+# Rules whose sentences are longer than what the reader of prose understands.
+OWN = (
+    "30 4 1,15 * 5", "0 8 10-20 5 *", "10 5 8-14 * *", "*/7 1,2,3,4 */2 6-8 MON#1", "5-20 0 L-2 * 5L",
+    "10-50/10 * 1,15 */3 *", "30 8-18/2 LW 12 0", "*/5 6,18 15W * 6,0", "0 0 1 * 6,0",
+)  # fmt: skip
 
 
 def rows(name: str) -> Iterator[list[str]]:
@@ -404,3 +409,31 @@ def test_a_drift_is_plain_data() -> None:
     ]
     day = datetime.fromisoformat("2026-06-06")
     assert rule("<2026-06-06 Sat>") == Stamped(day, has_time=False)
+
+
+@pytest.mark.parametrize("rule", OWN)
+def test_the_sentence_with_which_we_say_a_rule_is_true(rule: str) -> None:
+    """However little of it the reader of prose understands."""
+    said = Cron(rule).describe()
+    for text in (
+        said,
+        f"{said[0].upper()}{said[1:]} (Europe/Berlin).",
+        f"It runs.\r\n  {said}\r\n",
+    ):
+        assert drift(text, Cron(rule), own=[said]) == []
+    stale = Cron("13 5 17 6 *")
+    assert drift(f"{said}.", stale, own=[stale.describe()]) != []
+
+
+def test_a_sentence_of_ours_that_goes_on_is_read_as_any_other() -> None:
+    rule = Cron("0 9 * * MON-FRI")
+    assert drift("At 09:00 on Monday to Friday.", rule, own=[rule.describe()]) == []
+    assert rule.describe() == "at 09:00 on Monday to Friday"
+    assert drift("Runs daily at 8, at 09:00 on Monday to Friday.", rule, own=[rule.describe()])
+
+
+def test_a_name_may_say_anything_beside_a_sentence_of_ours() -> None:
+    rule = Cron("0 9 1-7 * *")
+    text = f"* Daily digest\nThe {rule.describe()} of it.\n"
+    assert [each.said for each in drift(text, rule, own=[rule.describe()])][:1] == ["Daily"]
+    assert drift(f"* Daily digest\n{rule.describe()}.\n", rule, own=[rule.describe()]) == []

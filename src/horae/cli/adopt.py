@@ -19,7 +19,7 @@ from horae.rules.words import moment_text, words
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.kernel.plan import Plan
+    from horae.kernel.plan import Headline, Plan
     from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -91,8 +91,20 @@ def crontab(*, system: bool, **given: Any) -> int:
     asked = _asked(**given)
     return _import(
         asked,
-        lambda text, _: read_crontab(text, zone_name=asked.zone_name, is_system=system),
+        lambda text, _: read_crontab(
+            text, zone_name=asked.zone_name, is_system=system, users=_users()
+        ),
     )
+
+
+def _users() -> frozenset[str]:
+    """Return the users of this machine whose names are no commands, beside those of any."""
+    from pwd import getpwall
+    from shutil import which
+
+    from horae.rules.adopt.crontab import USERS
+
+    return USERS | {each.pw_name for each in getpwall() if which(each.pw_name) is None}
 
 
 @import_.command()
@@ -102,14 +114,23 @@ def systemd(**given: Any) -> int:
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
-    from horae.rules.adopt.systemd import read_timer
+    from horae.rules.adopt.systemd import read_timer, unit_of
 
     asked = _asked(**given)
 
     def understand(text: str, path: str) -> Reading:
         name = "stdin.timer" if path == "-" else os.path.basename(path)  # noqa: PTH119
-        service = None if path == "-" else _service(text, path, name)
-        return read_timer(text, name=name, service=service, zone_name=asked.zone_name)
+
+        def beside(unit: str) -> str | None:
+            return None if path == "-" else _unit(path, unit)
+
+        return read_timer(
+            text,
+            name=name,
+            service=beside(unit_of(text, name=name)),
+            zone_name=asked.zone_name,
+            units=beside,
+        )
 
     return _import(asked, understand)
 
@@ -154,6 +175,8 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
     plan, code = _plan(asked.into), int(Exit.OK)
     plan = plan or read("")
     titles = {each.title for each in plan.headlines}
+    ids = titles | {each.props.get("ID", "") for each in plan.headlines}
+    followed = ""  # what the last job goes by, for the alerts that stand behind it
     found: list[tuple[str, Adopted]] = []
     data: dict[str, list[object]] = {"jobs": [], "remarks": []}
     for path in asked.paths:
@@ -167,11 +190,16 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
         for job in reading.jobs:
-            adopted = _judged(adopt(job, now=asked.now, taken=titles), plan, asked)
+            adopted = adopt(job, now=asked.now, taken=titles, ids=ids, after=followed)
+            twin = clone_of(adopted.text, plan) if adopted.is_taken else None
+            adopted = _judged(adopted, twin, asked, is_idle=job.is_alert and not followed)
+            if not job.is_alert:
+                followed = _name_of(twin) if twin else adopted.job.name * adopted.is_taken
             data["jobs"].append({"file": path, **_data(adopted)})
             lines += [_Line(job.line, f"{path}:{line}") for line in _said(adopted)]
             if adopted.is_taken and not adopted.reason:
                 titles.add(adopted.job.title)
+                ids.add(adopted.job.name)
                 found.append((path, adopted))
             missed = missed or not adopted.is_taken or bool(adopted.reason)
         code = code or (Exit.FINDINGS if missed else Exit.OK)
@@ -183,15 +211,21 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
     return code
 
 
-def _judged(adopted: Adopted, plan: Plan, asked: _Asked) -> Adopted:
+def _name_of(headline: Headline) -> str:
+    """Return what a headline goes by in an :AFTER:."""
+    return headline.props.get("ID") or headline.title
+
+
+def _judged(adopted: Adopted, twin: Headline | None, asked: _Asked, *, is_idle: bool) -> Adopted:
     """Return a job with the reason why it is not written, if it is not."""
     from dataclasses import replace
 
     if not adopted.is_taken:
         return adopted
-    twin = clone_of(adopted.text, plan)
+    if is_idle:
+        return replace(adopted, reason="what it follows is not taken")
     if twin is not None:
-        return replace(adopted, reason=f"{asked.into} has it already, as {twin!r}")
+        return replace(adopted, reason=f"{asked.into} has it already, as {twin.title!r}")
     if asked.tasks and not _fits_task(adopted):
         return replace(adopted, reason=f"a task has {_ONLY}")
     return adopted
@@ -208,6 +242,10 @@ def _said(adopted: Adopted) -> Iterator[str]:
     job, proof = adopted.job, adopted.proof
     if not adopted.is_taken or adopted.reason:
         yield f"{job.line}:1: not taken: {job.title!r}: {adopted.reason}"
+        return
+    if job.is_alert:
+        of = dict(job.props)["AFTER"].removeprefix("failed of ")
+        yield f"{job.line}: {job.title!r}: runs when {of} has failed"
         return
     count = f"{proof.equal} of {proof.asked} next fires equal"
     yield f"{job.line}: {job.title!r}: {count}"
@@ -229,8 +267,10 @@ def _data(adopted: Adopted) -> dict[str, object]:
         "title": job.title,
         "taken": adopted.is_taken and not adopted.reason,
         "reason": adopted.reason or None,
-        "schedule": job.schedule or job.stamp,
-        "zone": job.zone,
+        "id": job.name,
+        "schedule": job.schedule or job.stamp or None,
+        "after": dict(job.props).get("AFTER"),
+        "zone": job.zone or None,
         "words": words(entry.rule, zone_name=entry.zone) if entry else None,
         "command": job.command or None,
         "fires": [key_time(at) for at in proof.moments],
@@ -320,12 +360,10 @@ def _text(path: str) -> str:
     return decoded("-", data)
 
 
-def _service(text: str, path: str, name: str) -> str | None:
-    """Return the text of the unit that a timer starts, if it stands beside the timer."""
-    from horae.rules.adopt.systemd import unit_of
+def _unit(path: str, unit: str) -> str | None:
+    """Return the text of a unit, if it stands beside the timer."""
     from horae.workspace.files import PlanFileError, read_plan
 
-    unit = unit_of(text, name=name)
     if "/" in unit or "\0" in unit:
         return None
     try:

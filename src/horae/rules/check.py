@@ -29,6 +29,7 @@ from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.rules.seams import seams
+from horae.rules.words import sayings
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
@@ -291,10 +292,16 @@ def _check_seams(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
 
 def _check_drift(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
     """Yield the words of title and text that the rule does not keep."""
-    spoken = _spoken_of(workflow.headline, rule)
+    headline = workflow.headline
+    spoken = _spoken_of(headline, rule)
     if not spoken:
         return
-    for found in drift(workflow.headline.text, *spoken):
+    own = sayings(rule, zone_name=workflow.zone)
+    # A title that names the program says what runs, not when: /usr/bin/daily.
+    named = headline.title and headline.title in headline.props.get("COMMAND", "")
+    for found in drift(headline.text, *spoken, own=own):
+        if named and "\n" not in headline.text[: found.start]:
+            continue
         message = f"{shown(found.said)} is not what the rule says: {found.means}"
         fix = f"the words would mean {found.suggestion}" if found.suggestion else None
         width = found.end - found.start

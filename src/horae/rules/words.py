@@ -53,6 +53,12 @@ def words(rule: Rule, *, zone_name: str) -> str:
             return f"after {of or 'anything'} is {' or '.join(occasions)}"
 
 
+def sayings(rule: Rule, *, zone_name: str) -> list[str]:
+    """Return the sentences with which a rule, or a part of it, may be said in a plan."""
+    whole = words(rule, zone_name=zone_name)
+    return [whole, *(whole.split("; ") if "; " in whole else ())]
+
+
 def moment_text(moment: datetime, zone_name: str) -> str:
     """Return a moment as a clock in the zone shows it, the zone with it.
 

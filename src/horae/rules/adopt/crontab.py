@@ -19,7 +19,7 @@ from horae.rules.adopt.walk import Fold, Gap, Walk
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import date
 
     from horae.rules.adopt.walk import Days
@@ -53,6 +53,8 @@ _REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
 _ZONES: Final = ("CRON_TZ", "TZ")
 _KEPT: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
 _LONGEST_TITLE: Final = 60
+_USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?")
+USERS: Final = frozenset({"root", "nobody", "www-data"})
 
 
 class _Line(NamedTuple):
@@ -66,20 +68,28 @@ class _Line(NamedTuple):
     column: int  # of the command
 
 
-def read_crontab(text: str, *, zone_name: str, is_system: bool = False) -> Reading:
-    """Return the jobs of a crontab; *is_system* says that a user stands before each command."""
-    reader = _Reader(zone_name, is_system=is_system)
+def read_crontab(
+    text: str, *, zone_name: str, is_system: bool = False, users: Collection[str] = USERS
+) -> Reading:
+    """Return the jobs of a crontab; *is_system* says that a user stands before each command.
+
+    *users* are names that are no commands.
+    """
+    reader = _Reader(zone_name, is_system=is_system, users=users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
+    reader.end()
     return reader.reading
 
 
 class _Reader:
     """Reads line by line: variables hold from where they stand."""
 
-    def __init__(self, zone_name: str, *, is_system: bool) -> None:
+    def __init__(self, zone_name: str, *, is_system: bool, users: Collection[str]) -> None:
         self._zone = zone_name
         self._is_system = is_system
+        self._users = users
+        self._elsewhere: list[tuple[int, int]] = []  # commands that start in the plan's directory
         self._variables: dict[str, str] = {}
         self._comment = ""
         self._is_full = False
@@ -105,11 +115,30 @@ class _Reader:
             self._take_job(number, line)
             self._comment = ""
 
+    def end(self) -> None:
+        """Say what is so of several jobs."""
+        if not self._elsewhere:
+            return
+        (line, column), *others = self._elsewhere
+        word = "line" if len(others) == 1 else "lines"
+        shown = ", ".join(str(number) for number, _ in others[:10]) + ", …" * (len(others) > 10)
+        also = f" (as on {word} {shown})" if others else ""
+        what = f"starts in the directory of the plan{also}, and under cron in the home directory"
+        remedy = "write `sh -c 'cd && exec …'` where that makes a difference"
+        self.reading.note(line, column, what, remedy)
+
     def _set(self, number: int, found: re.Match[str]) -> None:
         name, value = _unquoted(found[1]), _unquoted(found[2])
         self._variables[name] = value
         if name in _ZONES and not self._takes_zone(number, found.start(2) + 1, value):
             del self._variables[name]
+        elif name == "CRON_TZ" and value.removeprefix(":") != self._zone:
+            what = (
+                f"CRON_TZ={value}: the jobs below come by this clock, as under cronie; Debian's "
+                f"and Ubuntu's cron ignore it and keep the machine's clock"
+            )
+            remedy = "if they ran there, take this line out and import again"
+            self.reading.note(number, 1, what, remedy)
         if name == "MAILTO" and value:
             what = f"MAILTO={value}: what a job prints is not mailed"
             remedy = "add a headline with `:AFTER: failed` and a :COMMAND: that reaches you"
@@ -149,6 +178,8 @@ class _Reader:
                 number, found.column, what, f"write `sudo -nu {found.user}` before it"
             )
         command = command_of(found.rest, self._variables)
+        if is_plain(found.rest):
+            self._elsewhere.append((number, found.column))
         fires = walking((walk,), zone_name)
         self.reading.jobs.append(
             Job(
@@ -188,6 +219,14 @@ class _Reader:
             user = ", the user" if self._is_system else ""
             raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
         user = fields[count][0] if self._is_system else ""
+        first_word = fields[count]
+        if user and not _USER.fullmatch(user):
+            remedy = "leave --system out if the lines of this file name no user"
+            raise _PlacedError(first_word.start() + 1, f"{user!r} is no user", remedy)
+        if not user and first_word[0] in self._users and len(fields) > needed:
+            what = f"{first_word[0]!r} is a user, and stands where the command should"
+            remedy = "give --system if each line of this file names a user, as in /etc/crontab"
+            raise _PlacedError(first_word.start() + 1, what, remedy)
         command = fields[count + self._is_system]
         places = [each.start() + 1 for each in fields[:5]]
         columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
@@ -301,7 +340,7 @@ def command_of(text: str, variables: Mapping[str, str]) -> str:
         lines.pop()  # cron ends the input with one newline, not with two
     shell = variables.get("SHELL", "") or "sh"
     given = {name: value for name, value in variables.items() if name not in _KEPT}
-    if not lines and not _SHELL.search(command) and not _RELATIVE.search(command):
+    if is_plain(text):
         words = command
     else:
         if lines:
@@ -313,6 +352,16 @@ def command_of(text: str, variables: Mapping[str, str]) -> str:
         return words
     pairs = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
     return f"env {pairs} {words}"
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether what cron runs is left as words, which start where the plan stands.
+
+    >>> is_plain("make report"), is_plain("./report"), is_plain("cd /srv && make report")
+    (True, False, False)
+    """
+    command, *lines = _parted(text)
+    return not lines and not _SHELL.search(command) and not _RELATIVE.search(command)
 
 
 def _parted(text: str) -> Iterator[str]:

@@ -146,6 +146,7 @@ def _job(data: YamlMap, name: str, rules: _Rules, reading: Reading) -> Job:
         props=_POLICY,
         notes=(f"From {name}.",),
         script=script,
+        name=name.rpartition(".")[0],
     )
 
 

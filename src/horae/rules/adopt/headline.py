@@ -19,7 +19,7 @@ from horae.timing.zone import changes, zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from horae.kernel.plan import Plan
+    from horae.kernel.plan import Headline, Plan
     from horae.rules.adopt.job import Fires, Job
 
 FIRES: Final = 50
@@ -27,6 +27,8 @@ _YEAR: Final = timedelta(days=366)
 _AROUND: Final = timedelta(hours=4)  # a change and what it moves
 _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
+_NAMED: Final = re.compile(r"[^\W_]+")
+_LONGEST_ID: Final = 24
 _STARS: Final = re.compile(r"^(,*)(\*+ |#\+)", re.MULTILINE)
 
 
@@ -69,18 +71,33 @@ class Adopted:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the headline may be written."""
-        return self.entry is not None and self.proof.holds
+        """Whether the headline may be written; an alert has no moments to be proven."""
+        return self.entry is not None and (self.job.is_alert or self.proof.holds)
 
 
-def adopt(job: Job, *, now: datetime, taken: Collection[str] = ()) -> Adopted:
-    """Return a job as a headline whose title no other has, with its proof."""
-    job = replace(job, title=_free(_plain(job), taken))
+def adopt(
+    job: Job,
+    *,
+    now: datetime,
+    taken: Collection[str] = (),
+    ids: Collection[str] = (),
+    after: str = "",
+) -> Adopted:
+    """Return a job as a headline whose title and :ID: no other has, with its proof.
+
+    *after* is what an alert follows.
+    """
+    name = _free_id(short_id(job.name) or short_id(job.title) or f"job-{job.line}", ids)
+    job = replace(job, title=_free(_plain(job), taken), name=name)
+    if job.is_alert:
+        job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
     nothing = Proof(0, 0)
     bare = headline_text(job, said="")
     found = _entry(bare)
     if not isinstance(found, Entry):
         return Adopted(job, bare, None, nothing, found)
+    if job.is_alert:
+        return Adopted(job, bare, found, nothing)
     text = headline_text(job, said=in_words(found))
     entry = _entry(text)
     if not isinstance(entry, Entry):
@@ -104,7 +121,13 @@ def headline_text(job: Job, *, said: str) -> str:
     lines = [f"* {job.title}{tag}"]
     if job.stamp:
         lines.append(f"SCHEDULED: {job.stamp}")
-    props = {"SCHEDULE": job.schedule, "TZ": job.zone, "COMMAND": job.command, **dict(job.props)}
+    props = {
+        "ID": job.name,
+        "SCHEDULE": job.schedule,
+        "TZ": job.zone,
+        "COMMAND": job.command,
+        **dict(job.props),
+    }
     width = max(len(key) for key, value in props.items() if value) + 2
     drawer = [f"{f':{key}:':<{width}} {value}" for key, value in props.items() if value]
     lines += [":PROPERTIES:", *drawer, ":END:"]
@@ -140,8 +163,8 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
     )
 
 
-def clone_of(text: str, plan: Plan) -> str | None:
-    """Return the title of a headline that a plan has already and that says the same."""
+def clone_of(text: str, plan: Plan) -> Headline | None:
+    """Return the headline that a plan has already and that says the same."""
     mine = read(text).headlines[0]
     for each in plan.headlines:
         same = (each.props.get("COMMAND"), rule_text(each), each.props.get("TZ")) == (
@@ -150,7 +173,7 @@ def clone_of(text: str, plan: Plan) -> str | None:
             mine.props.get("TZ"),
         )
         if same and rule_text(mine):
-            return each.title
+            return each
     return None
 
 
@@ -205,6 +228,32 @@ def _plain(job: Job) -> str:
         and title.isprintable()
     )
     return title if is_plain and title else f"Job of line {job.line}"
+
+
+def short_id(title: str) -> str:
+    """Return a short name for an :ID:, made of the first words of a title; "" if there are none.
+
+    >>> short_id("Back up /srv to the other machine"), short_id("cd /srv/shop && ./poll")
+    ('back-up-srv-to-the-other', 'cd-srv-shop-poll')
+    >>> short_id("42"), short_id("all")  # a number is an entry's, and :AFTER: knows the other
+    ('job-42', 'job-all')
+    """
+    found = ""
+    for word in _NAMED.findall(title.lower()):
+        longer = f"{found}-{word}" if found else word[:_LONGEST_ID]
+        if len(longer) > _LONGEST_ID:
+            break
+        found = longer
+    return f"job-{found}" if found == "all" or found.isdecimal() else found
+
+
+def _free_id(name: str, taken: Collection[str]) -> str:
+    """Return an :ID: that none has yet."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def _free(title: str, taken: Collection[str]) -> str:

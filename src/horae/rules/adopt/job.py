@@ -45,6 +45,8 @@ class Job:
     props: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()  # lines of the body, below the rule in words
     script: str = ""  # a component's block, where it is no command
+    name: str = ""  # what it goes by there, for its :ID:; else its title
+    is_alert: bool = False  # it has no time, and runs when the job before it has failed
 
 
 @dataclass(slots=True)
@@ -61,6 +63,11 @@ class Reading:
     def note(self, line: int, column: int, what: str, remedy: str) -> None:
         """Say what will be otherwise with a job that was taken."""
         self.remarks.append(Remark(line, column, what, remedy, is_taken=True))
+
+
+def never(_after: datetime, _most: int, _end: datetime | None) -> list[datetime]:
+    """Say when a job fires that has no time of its own."""
+    return []
 
 
 def walking(walks: tuple[Walk, ...], zone_name: str) -> Fires:

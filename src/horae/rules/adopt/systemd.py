@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.rules.adopt.fields import UnfitError
-from horae.rules.adopt.job import Job, Reading, walking
+from horae.rules.adopt.job import Job, Reading, never, walking
 from horae.rules.adopt.oncalendar import read_event
 from horae.timing.duration import format_duration, parse_duration
 
@@ -60,6 +61,9 @@ _SERVICE_KEYS: Final = frozenset(
     (*_COMMANDS, "Type", "RemainAfterExit", "WorkingDirectory", "Environment", "TimeoutStartSec",
      "RuntimeMaxSec", "StandardOutput", "StandardError", "SyslogIdentifier")
 )  # fmt: skip
+_NAMING: Final = frozenset({"Description", "Documentation", "SourcePath"})
+_FAILING: Final = ("OnFailure", "OnFailureJobMode")
+_UNIT_NAME: Final = re.compile(r"[\w:.@\\-]+\.[a-z]+", re.ASCII)
 _LIMIT: Final = 500  # lines of one unit that say something
 
 
@@ -71,6 +75,13 @@ class Setting(NamedTuple):
     value: str
     line: int
     column: int  # of the value
+
+
+Units: TypeAlias = Callable[[str], str | None]
+
+
+def _unknown(_name: str) -> str | None:
+    return None
 
 
 def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
@@ -95,10 +106,13 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
     return found
 
 
-def read_timer(text: str, *, name: str, service: str | None, zone_name: str) -> Reading:
+def read_timer(
+    text: str, *, name: str, service: str | None, zone_name: str, units: Units = _unknown
+) -> Reading:
     """Return the jobs of a timer; *service* is the text of the unit that it starts, if known.
 
-    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them.
+    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them. *units*
+    gives the text of another unit by its name.
     """
     reading = Reading()
     settings = settings_of(text, reading)
@@ -113,6 +127,16 @@ def read_timer(text: str, *, name: str, service: str | None, zone_name: str) -> 
     if not events:
         return reading
     command = _command(work, unit, timer[0].line, reading)
+    about = _about(settings, "Service") + _about(beside, "Service")
+    failing = [word for each in _by_key(about)["OnFailure"] for word in each.value.split()]
+    alerts: list[Job] = []
+    _name_lost(_about(settings, "Timer"), name, timer[0].line, reading, known=_NAMING)
+    if command != _by_systemd(unit):
+        _name_lost(about, unit, timer[0].line, reading, known=_NAMING | {*_FAILING})
+        alerts = _alerts(failing, unit, timer[0].line, reading, units)
+    elif failing:
+        what = f"OnFailure={' '.join(failing)} stays with systemd, which starts {unit}"
+        reading.note(timer[0].line, 1, what, "do not add an alert for it")
     for each in timer:
         if each.key not in _TIMER_KEYS:
             what = f"{each.key}={each.value} is not taken over"
@@ -130,8 +154,10 @@ def read_timer(text: str, *, name: str, service: str | None, zone_name: str) -> 
                 "; ".join(dict.fromkeys(event.cron for event in found)),
                 props=props,
                 notes=(f"From {name}.",),
+                name="" if name == "stdin.timer" else name.removesuffix(".timer"),
             )
         )
+        reading.jobs += alerts
     return reading
 
 
@@ -139,6 +165,81 @@ def unit_of(text: str, *, name: str) -> str:
     """Return the name of the unit that a timer starts."""
     timer = [each for each in settings_of(text) if each.section == "Timer"]
     return _last(timer, "Unit") or f"{name.removesuffix('.timer')}.service"
+
+
+def _about(settings: Sequence[Setting], kind: str) -> list[Setting]:
+    """Return what [Unit] says of a service or a timer, which is the section that follows it."""
+    found: list[Setting] = []
+    below = "Service"
+    for each in reversed(settings):
+        if each.section == "Unit" and below == kind:
+            found.append(each)
+        elif each.section not in {"Unit", "Install"}:
+            below = each.section
+    return found[::-1]
+
+
+def _name_lost(
+    about: Sequence[Setting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
+) -> None:
+    """Say what of [Unit] is not kept."""
+    lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
+    if lost:
+        what = f"{unit}: not taken over: {', '.join(lost)}"
+        reading.note(line, 1, what, "see that the command has what it needs")
+
+
+def _alerts(
+    names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
+) -> list[Job]:
+    """Return what OnFailure= starts, as alerts."""
+    found = []
+    for word in names:
+        name = _filled(word, unit)
+        if _UNIT_NAME.fullmatch(name):
+            found.append(_alert(name, line, reading, units))
+        else:
+            what = f"OnFailure={word} is not taken over"
+            remedy = "add a headline with `:AFTER: failed of` and the :ID: of this one"
+            reading.note(line, 1, what, remedy)
+    return found
+
+
+def _alert(name: str, line: int, reading: Reading, units: Units) -> Job:
+    """Return the alert that a unit becomes which systemd starts on a failure."""
+    template, at, _ = name.partition("@")
+    text = units(name) or (units(f"{template}@.service") if at else None)
+    settings = settings_of(_filled(text or "", name))
+    work = [each for each in settings if each.section == "Service"]
+    command = _command(work, name, line, reading)
+    if "MONITOR_" in command:
+        what = f"{name} reads MONITOR_…, which only systemd sets"
+        remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
+        reading.note(line, 1, what, remedy)
+    short = name.removesuffix(".service")
+    return Job(
+        line,
+        _last(settings, "Description") or short,
+        never,
+        "",
+        command,
+        props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
+        notes=(f"From {name}.",),
+        name=short,
+        is_alert=True,
+    )
+
+
+def _filled(text: str, unit: str) -> str:
+    """Return a text with what systemd knows of a unit from its name alone.
+
+    >>> _filled("notify@%n.service", "report.service"), _filled("mail %i", "mail@ada.service")
+    ('notify@report.service.service', 'mail ada')
+    """
+    stem = unit.rpartition(".")[0] or unit
+    prefix, _, instance = stem.partition("@")
+    known = {"n": unit, "N": stem, "p": prefix, "i": instance}
+    return re.sub(r"%([nNpi%])", lambda found: known.get(found[1], "%%"), text)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
@@ -251,7 +352,7 @@ def _length(length: int | None) -> str:
 
 def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) -> str:
     """Return what a service runs; if that cannot be told, the call that starts the service."""
-    by_systemd = f"systemctl start {shlex.quote(unit)}"
+    by_systemd = _by_systemd(unit)
     found = _by_key(work)
     lines = [each for key in _COMMANDS for each in found[key]]
     if not found["ExecStart"]:
@@ -277,6 +378,10 @@ def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) ->
         what = f"{unit}: not taken over: {', '.join(left)}"
         reading.note(line, 1, what, "see that the command has what it needs")
     return _whole(words, given, [each.value for each in found["WorkingDirectory"]])
+
+
+def _by_systemd(unit: str) -> str:
+    return f"systemctl start {shlex.quote(unit)}"
 
 
 def _whole(words: Sequence[str], given: Sequence[str], directory: Sequence[str]) -> str:

@@ -25,9 +25,10 @@ English: it misses what is said in an unusual way.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from horae.rules.drift.agreement import all_said, in_zone, is_kept_by, wholes_of
 from horae.rules.drift.context import heard_in
@@ -35,6 +36,9 @@ from horae.rules.drift.facts import facts_of, together
 from horae.rules.drift.sentence import sentences_of
 from horae.rules.drift.suggestion import in_words, suggested
 from horae.rules.drift.when import Claim, Nth, Often, Period, Rule, Stamped, TimeOfDay, When
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "Claim",
@@ -52,6 +56,9 @@ __all__ = [
 ]
 
 _SHOWN: Final = 72
+# Around a sentence: the start of a line or the end of another one; a zone and the end of it.
+_BEFORE: Final = r"(?:^[ \t]*|(?<=[.!?;:])[ \t]+)"
+_BEHIND: Final = r"(?=[ \t]*(?:\([\w/+-]+\)[ \t]*)?(?:[.;]|\r?$))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +77,12 @@ class Drift:
     suggestion: str | None
 
 
-def drift(text: str, rule: Rule, *more: Rule) -> list[Drift]:
+def drift(text: str, rule: Rule, *more: Rule, own: Collection[str] = ()) -> list[Drift]:
     """Return the words of a text that its rule does not keep, in order.
 
-    Words that any one of several rules keeps, or all together, are kept.
+    Words that any one of several rules keeps, or all together, are kept. *own* are sentences
+    with which we say the rule ourselves: word for word, they are true, however little of them
+    is understood here.
 
     >>> from horae.timing.cron import Cron
     >>> for found in drift("Runs every weekday at 9", Cron("0 9 * * *")):
@@ -81,6 +90,9 @@ def drift(text: str, rule: Rule, *more: Rule) -> list[Drift]:
     every weekday at 9 | at 09:00 every day | 0 9 * * MON-FRI
     >>> drift("Runs every weekday at 9", Cron("0 9 * * 1-5"))
     []
+    >>> text, rule = "At 09:00 on the 1st to the 7th of the month.", Cron("0 9 1-7 * *")
+    >>> [found.said for found in drift(text, rule)], drift(text, rule, own=[rule.describe()])
+    (['At 09:00 on the 1st'], [])
     """
     spoken = [in_zone(claim, rule) for claim in claims(text)]
     each = [facts_of(one) for one in (rule, *more)] if spoken else []
@@ -90,9 +102,14 @@ def drift(text: str, rule: Rule, *more: Rule) -> list[Drift]:
     said = all_said(spoken)
     every = [*each, together(each)] if more else each
     is_kept = cache(lambda when, whole: any(is_kept_by(when, whole, said, f) for f in every))
-    lost = [not is_kept(claim.when, wholes[claim]) for claim in spoken]
+    spans = _spans(text, own)
+    is_own = [any(a <= claim.start and claim.end <= b for a, b in spans) for claim in spoken]
+    lost = [
+        not (ours or is_kept(claim.when, wholes[claim]))
+        for claim, ours in zip(spoken, is_own, strict=True)
+    ]
     # A name may say anything ("Daily digest") where a sentence says how it really is.
-    is_said = any(
+    is_said = bool(spans) or any(
         claim.when.is_about_days and not bad for claim, bad in zip(spoken, lost, strict=True)
     )
     means = "; ".join(in_words(one) for one in (rule, *more))
@@ -107,6 +124,19 @@ def drift(text: str, rule: Rule, *more: Rule) -> list[Drift]:
         )
         for claim, bad in zip(spoken, lost, strict=True)
         if bad and not (claim.is_name and (is_said or each[0].is_once))
+    ]
+
+
+def _spans(text: str, sentences: Collection[str]) -> list[tuple[int, int]]:
+    """Return where sentences stand in a text, each whole, in whatever lines."""
+    return [
+        found.span()
+        for sentence in sentences
+        for found in re.finditer(
+            _BEFORE + r"\s+".join(map(re.escape, sentence.split())) + _BEHIND,
+            text,
+            re.IGNORECASE | re.MULTILINE,
+        )
     ]
 
 
