@@ -40,7 +40,7 @@ from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
-from horae.workspace.agentd import sync
+from horae.workspace.agentd import has_files, sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, single_keeper
 from horae.workspace.files import names_of
@@ -83,6 +83,21 @@ class OtherRootError(HoraeError):
         super().__init__(
             f"{data}: is the ledger of the plans in {theirs}, not of those in {ours}; "
             f"name them with --root {theirs}"
+        )
+
+
+class EmptyPlanError(HoraeError):
+    """A plan root without a plan, though the ledger knows entries of one."""
+
+    code = "empty_plan"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        what = "holds no plan" if root.is_dir() else "does not exist"
+        super().__init__(
+            f"{root}: {what}, but the ledger knows entries of it; nothing is decided or started "
+            "until a plan appears; if its entries are to go, run horae up --empty-plan"
         )
 
 
@@ -162,6 +177,8 @@ class House:
         started_at = self.almanac.started_at
         told = [str(each) for some in self.almanac.problems.values() for each in some]
         trouble = [] if self.almanac.trouble is None else [str(self.almanac.trouble)]
+        if self.almanac.is_blank:
+            trouble.insert(0, str(EmptyPlanError(self.root)))
         return EngineFacts(
             True,
             str(self.data),
@@ -171,10 +188,10 @@ class House:
         )
 
     def is_well(self) -> bool:
-        """Tell whether the loop turns, and what it decides is written down."""
+        """Tell whether the loop turns, has a plan, and what it decides is written down."""
         turned_at, now = self.almanac.turned_at, self.clock.now()
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
-        return not lags and self.almanac.trouble is None
+        return not lags and self.almanac.trouble is None and not self.almanac.is_blank
 
 
 class ReaderError(HoraeError):
@@ -290,7 +307,14 @@ def wire(rooms: Rooms) -> House:
     sources: list[Source] = [_org_source(rooms), _board_source(rooms, hands, dispatcher)]
     if crew is not None and keeper is not None:
         sources.append(_crew_source(rooms, crew, keeper))
-    sources.append(TriggerSource(rooms.ledger, triggers=rooms.store, follow=triggers.follow))
+    sources.append(
+        TriggerSource(
+            rooms.ledger,
+            triggers=rooms.store,
+            follow=triggers.follow,
+            has_files=partial(has_files, str(rooms.root)),
+        )
+    )
     runners = _runners(rooms, workflows, hands, keeper)
     rooms.engine = _almanac(rooms, runners, sources, triggers)
     return House(
@@ -355,6 +379,7 @@ def _crew_source(rooms: Rooms, crew: _Crew, keeper: KeeperRunner) -> CrewSource:
         text=crew.text,
         follow_up=keeper.settle,
         now=rooms.clock.now,
+        is_in_plan=crew.keeping.manifest.is_relative_to(rooms.root),
     )
 
 
@@ -662,8 +687,9 @@ async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
     _refuse_other_plans(house)
     almanac = house.almanac
     await almanac.launch.look_back()
-    for name in almanac.sources:
-        await almanac.rescan(name)
+    await almanac.read_all()
+    if almanac.is_blank:
+        raise EmptyPlanError(house.root)
     asked = await ask()
     almanac.launch.start(asked.filed)
     await almanac.launch.rest()
@@ -737,6 +763,8 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
     house.registry.command = await asyncio.to_thread(_command, house.config)
+    if house.almanac.is_blank:
+        return  # or all that files made would be disabled
     changed, wrong = await sync(str(house.root), house.triggers, house.store, environ=os.environ)
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
     house.notes.extend(f"{_FILES}{each}" for each in wrong)

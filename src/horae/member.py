@@ -145,6 +145,7 @@ class Member:
     plan_trouble: str = ""  # why the plan is not as its origin has it, if it is not
     said: Callable[[str], None] = lambda _: None
     turned: Callable[[], None] = lambda: None
+    may_be_empty: bool = False  # whether a branch without a plan is meant to be so
     app: ASGIApp | None = None  # of the engine, while this machine leads
     keys: Keys | None = None
     _leading: House | None = None
@@ -330,6 +331,7 @@ class Member:
         rooms = self._rooms(self.ledger, term=term)
         house = wire(rooms)
         house.almanac.commit = self._head
+        house.almanac.may_be_empty = self.may_be_empty
         gate = house.almanac.gate
         gate.homes.update(await self.ledger.homes())
         await self._count_machines(house)

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -198,3 +199,30 @@ def test_on_a_terminal_it_draws_what_is_now_and_next(tmp_path: Path) -> None:
     assert "1 armed" in text
     assert "next" in text
     assert "Tick" in text
+
+
+def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_path: Path) -> None:
+    root, data = tmp_path / "plans", tmp_path / "data"
+    root.mkdir()
+    (root / "plan.org").write_text(PLAN)
+    engine = up(root, "--data", str(data))
+    wait_for(root, 1)
+    engine.terminate()
+    engine.communicate(timeout=30)
+    shutil.rmtree(root)
+    engine = up(root, "--data", str(data), "--log", "json")
+    try:
+        assert engine.stderr is not None
+        said = next(line for line in engine.stderr if "does not exist, but" in line)
+        assert said.endswith("if its entries are to go, run horae up --empty-plan\n")
+        root.mkdir()
+        (root / "plan.org").write_text(PLAN)
+        wait_for(root, 1)
+    finally:
+        engine.terminate()
+        engine.communicate(timeout=30)
+    (root / "plan.org").unlink()
+    done = up(root, "--data", str(data), "--empty-plan", "--seconds", "1", "--log", "plain")
+    out, _ = done.communicate(timeout=30)
+    assert "no longer in the plan" in out
+    assert "entry_gone" in out

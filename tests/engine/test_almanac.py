@@ -307,6 +307,120 @@ async def test_an_entry_that_is_only_gone_for_a_moment_was_never_gone() -> None:
         assert "entry_gone" not in kinds
 
 
+# What the plans no longer hold
+
+
+@story
+async def test_what_was_deleted_while_no_engine_ran_does_not_start_at_the_next_start() -> None:
+    async with world(cron("Digest", "0 9 * * *"), cron("Other", "0 22 * * *")) as here:
+        await here.down()
+        await here.advance(2 * HOUR)
+        here.source.files["plan.org"] = cron("Other", "0 22 * * *")
+        await here.up()
+        await here.advance(MINUTE)
+        assert here.started == []
+        [filed] = await here.receipts()
+        assert (filed.status, filed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
+        assert await here.numbers() == {"Other": 2}
+
+
+@story
+async def test_what_waited_when_the_engine_went_is_skipped_if_it_is_deleted_meanwhile() -> None:
+    digest = cron("Digest", "0 9 * * *", ":JITTER: 30m")
+    async with world(digest) as here:
+        await here.until(NINE)
+        assert await here.history() == [("04-01 09:00", "waiting")]
+        await here.down()
+        here.source.files["plan.org"] = ""
+        await here.up()
+        await here.advance(HOUR)
+        assert here.started == []
+        [filed] = await here.receipts()
+        assert (filed.status, filed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
+
+
+@story
+async def test_what_moved_to_another_file_while_no_engine_ran_keeps_its_number() -> None:
+    digest = cron("Digest", "0 9 * * *")
+    async with world(digest) as here:
+        await here.down()
+        here.source.files = {"other.org": digest}
+        await here.up()
+        assert await here.numbers() == {"Digest": 1}
+        await here.advance(2 * HOUR)
+        assert here.runs() == ["04-01 09:00 at 04-01 09:00"]
+
+
+@story
+async def test_what_the_newest_scan_misses_is_not_decided_until_it_is_there_again() -> None:
+    digest = cron("Digest", "0 9 * * *")
+    async with world(digest) as here:
+        await here.until(NINE - timedelta(seconds=0.5))
+        await here.write()
+        await here.advance(SECOND)
+        assert await here.history() == []
+        await here.write(digest)
+        await here.advance(0 * SECOND)
+        assert await here.history() == [("04-01 09:00", "done")]
+        await here.until(NINE + DAY - timedelta(seconds=0.5))
+        await here.write()
+        await here.advance(MINUTE)
+        assert len(here.started) == 1
+        assert (await here.receipts())[-1].receipt.reason == "no longer in the plan"
+
+
+@story
+async def test_what_waits_does_not_start_while_the_newest_scan_misses_it() -> None:
+    digest = cron("Digest", "0 9 * * *", ":JITTER: 30m")
+    async with world(digest) as here:
+        await here.until(NINE)
+        [filed] = await here.receipts()
+        await here.until(filed.receipt.start_at - timedelta(seconds=0.5))
+        await here.write()
+        await here.advance(SECOND)
+        assert here.started == []
+        await here.write(digest)
+        await here.advance(0 * SECOND)
+        assert await here.history() == [("04-01 09:00", "done")]
+
+
+@story
+async def test_without_any_plan_nothing_is_decided_until_one_appears() -> None:
+    digest = cron("Digest", "0 9 * * *")
+    async with world(digest) as here:
+        await here.down()
+        here.source.files, here.source.is_bare = {}, True
+        await here.up()
+        assert here.almanac.is_blank
+        await here.advance(2 * HOUR)
+        assert await here.history() == []
+        assert await here.numbers() == {"Digest": 1}
+        here.source.is_bare = False
+        await here.write(digest)
+        await here.advance(SECOND)
+        assert here.runs() == ["04-01 09:00 at 04-01 10:00"]
+
+
+@story
+async def test_a_plan_that_is_meant_to_be_empty_lets_its_entries_go() -> None:
+    async with world(cron("Digest", "0 9 * * *")) as here:
+        await here.down()
+        here.source.files, here.source.is_bare = {}, True
+        here.almanac = here.engine()
+        here.almanac.may_be_empty = True
+        await here.almanac.start()
+        assert not here.almanac.is_blank
+        assert await here.numbers() == {}
+
+
+@story
+async def test_no_plan_is_no_trouble_if_the_ledger_never_knew_one() -> None:
+    async with world() as here:
+        here.source.is_bare = True
+        await here.write()
+        assert not here.almanac.is_blank
+
+
 # The clock is set
 
 

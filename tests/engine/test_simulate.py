@@ -111,7 +111,7 @@ def test_what_was_broken_once_is_kept_for_ever(seed: int, days: int) -> None:
 
 def test_an_engine_that_dies_again_and_again_over_one_receipt_sets_it_aside() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(170, 400):  # it happens in one seed of forty
         setting = Setting(
             10 * DAY, seed=seed, level=Level.SOME, without=NOT_CRASHES, crashes=100.0, most=3
         )

@@ -54,6 +54,7 @@ class Written:
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
+        self.is_bare: bool | None = None
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002
         found = (
@@ -61,7 +62,7 @@ class Written:
             for file, text in self.files.items()
             for each in scan_plan(read(text), file=file, zone_name="UTC")
         )
-        return Scan(tuple(found))
+        return Scan(tuple(found), is_bare=self.is_bare)
 
     async def settle(self, receipt: Filed) -> None:
         """Nothing follows."""

@@ -17,6 +17,7 @@ import pytest
 
 from horae.engine.ports import Due, Process, StaleTermError, Step
 from horae.engine.source import Revision, Scan
+from horae.errors import HoraeError
 from horae.kernel.org.document import read
 from horae.rules.armed import Scanned, scan_plan
 from horae.rules.entry import (
@@ -255,8 +256,8 @@ class ScanSuite:
         assert await taken(ledger, now=NINE + DAY) == []
         assert await status(ledger, filed) is Status.SKIPPED
         assert await history(ledger, entry) == [
-            "1 skipped: it is no longer there",
-            "1 skipped: it is no longer there",
+            "1 skipped: no longer in the plan",
+            "1 skipped: no longer in the plan",
         ]
         [found] = await ledger.entries()
         assert found.gone_at == NINE + DAY
@@ -799,7 +800,9 @@ class MissingSuite:
         [missing] = await ledger.entries()
         assert (missing.missing_at, missing.gone_at, missing.is_armed) == (NOW, None, True)
         assert await ledger.scan("org", Scan(()), now=NOW + SECOND, term=1) == look_at
-        assert await ledger.due(now=NINE) == [Due(entry)]
+        assert await ledger.due(now=NINE) == []
+        assert await decided(ledger, entry, NINE) == []
+        assert await ledger.wake_at() is None
         assert await ledger.scan("org", Scan(()), now=look_at, term=1) is None
         [gone] = await ledger.entries()
         assert (gone.gone_at, gone.missing_at) == (look_at, None)
@@ -814,6 +817,27 @@ class MissingSuite:
         assert again == entry
         assert (await ledger.entries())[0].missing_at is None
         assert await last_event(ledger) == before
+
+    @story
+    async def test_what_is_missing_stands_again_when_its_file_is_there_and_cannot_be_read(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        await ledger.scan("org", Scan(()), now=NOW, term=1)
+        unread = Scan((), standing=("plan.org",), problems=(HoraeError("plan.org: no"),))
+        assert await ledger.scan("org", unread, now=NOW + HOUR, term=1) is None
+        assert await ledger.due(now=NINE) == [Due(entry)]
+
+    @story
+    async def test_a_source_is_known_as_long_as_one_of_its_entries_is_there(
+        self, ledger: Ledger
+    ) -> None:
+        assert not await ledger.knows("org")
+        await taken(ledger, workflow("Digest"))
+        assert await ledger.knows("org")
+        assert not await ledger.knows("board")
+        await taken(ledger, now=NOW + SECOND)
+        assert not await ledger.knows("org")
 
     @story
     async def test_what_is_renamed_keeps_its_number_in_the_same_scan_and_in_the_next(

@@ -242,15 +242,14 @@ def test_a_board_that_never_was_is_no_problem(tmp_path: Path) -> None:
     assert (scan.entries, scan.problems) == ((), ())
 
 
-def test_a_board_that_is_gone_takes_no_entry_with_it(root: Path) -> None:
+def test_a_board_that_is_gone_takes_its_tasks_with_it_and_is_a_problem(root: Path) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *"))
     source = BoardSource(root)
     known = looked(source)
     (root / "board").rename(root / "away")
     scan = scanned(source, known.index)
-    assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("",), 1)
-    for later in (source, BoardSource(root)):  # nor when nobody knows any more that it was
-        assert scanned(later, scan.index).standing == ("",)
+    assert (scan.entries, scan.standing, len(scan.problems)) == ((), (), 1)
+    assert (known.is_bare, scan.is_bare) == (False, True)
 
 
 @story

@@ -159,15 +159,17 @@ def test_a_restart_or_an_edit_leaves_every_member_the_one_it_was(tmp_path: Path)
     assert match(known, edited).numbers == (None, 1, 2)
 
 
-@pytest.mark.parametrize("content", [None, b"* wren\n\xff\n"])
-def test_while_the_manifest_cannot_be_read_what_is_known_stands(
-    tmp_path: Path, content: bytes | None
-) -> None:
-    if content is not None:
-        (tmp_path / "crew.org").write_bytes(content)
+def test_while_the_manifest_cannot_be_read_what_is_known_stands(tmp_path: Path) -> None:
+    (tmp_path / "crew.org").write_bytes(b"* wren\n\xff\n")
     scan = scanned(tmp_path)
     assert (scan.entries, scan.standing) == ((), ("",))
     assert str(scan.problems[0]).startswith(f"{tmp_path}/crew.org: ")
+
+
+def test_a_manifest_that_is_gone_takes_its_members_with_it(tmp_path: Path) -> None:
+    scan = scanned(tmp_path)
+    assert (scan.entries, scan.standing) == ((), ())
+    assert str(scan.problems[0]) == f"{tmp_path}/crew.org: does not exist"
 
 
 @pytest.mark.parametrize("interval", ["3d", "0", "soon"])

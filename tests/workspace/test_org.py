@@ -246,15 +246,16 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     assert source._shelf._pages.keys() == {"locked/deep/plan.org"}
 
 
-def test_a_root_that_is_gone_takes_no_entry_with_it(tmp_path: Path) -> None:
+def test_a_root_that_is_gone_is_bare_and_a_problem(tmp_path: Path) -> None:
     root = tmp_path / "plans"
     root.mkdir()
     (root / "plan.org").write_text(workflow("Digest"))
     source = OrgSource(root)
     known = looked(source)
+    assert known.is_bare is False
     root.rename(tmp_path / "away")
     scan = scanned(source, known.index)
-    assert (scan.entries, scan.standing, scan.index) == ((), ("",), {})
+    assert (scan.entries, scan.standing, scan.index, scan.is_bare) == ((), (), {}, True)
     assert len(scan.problems) == 1
     (tmp_path / "away").rename(root)
     assert titles(scanned(source, scan.index)) == ["plan.org:1 Digest"]
@@ -267,15 +268,22 @@ def test_a_plan_that_was_deleted_is_neither_said_nor_standing(tmp_path: Path) ->
     (tmp_path / "plan.org").unlink()
     scan = scanned(source, known.index)
     assert (scan.entries, scan.standing, scan.problems, scan.index) == ((), (), (), {})
+    assert scan.is_bare
 
 
-def test_a_plan_that_goes_while_it_is_looked_for_is_no_problem(
+def test_a_root_with_only_a_plan_that_cannot_be_read_is_not_bare(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").symlink_to(tmp_path / "elsewhere")
+    scan = scanned(OrgSource(tmp_path))
+    assert (scan.standing, scan.is_bare) == (("plan.org",), False)
+
+
+def test_a_plan_that_goes_while_it_is_looked_for_stands_until_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Found((f"{tmp_path}/went.org",), ())
     monkeypatch.setattr(org, "find_plans", lambda *_, **__: found)
     scan = scanned(OrgSource(tmp_path))
-    assert (scan.entries, scan.standing, scan.problems) == ((), (), ())
+    assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("went.org",), 1)
 
 
 NAMES = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join)

@@ -10,6 +10,7 @@ import sys
 from collections import Counter, deque
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -57,24 +58,38 @@ class EmptyRootError(HoraeError):
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
 )
-def up(*, directory: str | None, data: str | None, log: str | None, seconds: float | None) -> int:
+@click.option(
+    "--empty-plan",
+    is_flag=True,
+    help="Accept a plan root without a plan: what the ledger knows of it is gone.",
+)
+def up(
+    *,
+    directory: str | None,
+    data: str | None,
+    log: str | None,
+    seconds: float | None,
+    empty_plan: bool,
+) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
     from horae.cli.sources import default_root
     from horae.config import load
+    from horae.store.database import DATABASE
 
     directory = directory or default_root()
     if os.path.isfile(directory):  # noqa: PTH113 - as everywhere on the way in
         where = os.path.dirname(directory) or "."  # noqa: PTH120 - as above
         raise click.UsageError(f"{directory}: is a file; keep its directory: horae up {where}")
-    if not os.path.isdir(directory):  # noqa: PTH112 - as above
+    config = load(directory, flags={"data": data})
+    # A ledger elsewhere may know the plans that should be there: then it says so and waits.
+    if not os.path.isdir(directory) and not (Path(config.data) / DATABASE).exists():  # noqa: PTH112
         raise EmptyRootError(directory)
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
-    config = load(directory, flags={"data": data})
     for finding in config.findings:
         echo(f"horae: {finding.message}", err=True)
     if config.store is not None:
-        return asyncio.run(take_part(config, shown=shown, seconds=seconds))
-    return asyncio.run(_up(config, shown=shown, seconds=seconds))
+        return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+    return asyncio.run(_up(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
 
 
 @click.command()
@@ -105,7 +120,12 @@ def worker(*, directory: str, data: str | None, log: str, seconds: float | None)
 
 
 async def take_part(
-    config: Config, *, shown: str, seconds: float | None, may_lead: bool = True
+    config: Config,
+    *,
+    shown: str,
+    seconds: float | None,
+    may_lead: bool = True,
+    empty_plan: bool = False,
 ) -> int:
     """Be a member of a cluster, and show what happens in it."""
     from horae.member import open_member
@@ -117,6 +137,7 @@ async def take_part(
     async with open_member(config) as member:
         member.said = lambda words: echo(f"horae: {words}", err=True)
         member.turned = lambda: _notify("WATCHDOG=1")
+        member.may_be_empty = empty_plan
         for note in member.notes:
             echo(f"horae: {note}", err=True)
         _notify("READY=1")
@@ -148,7 +169,7 @@ async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
-async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
+async def _up(config: Config, *, shown: str, seconds: float | None, empty_plan: bool) -> int:
     """Keep the hours, and show what happens."""
     from horae.house import keep, open_house
 
@@ -159,6 +180,7 @@ async def _up(config: Config, *, shown: str, seconds: float | None) -> int:
     async with open_house(config) as house:
         from horae.porch import open_porch
 
+        house.almanac.may_be_empty = empty_plan
         begin = await house.ledger.newest_event()
         porch = await open_porch(house)
         _say_where(house, porch.link)

@@ -10,6 +10,7 @@ is never decided twice.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -17,7 +18,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from horae.engine.cluster import Carried
 from horae.engine.gate import Gate
 from horae.engine.launch import HELD_BACK, Launch
-from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, Step
+from horae.engine.ports import (
+    PATIENCE,
+    LedgerBusyError,
+    LedgerError,
+    LedgerWriteError,
+    Step,
+    Trait,
+)
 from horae.engine.source import Revision
 from horae.errors import HoraeError
 from horae.rules.after import LOOKED_BACK, follows, occasions
@@ -44,6 +52,7 @@ BATCH: Final = 1000  # entries in one commit
 DRIFT: Final = timedelta(milliseconds=500)
 UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
 UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
+_ALL: Final = 1 << 30
 
 
 class Doorman(Protocol):
@@ -96,6 +105,9 @@ class Almanac:
         self._is_admitting = True
         self._followers: list[Listed] | None = None  # the alerts there are, if that is known
         self._census = 0  # how often it was no longer known
+        self._missing: frozenset[int] = frozenset()  # entries that the last scans missed
+        self.may_be_empty = False  # whether a plan root without a plan is meant to be so
+        self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
         self.gate = Gate(capacity, home=home)
         self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
         if shared is not None:
@@ -135,9 +147,18 @@ class Almanac:
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
             await self._ask_again(now, "the engine has started anew")
-        for name in self._desks:
-            await self.rescan(name)
+        await self.read_all()
         await self._offer_waiting()
+
+    async def read_all(self) -> None:
+        """Read all sources before any is taken over: what none of them holds is gone at once."""
+        async with AsyncExitStack() as stack:
+            for desk in self._desks.values():
+                await stack.enter_async_context(desk.lock)
+            scans = {name: await self._read(name) for name in self._desks}
+            for name, scan in scans.items():
+                await self._take_over(name, scan, patience=timedelta(0))
+        await self._note_taken_over()
 
     async def run(self, *, turned: Callable[[], None] = lambda: None) -> None:
         """Turn for ever, resting until the next moment, a poke, or 30 s are over."""
@@ -165,30 +186,63 @@ class Almanac:
 
     async def rescan(self, name: str) -> Scan:
         """Let the ledger take over what a source holds now."""
-        desk = self._desks[name]
         # Of two scans the later one must also be the later one in the ledger.
-        async with desk.lock:
-            desk.is_wanted = False  # what is asked for from here on may be read too late
-            scan = await desk.source.scan(await self._ledger.index(name))
+        async with self._desks[name].lock:
+            scan = await self._read(name)
+            await self._take_over(name, scan, patience=PATIENCE)
+        await self._note_taken_over()
+        return scan
+
+    async def _read(self, name: str) -> Scan:
+        """Return what a source holds now."""
+        desk = self._desks[name]
+        desk.is_wanted = False  # what is asked for from here on may be read too late
+        scan = await desk.source.scan(await self._ledger.index(name))
+        desk.is_bare = scan.is_bare
+        return scan
+
+    async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
+        """Let the ledger take over what was read, unless it is a plan root without any plan."""
+        desk = self._desks[name]
+        was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
+        desk.look_at = None
+        if not self.is_blank or scan.is_bare is None:
             desk.look_at = await self._ledger.scan(
                 name,
                 scan,
                 now=self._clock.now(),
                 term=self._term,
                 revision=await self._revision(name, scan),
+                patience=patience,
             )
-            desk.problems = scan.problems
-            if scan.problems:
-                # What was in the way may be gone soon, and nobody tells of that.
-                again = self._clock.now() + UNREAD
-                desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
-            self._forget_followers()
+        desk.problems = scan.problems
+        if scan.problems or self.is_blank:
+            # What was in the way may be gone soon, and nobody tells of that.
+            again = self._clock.now() + UNREAD
+            desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
+        if was_blank and not self.is_blank:
+            for other in self._desks:  # what was read meanwhile was not taken over
+                self.request(other)
+
+    async def _lacks_plan(self) -> bool:
+        """Tell whether there is no plan at all, though the ledger knows entries of one."""
+        bare = [name for name, desk in self._desks.items() if desk.is_bare]
+        if self.may_be_empty or any(desk.is_bare is False for desk in self._desks.values()):
+            return False
+        return any([await self._ledger.knows(name) for name in bare])
+
+    async def _note_taken_over(self) -> None:
+        """Let go what the plans no longer hold, and offer what they hold again."""
+        self._forget_followers()
+        was, missing = self._missing, await self._ledger.entries_that_are(Trait.MISSING, limit=_ALL)
+        self._missing = frozenset(each.number for each in missing)
         await self._forget_skipped()
+        if not was <= self._missing:
+            await self._offer_waiting()
         if self._obstacle is not None:
             reason = "what it was held back for is there now"
             await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
         self.poke()
-        return scan
 
     def request(self, name: str) -> None:
         """Let a source be scanned soon, beside the loop; once is enough while one waits.
@@ -202,7 +256,7 @@ class Almanac:
 
     def offer(self, receipts: Sequence[Filed]) -> None:
         """Take receipts that wait, and turn at once."""
-        self.gate.offer(receipts)
+        self._offer(receipts)
         self.poke()
 
     def note_change(self) -> None:
@@ -262,6 +316,15 @@ class Almanac:
             await self._catch_up_with_the_ledger()
         if self._has_changed:
             await self._look_at_changes()
+        if not self.is_blank:
+            await self._decide_and_start(now)
+        await self._settle_all(now)
+        self._look_again(now)
+        self.turned_at = now
+        return await self._wake_at(now)
+
+    async def _decide_and_start(self, now: datetime) -> None:
+        """Decide all that has come due, and start what may start."""
         if await self._ledger.wake(now=now, term=self._term):
             self._has_unsettled = True
             self._forget_followers()
@@ -269,10 +332,6 @@ class Almanac:
         if self._doorman is not None:
             self._lapse_at = await self._doorman.lapse()
         self._start_all(now)
-        await self._settle_all(now)
-        self._look_again(now)
-        self.turned_at = now
-        return await self._wake_at(now)
 
     async def _catch_up_with_the_ledger(self) -> None:
         """Find out what a ledger that failed has kept after all."""
@@ -307,7 +366,7 @@ class Almanac:
             ]
             filed = await self._ledger.decide(steps, now=now, term=self._term)
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
-            self.gate.offer(admitted)
+            self._offer(admitted)
             self._has_unsettled |= len(admitted) < len(filed)
             if len(due) < BATCH or not any(map(_moves, steps)):
                 return
@@ -426,16 +485,21 @@ class Almanac:
 
     async def _wake_at(self, now: datetime) -> datetime:
         """Return the first moment at which there is something to do."""
-        looks = (desk.look_at for desk in self._desks.values())
-        gate_at = self.gate.next_at if self._is_admitting else None
-        others = (await self._ledger.wake_at(), gate_at, self._settle_at, self._lapse_at, *looks)
+        others = [self._settle_at, *(desk.look_at for desk in self._desks.values())]
+        if not self.is_blank:
+            gate_at = self.gate.next_at if self._is_admitting else None
+            others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
         at = min([now + self.longest_rest, *(each for each in others if each is not None)])
         # Whatever is due now was just done; what was not, is in the way of itself alone.
         return at if at > now else now + AGAIN
 
     async def _offer_waiting(self) -> None:
         """Offer every receipt that waits in the ledger; the gate knows those it has."""
-        self.gate.offer(await self._admitted(await self._waiting()))
+        self._offer(await self._admitted(await self._waiting()))
+
+    def _offer(self, receipts: Iterable[Filed]) -> None:
+        """Let receipts wait at the gate, save those of entries that the plans do not hold now."""
+        self.gate.offer(each for each in receipts if each.entry not in self._missing)
 
     async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
         """Return what of some waiting receipts may go to the gate at all."""
@@ -444,8 +508,9 @@ class Almanac:
     async def _forget_skipped(self) -> None:
         """Let the gate forget what waits no longer."""
         if self.gate.has_line:
-            waiting = {filed.number for filed in await self._waiting()}
-            self.gate.keep(waiting.__contains__)
+            waiting = await self._waiting()
+            kept = {filed.number for filed in waiting if filed.entry not in self._missing}
+            self.gate.keep(kept.__contains__)
 
     async def _waiting(self) -> list[Filed]:
         """Return the receipts that wait, the first planned first."""
@@ -463,7 +528,7 @@ class Almanac:
         self.gate.release(number)
         self._has_unsettled = True
         if filed is not None and filed.status is Status.WAITING:
-            self.gate.offer((filed,))
+            self._offer((filed,))
         self.poke()
 
 
@@ -490,5 +555,6 @@ class _Desk:
     request: asyncio.Task[None] | None = None
     is_wanted: bool = False  # whether a scan was asked for that has not begun
     look_at: datetime | None = None  # when to scan again, for what the last scan missed
+    is_bare: bool | None = None  # whether the last scan found no file at all; None: no matter
     problems: tuple[HoraeError, ...] = ()
     unsettled: tuple[HoraeError, ...] = ()

@@ -292,6 +292,10 @@ class Ledger(Protocol):
         """
         ...
 
+    async def knows(self, source: str) -> bool:
+        """Tell whether a source has entries that are not gone."""
+        ...
+
     async def loose(self, source: str) -> list[str]:
         """Return the files of a source that hold what is in no commit, as far as is known."""
         ...

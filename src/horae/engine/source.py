@@ -41,7 +41,8 @@ class Scan:
     empty, everything. What is known of it stands. `index` says by what each file is known,
     so that after a restart one that has not changed need not be read. The ledger may
     remember less than this: what it does not name must be read. `is_still` tells of a file
-    whether it is as it was then.
+    whether it is as it was then. `is_bare` tells whether the plan root holds no file at all
+    that could hold entries of this source; None: the source says nothing about the plan root.
     """
 
     entries: tuple[Scanned, ...]
@@ -49,6 +50,7 @@ class Scan:
     problems: tuple[HoraeError, ...] = ()
     index: Mapping[str, str] = field(default_factory=dict)
     is_still: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
+    is_bare: bool | None = None
 
 
 def is_within(file: str, name: str) -> bool:

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 async def health(front: Front, _: Request, __: Fields) -> Response:
     """Tell whether the loop turns, can write, and knows what time it is."""
+    return _answer(front)
+
+
+def _answer(front: Front, *more: str) -> Response:
+    """Return how the loop is; *more* is what else keeps the engine from its work."""
     now, turned_at = front.clock.now(), front.almanac.turned_at
     trouble = front.almanac.trouble
     lag = timedelta(0) if turned_at is None else now - turned_at - LONGEST_REST
-    problems = []
+    problems = [*more]
     if turned_at is None:
         problems.append("the engine is starting")
     elif now < turned_at - timedelta(seconds=1):
@@ -46,9 +51,12 @@ async def health(front: Front, _: Request, __: Fields) -> Response:
     return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
 
 
-async def ready(front: Front, request: Request, asked: Fields) -> Response:
-    """Tell whether the engine keeps the hours, as /healthz does, for those with the token."""
-    return await health(front, request, asked)
+async def ready(front: Front, _: Request, __: Fields) -> Response:
+    """Tell whether the engine decides and starts: all that /healthz tells, and has a plan."""
+    return _answer(front, *_BLANK if front.almanac.is_blank else ())
+
+
+_BLANK: Final = ("the plan root holds no plan; nothing is decided until one appears",)
 
 
 async def status(front: Front, request: Request, asked: Fields) -> Response:

@@ -149,7 +149,9 @@ class Counts:
         self._held.set(counts.get(Status.HELD, 0))
         self._entries.set(stands.entries)
         self._slots.set(front.almanac.gate.capacity.slots)
-        self._well.set(front.almanac.trouble is None and front.almanac.turned_at is not None)
+        almanac = front.almanac
+        is_well = almanac.trouble is None and not almanac.is_blank
+        self._well.set(is_well and almanac.turned_at is not None)
         self._next_of.clear()
         moments = [each.next_at.timestamp() for each in stands.coming if each.next_at is not None]
         self._next.set(min(moments, default=float("nan")))

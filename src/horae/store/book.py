@@ -328,6 +328,10 @@ class Book:
         """Return the files in which a source has entries."""
         return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
 
+    def knows(self, source: str) -> bool:
+        """Tell whether a source has entries that are not gone."""
+        return self.execute(_ENTRY["one_of_source"], {"source": source}).fetchone() is not None
+
     def loose(self, source: str) -> list[str]:
         """Return the files of a source with entries of which no commit is known."""
         return [row["file"] for row in self.execute(_ENTRY["loose"], {"source": source})]
@@ -446,6 +450,11 @@ class Book:
     def miss(self, number: int, *, now: datetime) -> None:
         """Note that scans miss an entry from now on."""
         self.execute(_ENTRY["miss"], {"number": number, "now": micros(now)})
+
+    def unmiss(self, numbers: Sequence[int]) -> None:
+        """Note that entries are not missing: what they stand in is there and cannot be read."""
+        if numbers:
+            self.execute_many(_ENTRY["unmiss"], [{"number": number} for number in numbers])
 
     def mark_gone(self, number: int, *, now: datetime) -> None:
         """Note that an entry is no longer where it was."""

@@ -99,6 +99,10 @@ class BookLedger(ABC):
 
         return await self.write(term, work, is_alone=is_long)
 
+    async def knows(self, source: str) -> bool:
+        """Tell whether a source has entries that are not gone."""
+        return await self.read(lambda book: book.knows(source))
+
     async def loose(self, source: str) -> list[str]:
         """Return the files of a source that hold what is in no commit, as far as is known."""
         return await self.read(lambda book: book.loose(source))

@@ -66,6 +66,8 @@ def scan(
     unsure |= {each.file for each in behind if each.file != winners[each.mark.address]}
     missed = [rows[number] for number in matched.gone if _is_missed(rows[number], ground)]
     looks = [_miss(book, row, now=now, patience=patience) for row in missed]
+    if scan.problems:
+        book.unmiss([number for number in matched.gone if _is_hidden(rows[number], ground)])
     index = {file: name for file, name in ground.index.items() if file not in unsure}
     book.write_index(source, ground.was, index)
     return min((look for look in looks if look is not None), default=None)
@@ -162,6 +164,11 @@ def _is_missed(row: sqlite3.Row, ground: _Ground) -> bool:
     """Tell whether an entry should have been seen: a file that cannot be read hides its own."""
     file = row["file"]
     return row["gone_at"] is None and (not ground.stands(file) or ground.is_as_it_was(file))
+
+
+def _is_hidden(row: sqlite3.Row, ground: _Ground) -> bool:
+    """Tell whether an entry that was missing stands in a file that is there and cannot be read."""
+    return row["missing_at"] is not None and not _is_missed(row, ground)
 
 
 def _miss(book: Book, row: sqlite3.Row, *, now: datetime, patience: timedelta) -> datetime | None:
@@ -279,7 +286,7 @@ def _is_other_rule(was: Mark, mark: Mark, old: Entry, new: Entry) -> bool:
 
 def _leave(book: Book, was: Listed, *, now: datetime) -> None:
     """Note that an entry is gone; what came up to now is closed, what waits is skipped."""
-    end_rule(book, was, now=now, reason="it is no longer there")
+    end_rule(book, was, now=now, reason="no longer in the plan")
     book.mark_gone(was.number, now=now)
     facts = {"address": was.mark.address, "title": was.mark.title}
     book.tell("entry_gone", now=now, entry=was.number, facts=facts)

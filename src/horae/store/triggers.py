@@ -7,6 +7,7 @@ disabled; each time it is enabled again it may fire once more, under a key of it
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from hashlib import sha256
@@ -283,6 +284,7 @@ class TriggerSource:
     """The triggers of a ledger; one that is disabled is known and not armed.
 
     *follow* is told of every receipt that is over, for the triggers that wait for such ends.
+    *has_files* tells whether the plan root holds files of triggers.
     """
 
     name = NAME
@@ -294,17 +296,28 @@ class TriggerSource:
         term: int = 1,
         triggers: BookTriggers | None = None,
         follow: Callable[[Filed], Awaitable[None]] | None = None,
+        has_files: Callable[[], bool] | None = None,
     ) -> None:
         self._ledger = ledger
         self._triggers = triggers or BookTriggers(ledger, term=term)
         self._follow = follow
+        self._has_files = has_files
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
         """Return every trigger; while they cannot be read, what is known of them stands."""
         try:
-            return await self._ledger.read(_scan)
+            return replace(await self._ledger.read(_scan), is_bare=await self._is_bare())
         except LedgerError as error:
             return Scan((), standing=("",), problems=(error,))
+
+    async def _is_bare(self) -> bool | None:
+        """Tell whether the files that made triggers are gone; of others there is none."""
+        if self._has_files is None:
+            return None
+        if await asyncio.to_thread(self._has_files):
+            return False
+        made = await self._triggers.of_files()
+        return True if any(each.definition.is_enabled for each in made) else None
 
     async def settle(self, receipt: Filed) -> None:
         """Disable a delay that has come to its end, and tell those who wait for such an end."""

@@ -120,6 +120,16 @@ async def sync(
     return [*changes, *removed], wrong
 
 
+def has_files(root: str) -> bool:
+    """Tell whether a plan root has files of triggers or agents."""
+    try:
+        return bool(_files(f"{root}/{FOLDER}")[0])
+    except (EmptyFolderError, PlanMissingError):
+        return False
+    except PlanFileError:  # they are there, and cannot be read
+        return True
+
+
 def _one_by_one(
     folder: Folder,
 ) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:

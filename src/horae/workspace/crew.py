@@ -29,7 +29,7 @@ from horae.rules.crew import (
 from horae.rules.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.rules.identity import Mark
 from horae.timing.duration import format_duration
-from horae.workspace.files import PlanFileError, read_plan
+from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -70,6 +70,7 @@ class CrewSource:
         follow_up: Callable[[Filed], Awaitable[None]] | None = None,
         inline: bool = False,
         now: Callable[[], datetime] | None = None,
+        is_in_plan: bool = False,
     ) -> None:
         self._manifest = os.fspath(manifest)
         self._rhythm = rhythm
@@ -78,6 +79,7 @@ class CrewSource:
         self._follow_up = follow_up
         self._inline = inline
         self._now = now
+        self._is_in_plan = is_in_plan  # whether the manifest stands beneath the plan root
         self._firsts: dict[str, tuple[timedelta, datetime]] = {}  # by name: how often, since when
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
@@ -92,14 +94,17 @@ class CrewSource:
             await self._follow_up(receipt)
 
     def _look(self) -> Scan:
-        """Read the manifest; while it cannot be read, what is known of it stands."""
+        """Read the manifest; while it is there and cannot be read, what is known of it stands."""
         if self._text is not None:
             return Scan(tuple(self._members(self._text)))
+        is_bare = False if self._is_in_plan else None
         try:
             content = read_plan(self._manifest)
+        except PlanMissingError as error:
+            return Scan((), problems=(error,), is_bare=True if self._is_in_plan else None)
         except PlanFileError as error:
-            return Scan((), standing=("",), problems=(error,))
-        return Scan(tuple(self._members(content.text)))
+            return Scan((), standing=("",), problems=(error,), is_bare=is_bare)
+        return Scan(tuple(self._members(content.text)), is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
         """Yield the members; each that can tick begins a stagger after the one before it."""

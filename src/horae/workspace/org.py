@@ -132,7 +132,9 @@ class Shelf(Generic[Kept]):
         """Return what stands in the files, save those that *index* knows as they are."""
         found = self._find()
         problems: list[HoraeError] = list(found.problems)
-        blocked = {self._inner_name(problem.path) for problem in found.problems}
+        # Where there is no root there is nothing that only cannot be read.
+        hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
+        blocked = {self._inner_name(problem.path) for problem in hidden}
         standing: dict[str, str] = {}
         pages: dict[str, _Page[Kept]] = {}
         for path in found.plans:
@@ -143,9 +145,7 @@ class Shelf(Generic[Kept]):
                     standing[file] = index[file]
                 else:
                     pages[file] = self._read(path, file, stamp)
-            except PlanMissingError:
-                continue  # it went while we looked
-            except HoraeError as error:
+            except HoraeError as error:  # also one that went, or is being replaced, as we looked
                 problems.append(error)
                 blocked.add(file)
         trusted = {file: page.stamp for file, page in pages.items() if page.is_trusted}
@@ -159,6 +159,7 @@ class Shelf(Generic[Kept]):
             tuple(problems),
             known,
             is_still=partial(self._is_still, seen),
+            is_bare=not found.plans and not hidden,
         )
 
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:

@@ -38,6 +38,10 @@ WITH RECURSIVE found (file) AS (
   FROM found WHERE found.file IS NOT NULL)
 SELECT file FROM found WHERE file IS NOT NULL;
 
+-- name: one_of_source
+-- Something of a source that is not gone, if there is anything.
+SELECT number FROM entry WHERE source = :source AND gone_at IS NULL LIMIT 1;
+
 -- name: loose
 -- The files with entries of which no commit is known; said so that the small index is used.
 SELECT DISTINCT file FROM entry
@@ -70,14 +74,15 @@ SELECT * FROM entry WHERE source = :source AND missing_at IS NOT NULL;
 
 -- name: due
 -- What is armed and has come due, the earliest first, and whether a receipt of a moment of its
--- own is open: what somebody asked for beside the plan keeps nothing from its time.
+-- own is open: what somebody asked for beside the plan keeps nothing from its time. What the
+-- last scan missed waits until it is seen again, or gone.
 SELECT spec, address, file, line, title, digest, number, accounted_to, ended_at,
   ticks, streak, failures, EXISTS (
   SELECT 1 FROM receipt
   WHERE entry = entry.number
     AND (status = 'waiting' OR status = 'held' OR status = 'starting' OR status = 'running')
     AND substr(key, 1, instr(key, ':')) IN ('cron:', 'at:', 'delay:', 'tick:')) AS is_busy
-FROM entry WHERE next_at <= :now ORDER BY next_at, number LIMIT :limit;
+FROM entry WHERE next_at <= :now AND missing_at IS NULL ORDER BY next_at, number LIMIT :limit;
 
 -- name: coming
 -- What is armed and has a next moment, the earliest first.
@@ -119,7 +124,8 @@ ORDER BY +number LIMIT :limit;
 -- name: wake_at
 -- When the next moment of all comes, and when the next pause ends.
 SELECT
-  (SELECT min(next_at) FROM entry WHERE next_at IS NOT NULL),
+  (SELECT next_at FROM entry WHERE next_at IS NOT NULL AND missing_at IS NULL
+   ORDER BY next_at LIMIT 1),
   (SELECT min(paused_until) FROM entry WHERE paused_until IS NOT NULL AND gone_at IS NULL);
 
 -- name: rested
@@ -165,7 +171,7 @@ WHERE number = :number;
 -- name: standing
 -- Where some entries stand, whether they may fire, and what their receipts are to carry.
 SELECT number, accounted_to, ended_at, commit_id, source,
-  spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL AS is_armed
+  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed
 FROM json_each(:numbers) CROSS JOIN entry ON number = value;
 
 -- name: account_armed
@@ -200,6 +206,10 @@ SELECT spec, accounted_to, ended_at, streak, failures FROM entry WHERE number = 
 -- name: miss
 -- Note since when scans miss an entry.
 UPDATE entry SET missing_at = :now WHERE number = :number;
+
+-- name: unmiss
+-- Note that an entry is not missing after all.
+UPDATE entry SET missing_at = NULL WHERE number = :number;
 
 -- name: gone
 -- Note that an entry is no longer where it was.

@@ -21,7 +21,7 @@ UPDATE counter SET last = last + :count WHERE name = 'entry' RETURNING last - :c
 -- name: standing
 -- Where some entries stand, whether they may fire, and what their receipts are to carry.
 SELECT number, accounted_to, ended_at, commit_id, source,
-  spec IS NOT NULL AND gone_at IS NULL AND paused_at IS NULL AS is_armed
+  spec IS NOT NULL AND gone_at IS NULL AND missing_at IS NULL AND paused_at IS NULL AS is_armed
 FROM entry
 WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) AS bigint));
 
