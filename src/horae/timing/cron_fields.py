@@ -81,7 +81,8 @@ class _Field(NamedTuple):
 def _field(word: str, low: int, high: int, names: Sequence[str] = (), *, first: int = 0) -> _Field:
     values = {f"{n:02}": n for n in range(low, min(high, 9) + 1)}
     values |= {str(n): n for n in range(low, high + 1)}
-    values |= {name[:3]: n for n, name in enumerate(names, first)}
+    for n, name in enumerate(names, first):
+        values |= {name[:3]: n, name: n}
     return _Field(word, low, high, values, (2 << high) - (1 << low), names)
 
 
@@ -204,9 +205,6 @@ def _value(field: _Field, item: str, text: str) -> int:
         if field.low <= number <= field.high:
             return number
         raise FieldError(field, item, f"{number} is outside {field.low}-{field.high}")
-    value = field.values.get(text[:3])
-    if value is not None and text.isalpha() and any(n.startswith(text) for n in field.names):
-        return value
     raise FieldError(field, item, _unknown(field, item, text))
 
 
