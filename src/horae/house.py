@@ -42,7 +42,7 @@ from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
 from horae.workspace.agentd import has_files, sync
 from horae.workspace.board import BoardSource
-from horae.workspace.crew import CrewSource, Rhythm, single_keeper
+from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
 from horae.workspace.files import names_of
 from horae.workspace.org import OrgSource
 from horae.workspace.tasks import CommittedBoard, RecycleRunner, find_tasks
@@ -376,7 +376,7 @@ def _crew_source(rooms: Rooms, crew: _Crew, keeper: KeeperRunner) -> CrewSource:
         crew.keeping.manifest,
         crew.rhythm(rooms.clock.now()),
         data=rooms.place.data if crew.keeping.has_files else None,
-        text=crew.text,
+        keeper=crew.single,
         follow_up=keeper.settle,
         now=rooms.clock.now,
         is_in_plan=crew.keeping.manifest.is_relative_to(rooms.root),
@@ -526,11 +526,11 @@ def _desk(rooms: Rooms) -> Desk:
 
 @dataclass(frozen=True, slots=True)
 class _Crew:
-    """Who ticks, as the settings say: a manifest, or the text of a crew of one."""
+    """Who ticks, as the settings say: a manifest, or a single keeper."""
 
     config: Config
     keeping: Keeping
-    text: str | None
+    single: SingleKeeper | None = None
 
     def rhythm(self, started_at: datetime) -> Rhythm:
         """Return how members tick that do not say it themselves."""
@@ -554,17 +554,15 @@ def _crew(config: Config, zone_name: str) -> _Crew | None:
         has_files=config.store is None,
     )
     if config.crew_def is not None:
-        return _Crew(config, replace(keeping, manifest=config.crew_def.absolute()), None)
+        return _Crew(config, replace(keeping, manifest=config.crew_def.absolute()))
     if config.keeper_def is None:
         return None
     lifecycle = config.lifecycle_def
     definition = config.keeper_def.absolute()
-    text = single_keeper(
-        definition,
-        lifecycle=None if lifecycle is None else lifecycle.absolute(),
-        interval=config.keeper_interval,
+    single = SingleKeeper(
+        definition, None if lifecycle is None else lifecycle.absolute(), config.keeper_interval
     )
-    return _Crew(config, replace(keeping, is_single=True, manifest=definition), text)
+    return _Crew(config, replace(keeping, is_single=True, manifest=definition), single)
 
 
 def _agents(config: Config) -> Registry:
@@ -747,11 +745,12 @@ async def read_again(house: House) -> None:
 
 async def _watch(house: House, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed, or stand in another commit."""
-    others = (house.config.crew_def, _commits(house.config, house.root).log)
+    config = house.config
+    others = (config.crew_def, config.keeper_def, _commits(config, house.root).log)
     found = changes(
         [house.root, *(each for each in others if each is not None)],
-        quiet=house.config.watch_quiet,
-        poll=house.config.watch_poll,
+        quiet=config.watch_quiet,
+        poll=config.watch_poll,
         stop=stop,
         ignored=[house.data],
         note=house.notes.append,

@@ -44,6 +44,7 @@ from horae.rules.keeper import (
     TakenOver,
     begun,
     ended,
+    going,
     machine_left,
     may_mirror,
     mirrored,
@@ -74,7 +75,6 @@ from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.trees import Trees, why_left
 from horae.workspace.committing import edit_and_commit
-from horae.workspace.crew import KEEPER
 from horae.workspace.edit import EditConflictError, Splice, create, edit
 from horae.workspace.files import PlanFileError, digest_of, find_plans, read_plan
 from horae.workspace.git import HORAE, Git, GitError, Why, is_repository
@@ -165,7 +165,7 @@ class KeeperRunner:
         pulled = await self._pull()
         member, agent, obstacle = await self._who(job.filed, job.text)
         lifecycle = await asyncio.to_thread(self._lifecycle, member)
-        memory = await self._remembered(job, member, lifecycle)
+        memory = remembered = await self._remembered(job, member, lifecycle)
         told = await self._told(member, memory, now)
         wakes_when = member.wake or agent.definition.wake
         sleeps = wakes_when is Wake.DUE and is_idle(told)
@@ -184,6 +184,8 @@ class KeeperRunner:
             troubles = {**memory.troubles, "tree": tree.trouble}
             story = replace(story, memory=replace(memory, troubles=troubles))
         await asyncio.to_thread(self._note, job, story)
+        known = write_memory(going(remembered, lifecycle, now=now))
+        await self._ledger.remember(job.filed.entry, known, term=self._term)
         return await self._wake(job, story, replace(agent, directory=tree.path), told)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
@@ -478,7 +480,8 @@ class KeeperRunner:
 
     def _suffix(self, member: Member) -> str | None:
         """Return the name that an agent's files carry; a single keeper's carry none."""
-        return None if self._keeping.is_single and member.name == KEEPER else member.name
+        is_keeper = member.definition == str(self._keeping.manifest)
+        return None if self._keeping.is_single and is_keeper else member.name
 
     def _state(self, name: str) -> Path:
         return self._place.data / name

@@ -18,6 +18,7 @@ from horae.rules.keeper import (
     Tick,
     begun,
     ended,
+    going,
     may_mirror,
     mirrored,
     place_of,
@@ -157,6 +158,19 @@ def test_a_status_shows_the_place_in_the_day_and_what_comes_after() -> None:
     without = ended(memory, Beat.WAKE, None, Status.DONE, now=NOW)
     assert place_of(without) is None
     assert without.position == memory.position  # should the day come back
+
+
+def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -> None:
+    there = going(Memory(), day(CANONICAL), now=NOW)
+    assert place_of(there) == {
+        "state": "wake_add",
+        "hits": 0,
+        "next_state": "wake_audit",
+        "kind": "wake",
+    }
+    assert (there.last_run_at, dict(there.began), there.woken_at) == (NOW, {}, None)
+    plain = going(at("wake_add", 2, kind="wake"), None, now=NOW)
+    assert (place_of(plain), plain.last_run_at) == (None, NOW)
 
 
 def test_only_a_run_counts_as_having_been_woken() -> None:

@@ -1106,6 +1106,11 @@ class DueSuite:
         assert await found("dg") == [digest.number]
         assert await found("b.org:1") == [digest.number]
         assert await found("b.org:2") == []
+        await scanned(ledger, "crew", [keeper()])
+        [iris] = await found("iris")
+        await ledger.remember(iris, "a line", term=1)
+        [listed] = await ledger.find("iris")
+        assert listed.memory == "a line"
         for word in ("", "99", "nobody", ":", "a.org:", "9" * 30, "\ud800"):
             assert await found(word) == []
 

@@ -550,7 +550,7 @@ async def test_the_position_is_a_fact_on_disk(ground: Ground) -> None:
     ground.write(".horae/keeper-last-run", f"{(EIGHT - 40 * MINUTE).timestamp():.0f}\n")
     ground.write(".horae/lifecycle-pos", "wake_add 2\n")
     async with engine(ground, environ=keeper_variables(ground)) as here:
-        assert await here.wait_for_next("keeper") == 20 * MINUTE
+        assert await here.wait_for_next() == 20 * MINUTE
         await here.advance(20 * MINUTE)
         assert ground.state("lifecycle-pos") == "wake_audit 0"
 
@@ -889,6 +889,29 @@ async def test_the_public_plane_says_how_each_agent_is_also_in_the_middle_of_a_r
             mid_run = (await anybody.get("/_activity")).json()["agent"]
         assert (mid_run["running"], mid_run["next_run"]) == (True, None)
         assert mid_run["lifecycle"]["state"] == "wake_add"
+        (ground.side / "go").touch()
+        await here.rest()
+
+
+@story
+async def test_in_the_middle_of_the_first_run_each_member_has_its_place_and_its_times(
+    ground: Ground,
+) -> None:
+    ground.agent(WAITS)
+    ground.agent(NOTES, name="moss")
+    ground.write("day.org", DAY)
+    ground.crew(wren=":INTERVAL: 1h; :LIFECYCLE: day.org", moss=":INTERVAL: 1h")
+    async with engine(ground, environ={"HORAE_SERVER_PUBLIC": "1"}) as here:
+        await here.until(EIGHT + MINUTE, busy=1)
+        await until(lambda: ground.seen("begun"))
+        wren, moss = (await here.get("/_activity"))["agents"]
+        place = {"state": "wake_add", "hits": 0, "next_state": "wake_audit", "kind": "wake"}
+        assert (wren["name"], wren["running"], wren["lifecycle"]) == ("wren", True, place)
+        assert (wren["last_run"], wren["next_run"]) == ((EIGHT + MINUTE).timestamp(), None)
+        assert (moss["last_run"], moss["next_run"]) == (
+            None,
+            (EIGHT + MINUTE + 30 * SECOND).timestamp(),
+        )
         (ground.side / "go").touch()
         await here.rest()
 

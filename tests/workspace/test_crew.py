@@ -15,9 +15,9 @@ from horae.rules.identity import Known, match
 from horae.workspace.crew import (
     CrewSource,
     Rhythm,
+    SingleKeeper,
     check_keeper,
     check_manifest,
-    single_keeper,
 )
 
 if TYPE_CHECKING:
@@ -196,15 +196,36 @@ def test_a_ledger_that_knows_nothing_begins_with_the_file_of_the_last_run(tmp_pa
 
 
 def test_a_single_keeper_is_a_crew_of_one(tmp_path: Path) -> None:
-    text = single_keeper(tmp_path / "keeper.org", lifecycle=None, interval=HOUR)
+    single = SingleKeeper(tmp_path / "keeper.org", None, HOUR)
     (tmp_path / "keeper-last-run").write_text(f"{int((START - 10 * MINUTE).timestamp())}")
-    source = CrewSource("keeper", Rhythm(START), data=tmp_path, text=text)
+    source = CrewSource("keeper", Rhythm(START), data=tmp_path, keeper=single)
     scan = asyncio.run(source.scan({}))
     [entry] = [each.item for each in scan.entries]
     assert isinstance(entry, Entry)
     assert (entry.address, entry.agents) == ("agent:keeper", ("keeper",))
     [rule] = rules(scan)
     assert (rule.base, rule.first_at) == (HOUR, START + 50 * MINUTE)
+
+
+def test_a_single_keeper_is_called_as_its_file_says_and_stays_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "keeper.org"
+    file.write_text("* The gardener :agent:\n:PROPERTIES:\n:ID: ann\n:END:\nYou keep.\n")
+    later = iter((START, START + HOUR, START + 2 * HOUR))
+    source = CrewSource(
+        file, Rhythm(START), keeper=SingleKeeper(file, None, HOUR), now=lambda: next(later)
+    )
+
+    def called() -> tuple[str, str, tuple[str, ...], datetime]:
+        scan = asyncio.run(source.scan({}))
+        [found], [rule] = scan.entries, rules(scan)
+        assert isinstance(found.item, Entry)
+        return found.mark.address, found.mark.title, found.item.agents, rule.first_at
+
+    assert called() == ("agent:keeper", "ann", ("ann",), START + MINUTE)
+    file.write_text(file.read_text().replace("ann", "bea"))
+    assert called() == ("agent:keeper", "bea", ("bea",), START + MINUTE)
+    file.unlink()
+    assert called() == ("agent:keeper", "bea", ("bea",), START + MINUTE), "as long as it is away"
 
 
 def test_a_restart_keeps_those_apart_who_are_due_and_leaves_the_others_their_rhythm(

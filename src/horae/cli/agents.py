@@ -34,6 +34,7 @@ from horae.rules.misfire import Status
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
+from horae.workspace.crew import KEEPER
 from horae.workspace.files import find_plans, read_plan
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from horae.runner.agents import AgentRun
 
 LOOK: Final = 0.1  # seconds between two looks at the output
-KEEPER: Final = "keeper"  # the name of a single keeper that has none
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
 _MARK: Final = ":agent:"
 
@@ -226,10 +226,12 @@ class Everybody:
         return self._found.exit_code
 
     def get(self, name: str) -> Known:
-        """Return the agent of a name; of two of one name that of the plan."""
-        for each in self.known:
-            if each.agent.name == name:
-                return each
+        """Return the agent of a name, or the single keeper; of two of one name that of the plan."""
+        names = [name, self._found.keeper] if name == KEEPER else [name]
+        for asked in names:
+            for each in self.known:
+                if each.agent.name == asked:
+                    return each
         from difflib import get_close_matches  # only for the message
 
         names = [each.agent.name for each in self.known]
@@ -273,6 +275,7 @@ class Found:
         self._says = says
         self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
         self.registry = Registry(command=config.agent_command, provider=provider_of(os.environ))
+        self.keeper = ""  # what the single keeper is called, if there is one
         self.exit_code: int = Exit.OK
 
     @classmethod
@@ -289,7 +292,9 @@ class Found:
             yield from self._crew(os.path.abspath(config.crew_def))  # noqa: PTH100 - as above
         elif config.keeper_def is not None:
             keeper = os.path.abspath(config.keeper_def)  # noqa: PTH100 - as above
-            yield from self._defined(keeper, otherwise=KEEPER)
+            for each in self._defined(keeper, otherwise=KEEPER):
+                self.keeper = self.keeper or each.name
+                yield each
         yield from self._beneath()
 
     def _crew(self, manifest: str) -> Iterator[Agent]:

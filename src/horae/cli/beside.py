@@ -197,7 +197,7 @@ class _Root:
             return
         import asyncio
 
-        from horae.workspace.crew import CrewSource, Rhythm, single_keeper
+        from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
 
         rhythm = Rhythm(
             self._now.replace(second=0, microsecond=0),  # an estimate is not exact to the second
@@ -206,15 +206,12 @@ class _Root:
             breather=config.keeper_breather,
             timeout=config.keeper_timeout,
         )
-        manifest, text = config.crew_def, None
+        manifest, single = config.crew_def, None
         if manifest is None:
             assert config.keeper_def is not None, "it was just asked"
-            interval = config.keeper_interval
-            text = single_keeper(
-                config.keeper_def, lifecycle=config.lifecycle_def, interval=interval
-            )
             manifest = config.keeper_def
-        source = CrewSource(_near(manifest), rhythm, data=config.data, text=text, inline=True)
+            single = SingleKeeper(manifest, config.lifecycle_def, config.keeper_interval)
+        source = CrewSource(_near(manifest), rhythm, data=config.data, keeper=single, inline=True)
         scan = asyncio.run(source.scan({}))
         for problem in scan.problems:
             self._say(problem)

@@ -421,7 +421,8 @@ class Almanac:
         if known is None:
             return []
         address = known.mark.address
-        names = (address, address.removeprefix("id:"), known.mark.title)
+        own = address.removeprefix("id:").removeprefix("agent:")
+        names = (address, own, known.mark.title)
         return [
             (each.number, [_alert(filed, known, each.item.rule, found, now)])
             for each in followers

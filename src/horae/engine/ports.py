@@ -484,6 +484,10 @@ class Ledger(Protocol):
         """Return the runs that have not ended, each with its receipt, oldest first."""
         ...
 
+    async def remember(self, entry: int, memory: str, *, term: int) -> None:
+        """Let an entry's next run, and whoever asks meanwhile, know something."""
+        ...
+
     async def note(
         self,
         kind: str,

@@ -118,6 +118,22 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     return _definition(heading, prompt, file)
 
 
+def agent_name(text: str) -> str:
+    r"""Return the name of the agent that a text defines, whether or not it can run; "" if none.
+
+    >>> agent_name("* The writer :agent:\n:PROPERTIES:\n:ID: wren\n:END:\n")
+    'wren'
+    >>> agent_name("* wren :agent:\n"), agent_name("* The writer :agent:\n")
+    ('wren', '')
+    """
+    try:
+        _, heading = _defined(read(text), "")
+    except AgentError:
+        return ""
+    name = _own_name(heading)
+    return name if is_id(name) else ""
+
+
 def check_agent(text: str, file: str = "-") -> list[Diagnostic]:
     """Return why a definition cannot be used, and what in it is not read."""
     plan = read(text)
@@ -157,7 +173,7 @@ def _prompt(plan: Plan, index: int, heading: Heading) -> str:
 def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
     """Return the definition that the properties of a heading make with a prompt."""
     props = heading.props
-    name = props.get("ID", heading.name if is_id(heading.name) else "")
+    name = _own_name(heading)
     if name and not is_id(name):
         raise _refused(heading, file, "ID", reason=f"{shown(name)} names nothing", fix=NAME_FIX)
     try:
@@ -181,6 +197,11 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
         variables=call.variables,
         wake=_choice(Wake, heading, file, "WAKE"),
     )
+
+
+def _own_name(heading: Heading) -> str:
+    """Return what an agent's :ID: says, else its title if that can be a name."""
+    return heading.props.get("ID", heading.name if is_id(heading.name) else "")
 
 
 def _refused(heading: Heading, file: str, key: str, *, reason: str, fix: str) -> AgentError:

@@ -115,6 +115,18 @@ def ended(
     return replace(memory, position=here, kind=state.kind, following=state.next, began=began)
 
 
+def going(memory: Memory, lifecycle: Lifecycle | None, *, now: datetime) -> Memory:
+    """Return what is known of an agent while it runs: since when, and where it is in its day.
+
+    Only that: a run that is never let go leaves the gate of its state as it was.
+    """
+    if lifecycle is None:
+        return replace(memory, last_run_at=now, kind="", following="")
+    here = standing(lifecycle, memory.position)
+    state = lifecycle.states[here.state]
+    return replace(memory, last_run_at=now, position=here, kind=state.kind, following=state.next)
+
+
 def place_of(memory: Memory) -> PositionData | None:
     """Return where an agent is in its day, as a status shows it; None if it has no such day."""
     if memory.position is None or not memory.kind:

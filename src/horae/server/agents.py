@@ -27,7 +27,8 @@ async def agent(front: Front, request: Request, _: Fields) -> Answer:
     name = request.path_params["name"]
     stands = await front.desk.status(front.facts(), limit=1000)
     for each in stands.agents:
-        if name in {each.name, str(each.entry.number)}:
+        alias = each.entry.address.removeprefix("agent:")
+        if name in {each.name, str(each.entry.number), alias}:
             return each
     raise NotOfferedError(f"agent {name[:100]!r} that ticks")
 

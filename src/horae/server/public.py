@@ -32,6 +32,8 @@ async def activity(front: Front, _: Request, __: Fields) -> dict[str, Any]:
         {
             "name": each.name,
             "running": each.is_running,
+            "last_run": _seconds(each.last_run_at),
+            "next_run": _seconds(each.entry.next_at),
             "lifecycle": None if each.place is None else dict(each.place),
             "steps": [],
             "thought": None,
@@ -100,7 +102,13 @@ _STATUS: Final = maybe(
     )
 )
 _AGENT: Final = shape(
-    name=TEXT, running=FLAG, lifecycle=maybe(FACTS), steps=listed(FACTS), thought=maybe(TEXT)
+    name=TEXT,
+    running=FLAG,
+    last_run=maybe(NUMBER),
+    next_run=maybe(NUMBER),
+    lifecycle=maybe(FACTS),
+    steps=listed(FACTS),
+    thought=maybe(TEXT),
 )
 _ONE: Final = shape(agent=_STATUS, steps=listed(FACTS), thought=maybe(TEXT))
 _CREW: Final = shape(agents=listed(_AGENT), wire=listed(FACTS), agent=_STATUS)

@@ -270,22 +270,29 @@ class Book:
         return [listed(row) for row in self.execute(query, {"source": source})]
 
     def find(self, word: str) -> list[Listed]:
-        """Return the entries that go by a word, in the first way in which any does."""
+        """Return the entries that go by a word, in the first way in which any does.
+
+        What is gone is only meant if nothing that is there goes by that word.
+        """
         word = plain(word)
         file, _, line = word.rpartition(":")
         ways: list[tuple[str, dict[str, object]]] = [
             ("by_address", {"word": word}),
             ("by_address", {"word": f"id:{word}"}),
+            ("by_address", {"word": f"agent:{word}"}),
             ("by_title", {"word": word}),
         ]
         if _is_number(word):
             ways.insert(0, ("one", {"number": int(word)}))
         if _is_number(line):
             ways.append(("by_place", {"file": file, "line": int(line)}))
+        gone: list[Listed] = []
         for query, values in ways:
-            if rows := self.execute(_ENTRY[query], values).fetchall():
-                return [listed(row) for row in rows]
-        return []
+            found = [listed(row) for row in self.execute(_ENTRY[query], values).fetchall()]
+            if any(each.gone_at is None for each in found):
+                return found
+            gone = gone or found
+        return gone
 
     def coming(self, limit: int) -> list[Listed]:
         """Return the armed entries with a next moment, the earliest first."""
@@ -469,6 +476,10 @@ class Book:
             "until": micros(until),
         }
         return self.execute(_ENTRY["pause"], values).rowcount == 1
+
+    def remember(self, number: int, memory: str) -> None:
+        """Let an entry's next run know something."""
+        self.execute(_ENTRY["remember"], {"number": number, "memory": memory})
 
     def resume(self, number: int) -> bool:
         """End an entry's rest."""

@@ -328,6 +328,10 @@ class BookLedger(ABC):
         """Return the runs that have not ended, each with its receipt, oldest first."""
         return await self.read(lambda book: book.open_runs())
 
+    async def remember(self, entry: int, memory: str, *, term: int) -> None:
+        """Let an entry's next run, and whoever asks meanwhile, know something."""
+        await self.write(term, lambda book: book.remember(entry, memory))
+
     async def note(
         self,
         kind: str,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.source import Scan
 from horae.kernel.plan import Diagnostic, Severity
-from horae.rules.agent import check_agent
+from horae.rules.agent import agent_name, check_agent
 from horae.rules.armed import Scanned
 from horae.rules.check import UNREAD, Page, check_crew, check_day
 from horae.rules.crew import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from horae.rules.crew import Member
     from horae.workspace.files import StrPath
 
-KEEPER: Final = "keeper"  # the name of a single keeper
+KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
 _LONGEST: Final = 64  # bytes of the file of the last run
 
 
@@ -55,8 +55,33 @@ class Rhythm:
     timeout: timedelta | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SingleKeeper:
+    """A crew of one, as the settings say it; its file says what it is called."""
+
+    definition: Path
+    lifecycle: Path | None
+    interval: timedelta
+
+    def name(self) -> str:
+        """Return what its file calls it; nothing if that cannot be read, or gives it no name."""
+        try:
+            return agent_name(read_plan(self.definition).text)
+        except PlanFileError:
+            return ""
+
+    def manifest(self, name: str) -> str:
+        """Return the manifest of the crew of one."""
+        lines = [f":DEF: {self.definition}"]
+        lines.append(f":INTERVAL: {self.interval // timedelta(milliseconds=1)}")
+        if self.lifecycle is not None:
+            lines.append(f":LIFECYCLE: {self.lifecycle}")
+        drawer = "\n".join(lines)
+        return f"* {name}\n:PROPERTIES:\n{drawer}\n:END:\n"
+
+
 class CrewSource:
-    """The members of a crew, in the order of the manifest; or, with a text, a single keeper."""
+    """The members of a crew, in the order of the manifest; or a single keeper."""
 
     name = "crew"
 
@@ -66,7 +91,7 @@ class CrewSource:
         rhythm: Rhythm,
         *,
         data: Path | None = None,
-        text: str | None = None,
+        keeper: SingleKeeper | None = None,
         follow_up: Callable[[Filed], Awaitable[None]] | None = None,
         inline: bool = False,
         now: Callable[[], datetime] | None = None,
@@ -75,12 +100,14 @@ class CrewSource:
         self._manifest = os.fspath(manifest)
         self._rhythm = rhythm
         self._data = data
-        self._text = text
+        self._keeper = keeper
+        self._keeper_name = KEEPER  # as its file said when it could be read last
         self._follow_up = follow_up
         self._inline = inline
         self._now = now
         self._is_in_plan = is_in_plan  # whether the manifest stands beneath the plan root
-        self._firsts: dict[str, tuple[timedelta, datetime]] = {}  # by name: how often, since when
+        # By address: how often it ticks, and when first.
+        self._firsts: dict[str, tuple[timedelta, datetime]] = {}
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - one small file
         """Return every member; one that cannot tick says why."""
@@ -95,8 +122,9 @@ class CrewSource:
 
     def _look(self) -> Scan:
         """Read the manifest; while it is there and cannot be read, what is known of it stands."""
-        if self._text is not None:
-            return Scan(tuple(self._members(self._text)))
+        if self._keeper is not None:
+            self._keeper_name = self._keeper.name() or self._keeper_name
+            return Scan(tuple(self._members(self._keeper.manifest(self._keeper_name))))
         is_bare = False if self._is_in_plan else None
         try:
             content = read_plan(self._manifest)
@@ -119,11 +147,11 @@ class CrewSource:
 
     def _begin(self, members: Sequence[Member]) -> None:
         """Say when each member that is new, or ticks otherwise now, may first tick."""
-        there = {each.name for each in members}
+        there = {self._address(each) for each in members}
         # Who leaves and comes back is new.
         self._firsts = {name: first for name, first in self._firsts.items() if name in there}
         known = {name: base for name, (base, _) in self._firsts.items()}
-        new = [each for each in members if known.get(each.name) != self._base(each)]
+        new = [each for each in members if known.get(self._address(each)) != self._base(each)]
         rhythm = self._rhythm
         now = rhythm.started_at if self._now is None else self._now()
         for index, member in enumerate(new):
@@ -131,7 +159,11 @@ class CrewSource:
             left = first_delay(base, self._last_run_at(member.name), now=now)
             # The stagger keeps them apart at the start; who is in the middle of an interval is.
             least = first_delay(base, None, now=now, index=index, stagger=rhythm.stagger)
-            self._firsts[member.name] = base, now + max(left, least)
+            self._firsts[self._address(member)] = base, now + max(left, least)
+
+    def _address(self, member: Member) -> str:
+        """Return where a member stands; a single keeper stays the same, however it is called."""
+        return f"agent:{member.name if self._keeper is None else KEEPER}"
 
     def _base(self, member: Member) -> timedelta:
         """Return how often a member ticks."""
@@ -140,9 +172,10 @@ class CrewSource:
 
     def _scanned(self, member: Member) -> Scanned:
         """Return the entry of a member."""
-        base, first_at = self._firsts[member.name]
+        address = self._address(member)
+        base, first_at = self._firsts[address]
         digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()
-        mark = Mark(f"agent:{member.name}", member.name, f"every {format_duration(base)}", digest)
+        mark = Mark(address, member.name, f"every {format_duration(base)}", digest)
         entry = Entry(
             mark.address,
             Origin(self._manifest, member.line),
@@ -159,7 +192,7 @@ class CrewSource:
         """Return when a file says that an agent last ran, if there is one."""
         if self._data is None:
             return None
-        file = last_run_file(None if self._text is not None else name)
+        file = last_run_file(name if self._keeper is None else None)
         try:
             return parse_seconds(read_plan(self._data / file, limit=_LONGEST).text)
         except PlanFileError:
@@ -223,12 +256,3 @@ def _page(path: Path) -> Page:
 def _unread(file: str, why: object, fix: str) -> Diagnostic:
     """Return the finding that a file cannot be read."""
     return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"it cannot be read: {why}", fix)
-
-
-def single_keeper(definition: Path, *, lifecycle: Path | None, interval: timedelta) -> str:
-    """Return the manifest of a crew of one, as the settings of a single keeper say it."""
-    lines = [f":DEF: {definition}", f":INTERVAL: {interval // timedelta(milliseconds=1)}"]
-    if lifecycle is not None:
-        lines.append(f":LIFECYCLE: {lifecycle}")
-    drawer = "\n".join(lines)
-    return f"* {KEEPER}\n:PROPERTIES:\n{drawer}\n:END:\n"

@@ -10,7 +10,7 @@ from horae.engine.desk.base import BATCH, GOING
 from horae.engine.desk.errors import EntryStateError, RequestError, RunStateError
 from horae.engine.desk.looking import Looking, waiting_words
 from horae.engine.desk.shapes import Cancelled, Rest
-from horae.engine.ports import Step
+from horae.engine.ports import Step, Trait
 from horae.engine.why import rest_words
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.lifecycle import Rhythm
@@ -96,8 +96,7 @@ class Asking(Looking):
 
         A tick that waits already is the one that was asked for; one that is held may start.
         """
-        agents = await self._ledger.find(f"agent:{word}")  # before a workflow of that title
-        found = agents[0] if agents else await self.named(word)
+        found = await self._agent(word) or await self.named(word)
         for _ in range(_TRIES):
             now = self._clock.now()
             entry = _agent_of(found)
@@ -152,6 +151,13 @@ class Asking(Looking):
             refuse_rest(again, is_sure=True)
         self._poke()
         return [self._line(each, found) for each in filed]
+
+    async def _agent(self, word: str) -> Listed | None:
+        """Return the agent of a name, also if a workflow has the same title."""
+        crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
+        address = f"agent:{word}"
+        found = (each for each in crew if word == each.mark.title or address == each.mark.address)
+        return next(found, None)
 
     async def _pending_tick(self, found: Listed) -> Filed | None:
         """Return the tick of an agent that waits; one that runs is an error."""

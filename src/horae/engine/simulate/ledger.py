@@ -36,6 +36,7 @@ WRITES: Final = frozenset(
         "wake",
         "set_back",
         "note",
+        "remember",
         "prune",
     }
 )

@@ -199,6 +199,10 @@ UPDATE entry SET
   memory = coalesce(:memory, memory)
 WHERE number = :number;
 
+-- name: remember
+-- What the entry's next run is to know.
+UPDATE entry SET memory = :memory WHERE number = :number;
+
 -- name: goes_on
 -- What decides how an entry goes on after a run.
 SELECT spec, accounted_to, ended_at, streak, failures FROM entry WHERE number = :number;
