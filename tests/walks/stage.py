@@ -327,9 +327,11 @@ class Engine:
 
     async def reread(self) -> None:
         """Let the plans be read again, as after an edit."""
+        # Only what runs already may go on: the loop begins, beside a scan, what that found due.
+        busy = len(self.house.almanac.launch.receipts)
         for name in self.house.almanac.sources:
             await self.house.almanac.rescan(name)
-        await self.rest(busy=len(self.house.almanac.launch.receipts))
+        await self.rest(busy=busy)
 
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
