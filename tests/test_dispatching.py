@@ -191,7 +191,9 @@ async def open_hall(
             clock=clock,
             heard=dispatcher.note_change,
         )
-        source = BoardSource(home.root, follow_up=runner.settle, changed=dispatcher.note_change)
+        source = BoardSource(
+            home.root, now=clock.now, follow_up=runner.settle, changed=dispatcher.note_change
+        )
         almanac = Almanac(
             clock=clock,
             ledger=ledger,
@@ -635,7 +637,7 @@ async def desktop(home: Home) -> AsyncIterator[Desktop]:
         clock=clock,
         busy=lambda: busy,
     )
-    source = BoardSource(home.root, inline=True, changed=dispatcher.note_change)
+    source = BoardSource(home.root, now=clock.now, inline=True, changed=dispatcher.note_change)
     yield Desktop(home, clock, ledger, dispatcher, source, busy)
     await ledger.close()
 

@@ -360,6 +360,7 @@ def _board_source(
     """Return the tasks of the board that come back, and those that were handed out."""
     return BoardSource(
         rooms.root,
+        now=rooms.clock.now,
         tasks=rooms.tasks,
         limit=rooms.config.plan_max_bytes,
         most=rooms.config.plan_max_files,
@@ -746,7 +747,9 @@ async def read_again(house: House) -> None:
 async def _watch(house: House, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed, or stand in another commit."""
     config = house.config
-    others = (config.crew_def, config.keeper_def, _commits(config, house.root).log)
+    # The board is named apart: it may be in a hidden directory, and those are passed over.
+    board, log = house.root / house.tasks, _commits(config, house.root).log
+    others = (config.crew_def, config.keeper_def, board, log)
     found = changes(
         [house.root, *(each for each in others if each is not None)],
         quiet=config.watch_quiet,

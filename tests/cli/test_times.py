@@ -399,7 +399,7 @@ def test_the_engine_keeps_the_moments_that_are_shown(call: Call, root: Path) -> 
             clock=clock,
             ledger=ledger,
             runner=ScriptedRunner(clock=clock),
-            sources=[OrgSource(root, zone_name="Europe/Berlin"), BoardSource(root)],
+            sources=[OrgSource(root, zone_name="Europe/Berlin"), BoardSource(root, now=clock.now)],
         )
         for name in ("org", "board"):
             await almanac.rescan(name)

@@ -133,7 +133,15 @@ class Keeper:
 
 WORKFLOW = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:END:\nDo it.\n"
 MEMBER = "* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 10m\n:END:\nThe writer.\n"
-TASK = "---\nid: 42\ntitle: Report\nstatus: done\ncron_schedule: '0 9 * * *'\n---\nWrite it.\n"
+TASK = """\
+---
+id: 42
+title: Report
+status: todo
+cron_schedule: '0 9 * * *'
+---
+Write it.
+"""
 DELAY = {"kind": "delay", "run_at": "2026-04-01T09:00:00Z", "agent": "wren", "prompt": "Go."}
 
 
@@ -148,7 +156,7 @@ async def made(kind: str, root: Path, ledger: SqliteLedger) -> Source:
     if kind == "board":
         (root / "board" / "tasks").mkdir(parents=True)
         (root / "board" / "tasks" / "042-report.md").write_text(TASK)
-        return BoardSource(root, inline=True)
+        return BoardSource(root, now=lambda: NOW, inline=True)
     assert await add(ledger, "deploy", name="deploy", spec=DELAY, now=NOW, term=1)
     return TriggerSource(ledger)
 
@@ -201,7 +209,7 @@ async def test_after_a_restart_what_did_not_change_stands_and_fires(
     for _ in range(3):
         await keeper.take(source, now=NOW)
     known = await keeper.items(source)
-    later = OrgSource(tmp_path) if kind == "org" else BoardSource(tmp_path)
+    later = OrgSource(tmp_path) if kind == "org" else BoardSource(tmp_path, now=lambda: NOW)
     scan = await keeper.take(later, now=NOW + PATIENCE)
     assert (scan.entries, len(scan.standing)) == ((), 1)
     assert await keeper.items(later) == known

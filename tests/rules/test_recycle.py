@@ -236,14 +236,23 @@ def test_its_words_carry_the_event() -> None:
 # Its net
 
 
-def test_a_trigger_that_its_expression_plans_has_a_net_a_minute_later() -> None:
+def test_a_trigger_to_come_that_its_expression_plans_has_a_net_a_minute_later() -> None:
     nine = at("2026-03-30T09:00Z")
-    net = back_rule(nine, is_planned=True)
+    net = back_rule(task(LAST), nine, now=nine - SECOND)
     assert (net.at, net.delay) == (nine + NET, "2026-03-30T09:00:00Z")
-    assert back_rule(nine, is_planned=False) == OnceRule(nine, "2026-03-30T09:00:00Z")
     assert trigger_of(f"delay:{net.delay}", net.at) == nine
     assert trigger_of("cron:2026-03-30T09:00:00Z", nine) == nine
     assert trigger_of("delay:of-somebody-else", nine) == nine
+
+
+def test_one_that_has_passed_when_the_task_is_found_done_brings_it_back_at_once() -> None:
+    nine = at("2026-03-30T09:00Z")
+    assert back_rule(task(LAST), nine, now=nine) == OnceRule(nine, "2026-03-30T09:00:00Z")
+
+
+def test_a_time_that_the_expression_does_not_plan_needs_no_net() -> None:
+    ten = at("2026-03-30T10:00Z")
+    assert back_rule(task(LAST), ten, now=ten - SECOND) == OnceRule(ten, "2026-03-30T10:00:00Z")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +273,7 @@ def test_a_moment_is_a_trigger_if_the_expression_names_it(stamp: str, *, is_one:
 
 def test_only_what_another_entry_plans_is_a_net() -> None:
     nine = at("2026-03-30T09:00Z")
-    rules = (back_rule(nine, is_planned=True), back_rule(nine, is_planned=False))
+    rules = [back_rule(task(LAST), nine, now=now) for now in (nine - SECOND, nine)]
     recycles = partial(Entry, back_address("task:7"), Origin("t.md", 1), "T", work=Work.RECYCLE)
     assert [is_net(recycles(rule)) for rule in rules] == [True, False]
     assert not is_net(recycles(CronRule((Cron(MONDAY),))))
@@ -323,7 +332,7 @@ class World:
         if trigger is None:
             self.owed = None
             return
-        rule = back_rule(trigger, is_planned=is_trigger(self.task, trigger))
+        rule = back_rule(self.task, trigger, now=self.now)
         if self.owed is None or self.owed.rule != rule:
             self.owed = self._begun(Entry("task:42:back", Origin("t.md", 1), "T", rule))
 
@@ -376,7 +385,7 @@ def test_in_a_year_with_stops_each_trigger_is_answered_once_and_none_is_lost(
             assert last is not None
             coming = Cron(cron).next(last)
             assert coming is not None
-            assert coming > world.now - NET, "a done task with a passed trigger comes back at once"
+            assert coming > world.now, "a done task with a passed trigger comes back at once"
     world.now = max(world.now, end + 40 * DAY)
     world.finish()
     world.look()

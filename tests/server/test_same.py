@@ -24,6 +24,7 @@ from horae.engine.desk import Desk, EngineFacts
 from horae.engine.triggers import Triggers
 from horae.rules.gate import Capacity
 from horae.rules.receipt import is_planned
+from horae.rules.recycle import trigger_of
 from horae.server.api import Front, app
 from horae.server.keys import Keys
 from horae.server.page import routes
@@ -174,7 +175,13 @@ class House:
             await self.clock.advance(timedelta(0))  # until what it started is over
             await almanac.turn()
         page = await ledger.receipts(since=NOW, limit=100_000)
-        planned = [each for each in reversed(page.receipts) if is_planned(each.receipt.key)]
+        # Nobody brings a task back here, and so its nets are still there; elsewhere none is shown.
+        planned = [
+            each
+            for each in reversed(page.receipts)
+            if is_planned(each.receipt.key)
+            and trigger_of(each.receipt.key, each.receipt.planned_at) == each.receipt.planned_at
+        ]
         assert all(each.receipt.through_at is None for each in planned)
         return sorted(
             (Fire(each.receipt.planned_at, each.title), each.receipt.key) for each in planned
@@ -189,7 +196,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
     triggers = Triggers(store=store, ledger=ledger, clock=clock, ids=_numbers())
     sources: list[Source] = [
         OrgSource(root, zone_name="UTC"),
-        BoardSource(root),
+        BoardSource(root, now=clock.now),
         TriggerSource(ledger, triggers=store),
     ]
     almanac = Almanac(

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +28,8 @@ from horae.runner.processes import can_kill_trees
 from horae.timing.cron import Cron
 from horae.workspace.board import events_path
 from horae.workspace.tasks import Board
-from walks.stage import HOUR, MINUTE, engine, story, typed
+from scale import SCALE
+from walks.stage import HOUR, LIMIT, MINUTE, engine, story, type_, typed
 
 if TYPE_CHECKING:
     from walks.stage import Engine, Ground
@@ -388,6 +392,24 @@ async def test_a_recycler_in_the_engine_does_all_of_it_by_itself(ground: Ground)
 
 @runs
 @story
+async def test_the_daemon_notices_what_is_typed_meanwhile(ground: Ground) -> None:
+    a_board(ground, cron_schedule="'0 9 * * *'")
+    async with engine(ground, now=TUESDAY) as here:
+
+        async def rule() -> str:
+            [found] = [e for e in await here.house.ledger.entries() if e.mark.address == "task:42"]
+            return found.mark.rule
+
+        assert await rule() == "0 9 * * *"
+        words = ("task", "schedule", "42", "--cron", "0 9 * * MON")
+        assert (await type_("batty", *words, at=ground.root)).code == 0
+        async with asyncio.timeout(LIMIT):
+            while await rule() != "0 9 * * MON":
+                await asyncio.sleep(0.01)
+
+
+@runs
+@story
 async def test_a_daemon_that_was_stopped_catches_up_and_counts_from_now(ground: Ground) -> None:
     file = a_board(ground, cron_schedule="'0 9 * * MON'", cron_last_run="'2026-03-23T09:00:00Z'")
     file.write_text(file.read_text().replace("status: todo", "status: done"))
@@ -397,6 +419,48 @@ async def test_a_daemon_that_was_stopped_catches_up_and_counts_from_now(ground: 
         assert field_of(file, "status") == "todo"
         assert field_of(file, "scheduled_for") == "2026-04-27T09:00:00Z"
         assert len(emitted(ground, "task_recycled")) == 1
+
+
+@runs
+@story
+async def test_a_task_of_every_minute_is_worked_on_once_a_minute(ground: Ground) -> None:
+    file = a_board(ground, cron_schedule="'* * * * *'", scheduled_for="'2026-03-24T12:01:00Z'")
+    async with engine(ground, now=TUESDAY) as here:
+        for minute in range(1, 11):
+            await at_rest(here, TUESDAY + minute * MINUTE + 5 * SECOND, ground, tasks=minute)
+            coming = f"2026-03-24T12:{minute + 1:02}:00Z"
+            assert (field_of(file, "status"), field_of(file, "scheduled_for")) == ("todo", coming)
+            assert len(ground.seen("worked").split()) == minute
+
+
+@runs
+def test_so_it_is_by_a_real_clock(ground: Ground) -> None:
+    """Under `make torture` for three minutes, else for a few seconds.
+
+    On a loaded machine a round may take longer, and its trigger is passed over: then this
+    waits for the next runs in a row.
+    """
+    length, count, cron = (60, 4, "* * * * *") if SCALE >= 1 else (4, 3, "*/4 * * * * *")
+    a_board(ground, cron_schedule=f"'{cron}'")
+    ground.agent('cat > SIDE/told; [ "$HORAE_TASK" ] && date +%s >> SIDE/worked; echo done')
+    script = Path(sys.executable).with_name("horae")
+    command = [sys.executable, str(script), "up", str(ground.root)]
+    engine = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 24 * length
+        while not are_in_a_row(ground.seen("worked").split()[-count:], count, length):
+            assert time.monotonic() < end, f"worked on at {ground.seen('worked').split()}"
+            assert engine.poll() is None, "the engine has ended"
+            time.sleep(0.05)
+    finally:
+        engine.terminate()
+        engine.wait(LIMIT)
+
+
+def are_in_a_row(seconds: list[str], count: int, length: int) -> bool:
+    """Tell whether so many runs were at one trigger each, and passed none over."""
+    rounds = [int(each) // length for each in seconds]
+    return len(rounds) == count and rounds == [*range(rounds[0], rounds[0] + count)]
 
 
 # Combining

@@ -9,6 +9,7 @@ import random
 import subprocess
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,6 +60,10 @@ if TYPE_CHECKING:
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 
 
+def wednesday() -> datetime:
+    return WEDNESDAY
+
+
 def task(number: int, *fields: str, title: str = "Report") -> str:
     lines = "".join(f"{field}\n" for field in fields)
     return f"---\nid: {number}\ntitle: {title}\n{lines}---\n\nDo it.\n"
@@ -94,7 +99,7 @@ def recurring(scan: Scan) -> list[Scanned]:
 
 def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
     put(root, "042-report.md", task(42, 'cron_schedule: "0 9 * * MON"', "status: todo"))
-    entry = only(scanned(BoardSource(root)))
+    entry = only(scanned(BoardSource(root, now=wednesday)))
     assert (entry.address, entry.title, entry.work) == ("task:42", "Report", Work.RECYCLE)
     assert str(entry.origin) == "board/tasks/042-report.md:4"
     coming = next_moment(entry, WEDNESDAY)
@@ -104,7 +109,7 @@ def test_a_task_that_recurs_is_an_entry_that_recycles_it(root: Path) -> None:
 
 def test_it_is_in_utc_or_in_the_zone_that_it_names(root: Path) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *", "timezone: Asia/Tokyo"))
-    entry = only(scanned(BoardSource(root)))
+    entry = only(scanned(BoardSource(root, now=wednesday)))
     coming = next_moment(entry, WEDNESDAY)
     assert coming is not None
     assert (entry.zone, coming.key) == ("Asia/Tokyo", "cron:2026-04-02T00:00:00Z")
@@ -113,7 +118,7 @@ def test_it_is_in_utc_or_in_the_zone_that_it_names(root: Path) -> None:
 def test_a_gate_alone_fires_nothing(root: Path) -> None:
     put(root, "1-a.md", task(1, "scheduled_for: 2026-04-02T09:00:00Z"))
     put(root, "2-b.md", task(2))
-    scan = scanned(BoardSource(root))
+    scan = scanned(BoardSource(root, now=wednesday))
     assert (recurring(scan), scan.problems) == ([], ())
     assert [next_moment(each, WEDNESDAY) for each in armed(scan).values()] == [None, None]
 
@@ -132,7 +137,7 @@ def test_a_task_that_cannot_recur_says_why(
     root: Path, fields: tuple[str, ...], reason: str
 ) -> None:
     put(root, "1-a.md", task(1, *fields))
-    [found] = recurring(scanned(BoardSource(root)))
+    [found] = recurring(scanned(BoardSource(root, now=wednesday)))
     assert isinstance(found.item, Unarmed)
     assert reason in found.item.reason
 
@@ -141,7 +146,7 @@ def test_a_task_that_cannot_recur_says_why(
 def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, status: str) -> None:
     text = task(7, f"status: {status}", "assignee: wren")
     put(root, "007-report.md", text)
-    [found] = scanned(BoardSource(root)).entries
+    [found] = scanned(BoardSource(root, now=wednesday)).entries
     entry = found.item
     assert isinstance(entry, Entry)
     assert (entry.address, entry.title, entry.rule) == ("task:7:work", "Report", OnDemandRule())
@@ -152,28 +157,31 @@ def test_an_open_task_is_an_entry_that_somebody_can_be_asked_to_do(root: Path, s
 
 def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
     put(root, "7.md", task(7, "cron_schedule: 0 9 * * *"))
-    titles = {address: each.title for address, each in armed(scanned(BoardSource(root))).items()}
+    titles = {
+        address: each.title
+        for address, each in armed(scanned(BoardSource(root, now=wednesday))).items()
+    }
     assert titles == {"task:7": "Report", "task:7:work": "Report (handed out)"}
 
 
 @pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
 def test_a_closed_task_is_nothing_to_be_done(root: Path, field: str) -> None:
     put(root, "1.md", task(1, field))
-    assert scanned(BoardSource(root)).entries == ()
+    assert scanned(BoardSource(root, now=wednesday)).entries == ()
 
 
 def test_one_task_never_takes_the_history_of_another_however_alike_they_are(root: Path) -> None:
     put(root, "1.md", task(1))
-    [old] = scanned(BoardSource(root)).entries
+    [old] = scanned(BoardSource(root, now=wednesday)).entries
     (root / "board/tasks/1.md").unlink()
     put(root, "2.md", task(2))
-    [new] = scanned(BoardSource(root)).entries
+    [new] = scanned(BoardSource(root, now=wednesday)).entries
     assert match([Known(1, old.mark)], [new.mark]).numbers == (None,)
 
 
 def test_a_scan_that_finds_something_new_is_told_of_and_no_other(root: Path) -> None:
     told: list[str] = []
-    source = BoardSource(root, changed=lambda: told.append("changed"))
+    source = BoardSource(root, now=wednesday, changed=lambda: told.append("changed"))
     put(root, "1.md", task(1))
     index = scanned(source, scanned(source).index).index
     told.clear()
@@ -192,21 +200,21 @@ def test_only_markdown_right_in_the_directory_is_a_task(root: Path) -> None:
     (root / "board" / "tasks" / "old").mkdir()
     for name in ("1-a.md", "2-b.txt", ".3-c.md", "old/4-d.md"):
         put(root, name, task(int(name.strip("old/.")[0]), "cron_schedule: 0 9 * * *"))
-    assert only(scanned(BoardSource(root))).address == "task:1"
+    assert only(scanned(BoardSource(root, now=wednesday))).address == "task:1"
 
 
 def test_the_board_may_be_elsewhere(tmp_path: Path) -> None:
     tasks = tmp_path / ".batty" / "team_config" / "board" / "tasks"
     tasks.mkdir(parents=True)
     (tasks / "1-a.md").write_text(task(1, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(tmp_path, tasks=".batty/team_config/board/tasks/")
+    source = BoardSource(tmp_path, now=wednesday, tasks=".batty/team_config/board/tasks/")
     assert str(only(scanned(source)).origin) == ".batty/team_config/board/tasks/1-a.md:4"
 
 
 def test_a_broken_task_stands_says_where_and_stops_no_other(root: Path) -> None:
     for number in (1, 2):
         put(root, f"{number}-a.md", task(number, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(root)
+    source = BoardSource(root, now=wednesday)
     known = looked(source)
     put(root, "1-a.md", task(1, "cron_schedule: */5 * * * *"))
     put(root, "2-a.md", task(2, "cron_schedule: 0 10 * * *"))
@@ -226,25 +234,25 @@ def test_a_task_that_did_not_change_is_not_parsed_again_also_after_a_restart(
 ) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *"))
     put(root, "2-b.md", task(2))
-    source = BoardSource(root)
+    source = BoardSource(root, now=wednesday)
     first = scanned(source)
     monkeypatch.setattr(tasks, "parse", None)
     again = scanned(source, first.index)
     assert again.entries == first.entries  # the ledger is told until the stamp is sure
-    for later in (source, BoardSource(root, inline=True)):
+    for later in (source, BoardSource(root, now=wednesday, inline=True)):
         scan = scanned(later, again.index)
         assert (scan.entries, scan.problems) == ((), ())
         assert scan.standing == ("board/tasks/1-a.md", "board/tasks/2-b.md")
 
 
 def test_a_board_that_never_was_is_no_problem(tmp_path: Path) -> None:
-    scan = scanned(BoardSource(tmp_path))
+    scan = scanned(BoardSource(tmp_path, now=wednesday))
     assert (scan.entries, scan.problems) == ((), ())
 
 
 def test_a_board_that_is_gone_takes_its_tasks_with_it_and_is_a_problem(root: Path) -> None:
     put(root, "1-a.md", task(1, "cron_schedule: 0 9 * * *"))
-    source = BoardSource(root)
+    source = BoardSource(root, now=wednesday)
     known = looked(source)
     (root / "board").rename(root / "away")
     scan = scanned(source, known.index)
@@ -260,7 +268,7 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
         put(root, f"{number}.md", task(number, "cron_schedule: 0 9 * * *"))
     clock, ledger = ManualClock(WEDNESDAY), await SqliteLedger.in_memory()
     runner = RecycleRunner(root, clock=clock, inline=True)
-    source = BoardSource(root, inline=True)
+    source = BoardSource(root, now=wednesday, inline=True)
     almanac = Almanac(clock=clock, ledger=ledger, runner=runner, sources=[source])
     await almanac.rescan("board")
     desk = Desk(ledger=ledger, clock=clock, ids=lambda: "x")
@@ -291,7 +299,7 @@ def armed(scan: Scan) -> dict[str, Entry]:
 @pytest.mark.parametrize(
     ("fields", "at"),
     [
-        (("cron_last_run: 2026-03-23T09:00:05Z",), "2026-03-30T09:01:00Z"),
+        (("cron_last_run: 2026-03-23T09:00:05Z",), "2026-03-30T09:00:00Z"),
         (("scheduled_for: 2026-03-25T09:00:00-04:00",), "2026-03-25T13:00:00Z"),
     ],
 )
@@ -299,28 +307,43 @@ def test_a_done_task_is_owed_its_first_trigger_however_long_ago(
     root: Path, fields: tuple[str, ...], at: str
 ) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 9 * * MON", "status: done", *fields))
-    found = armed(scanned(BoardSource(root)))
+    found = armed(scanned(BoardSource(root, now=wednesday)))
     assert set(found) == {"task:1", "task:1:back"}
     owed = found["task:1:back"]
-    assert owed.rule == OnceRule(datetime.fromisoformat(at), at.replace(":01:", ":00:"))
-    assert is_net(owed) == (":01:" in at)  # for what the expression plans it comes a minute later
+    assert owed.rule == OnceRule(datetime.fromisoformat(at), at)
     assert (owed.work, str(owed.origin)) == (Work.RECYCLE, "board/tasks/1.md:5")
+
+
+def test_for_a_trigger_that_is_still_to_come_it_has_a_net(root: Path) -> None:
+    last = "cron_last_run: 2026-03-30T09:00:05Z"
+    put(root, "1.md", task(1, "cron_schedule: 0 9 * * MON", "status: done", last))
+    owed = armed(scanned(BoardSource(root, now=wednesday)))["task:1:back"]
+    monday = datetime.fromisoformat("2026-04-06T09:00:00Z")
+    assert owed.rule == OnceRule(monday + NET, "2026-04-06T09:00:00Z")
+    assert is_net(owed)
 
 
 def test_one_that_never_came_back_is_looked_at_as_of_the_day_before_it_was_written(
     root: Path,
 ) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 * * * *", "status: done"))
-    owed = armed(scanned(BoardSource(root)))["task:1:back"]
-    assert isinstance(owed.rule, OnceRule)
     written = datetime.fromtimestamp((root / "board/tasks/1.md").stat().st_ctime, UTC)
-    assert written - DAY < owed.rule.at - NET <= written - DAY + HOUR
+    owed = armed(scanned(BoardSource(root, now=lambda: written + 3 * DAY)))["task:1:back"]
+    assert isinstance(owed.rule, OnceRule)
+    assert written - DAY < owed.rule.at <= written - DAY + HOUR
+
+
+def test_a_file_written_by_a_clock_that_ran_ahead_is_as_old_as_the_look_at_it(root: Path) -> None:
+    put(root, "1.md", task(1, "cron_schedule: 0 * * * *", "status: done"))
+    owed = armed(scanned(BoardSource(root, now=wednesday)))["task:1:back"]
+    assert isinstance(owed.rule, OnceRule)
+    assert WEDNESDAY - DAY < owed.rule.at <= WEDNESDAY - DAY + HOUR
 
 
 @pytest.mark.parametrize("field", ["catchup: none", "until: 2026-12-31"])
 def test_its_policy_is_written_beside_its_schedule(root: Path, field: str) -> None:
     put(root, "1.md", task(1, "cron_schedule: 0 9 * * *", field))
-    policy = only(scanned(BoardSource(root))).policy
+    policy = only(scanned(BoardSource(root, now=wednesday))).policy
     assert (policy.catchup is CatchUp.NONE) == (field == "catchup: none")
     assert (policy.until is not None) == (field != "catchup: none")
 
@@ -400,7 +423,7 @@ class Engine:
             clock=self.clock,
             ledger=self.ledger,
             runner=RecycleRunner(self.root, clock=self.clock, inline=True),
-            sources=[BoardSource(self.root, inline=True, ledger=self.ledger)],
+            sources=[BoardSource(self.root, now=self.clock.now, inline=True, ledger=self.ledger)],
         )
 
     async def up(self) -> None:
@@ -487,7 +510,7 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
     assert engine.task.text("claimed_by") is None
     assert await engine.history() == [
         ("Report", "03-30 09:00", "no_work"),
-        ("Report (comes back)", "03-30 09:01", "done"),
+        ("Report (comes back)", "03-30 09:00", "done"),
     ]
     assert [(each["event"], each["task"]) for each in engine.events()] == [("task_recycled", "#42")]
     await engine.down()
@@ -508,6 +531,23 @@ async def test_one_that_is_done_before_its_trigger_comes_back_at_it_with_one_rec
     await engine.advance(3 * HOUR)
     assert await engine.history() == [("Report", "03-30 09:00", "done")]
     assert len(engine.events()) == 1
+    await engine.down()
+    await engine.ledger.close()
+
+
+@story
+async def test_a_task_of_every_minute_comes_back_as_soon_as_it_is_done(root: Path) -> None:
+    begin = MONDAY + 30 * SECOND
+    engine = await engine_on(root, begin)
+    await engine.save(status="done", cron_schedule="* * * * *")
+    rounds: list[tuple[str | None, str | None]] = []
+    for _ in range(10):
+        due = datetime.fromisoformat(engine.task.scheduled_for or "")
+        await engine.advance(due - engine.clock.now() + 10 * SECOND)
+        await engine.save(status="done")
+        rounds.append((key_time(due), engine.task.scheduled_for))
+    minutes = [key_time(MONDAY + n * MINUTE) for n in range(1, 12)]
+    assert rounds == list(pairwise(minutes))
     await engine.down()
     await engine.ledger.close()
 
@@ -555,7 +595,7 @@ async def test_an_event_is_written_once_also_if_it_is_asked_for_again(root: Path
     await engine.advance(3 * HOUR)
     await engine.save(status="done")
     page = await engine.ledger.receipts(statuses=(Status.DONE,))
-    for source in (BoardSource(root), BoardSource(root, inline=True)):
+    for source in (BoardSource(root, now=wednesday), BoardSource(root, now=wednesday, inline=True)):
         for filed in page.receipts:
             await source.settle(filed)
     [event] = engine.events()
@@ -578,7 +618,7 @@ async def test_each_return_is_an_event_of_the_ledger_once(root: Path) -> None:
         await engine.notice()
     done = (await engine.ledger.receipts(statuses=(Status.DONE,))).receipts
     assert len(done) == 3
-    source = BoardSource(root, inline=True, ledger=engine.ledger)
+    source = BoardSource(root, now=wednesday, inline=True, ledger=engine.ledger)
     for filler in range(250):  # what else happens does not hide it
         await engine.ledger.note("filler", now=engine.clock.now(), term=1, facts={"n": filler})
     for filed in done:

@@ -172,13 +172,14 @@ def back_address(address: str) -> str:
     return f"{address}:back"
 
 
-def back_rule(trigger: datetime, *, is_planned: bool) -> OnceRule:
-    """Return when a task is looked at for a trigger, due until that has a receipt.
+def back_rule(task: Task, trigger: datetime, *, now: datetime) -> OnceRule:
+    """Return when a task that is done now comes back for a trigger, due until that has a receipt.
 
-    For one that its expression plans anyway that is a little later: by then it has come back,
-    as a rule, and there is nothing left to look at.
+    That is at the trigger, which may have passed. One to come that the expression plans brings
+    the task back by itself: then this is a net, a little later.
     """
-    return OnceRule(trigger + NET if is_planned else trigger, key_time(trigger))
+    is_net = trigger > now and is_trigger(task, trigger)
+    return OnceRule(trigger + NET if is_net else trigger, key_time(trigger))
 
 
 def is_net(entry: Entry) -> bool:

@@ -9,8 +9,8 @@ somebody looks whether it is done, and if so it comes back. While it *is* done i
 entry, the first trigger that it has not come back for, as a delay. That one is due until it
 has a receipt, however long ago the trigger was: so a trigger that passed while the task was
 not done brings it back as soon as it is, and one that passed while nobody looked is not lost.
-For a trigger that is still to come it is a net, a minute behind: by then the task has come
-back, as a rule, and is no longer done, and so the net is gone. So a trigger has one receipt.
+For a trigger that is still to come when the task is found done, it is a net, a minute behind:
+by then the task has come back, as a rule, and is no longer done, and so the net is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from horae.rules.armed import Scanned, cron_rule
 from horae.rules.board import CLOSED, complaints, moment, task_policy
 from horae.rules.entry import (
     Entry,
-    OnceRule,
     OnDemandRule,
     Origin,
     Retry,
@@ -43,7 +42,6 @@ from horae.rules.entry import (
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
 from horae.rules.recycle import (
-    NET,
     RECYCLED,
     back_address,
     back_rule,
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
     from horae.engine.source import Scan
     from horae.errors import HoraeError
     from horae.kernel.task import Task
-    from horae.rules.entry import Policy
     from horae.rules.recycle import RecycledEvent
     from horae.workspace.files import Content, StrPath
 
@@ -79,7 +76,7 @@ __all__ = [
 ]
 
 # To be raised when the same task would give another entry.
-READER: Final = 4
+READER: Final = 5
 ODD: Final = "task"  # the code of what is odd in a task
 _LOOK: Final = 100  # so many events of the ledger are looked at in one go
 MOST_EVENTS: Final = 10 * 2**20  # bytes of `events.jsonl` before it is put aside
@@ -89,7 +86,7 @@ _RETRY: Final = Retry(20, timedelta(seconds=30))
 
 
 class BoardSource:
-    """The tasks of a board; *tasks* is its directory, from the root.
+    """The tasks of a board; *tasks* is its directory, from the root, and *now* the clock.
 
     *follow_up* follows the receipts of what was handed out; *changed* hears of each scan that
     found something new. In a *ledger*, what is written into `events.jsonl` is an event, too.
@@ -101,6 +98,7 @@ class BoardSource:
         self,
         root: StrPath,
         *,
+        now: Callable[[], datetime],
         tasks: str = TASKS,
         limit: int = LIMIT,
         most: int = MOST,
@@ -117,7 +115,8 @@ class BoardSource:
         self._changed = changed
         tasks = tasks.strip("/")
         self._events = EventLog(events_path(f"{os.fspath(root)}/{tasks}"))
-        self._shelf = _shelf(root, tasks, _understand, limit=limit, most=most)
+        self._now = now
+        self._shelf = _shelf(root, tasks, self._understand, limit=limit, most=most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return the tasks of every file that the ledger does not know as it stands."""
@@ -148,6 +147,12 @@ class BoardSource:
         scan = self._shelf.look(index)
         is_absent = any(isinstance(problem, PlanMissingError) for problem in scan.problems)
         return replace(scan, problems=()) if is_absent and not index else scan
+
+    def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
+        """Return the entries of a task file, if it has any."""
+        task = card_of(content).task
+        # Asked after the read: whoever looked at a trigger since then has seen what we see.
+        return None, (*_recurring(task, content, file, self._now()), *_open(task, content, file))
 
 
 async def _note_once(ledger: Ledger, filed: Filed, event: RecycledEvent, *, term: int) -> None:
@@ -201,12 +206,12 @@ def hours_of(
     def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         task = card_of(content).task
         gates.extend(_gates(task, file, now))
-        return None, tuple(_recurring(task, content, file))
+        return None, tuple(_recurring(task, content, file, now))
 
     scan = _shelf(root, tasks, understand, limit=limit, most=most).look({})
-    items = (_shown(each.item, now) for each in scan.entries)
+    items = (each.item for each in scan.entries)
     problems = (each for each in scan.problems if not isinstance(each, PlanMissingError))
-    shown = tuple(item for item in items if item is not None)
+    shown = tuple(item for item in items if not (isinstance(item, Entry) and is_net(item)))
     return Hours(shown, tuple(gates), tuple(problems))
 
 
@@ -242,15 +247,6 @@ def check_board(
         line = task.fields.places["id"].line
         found.append(Diagnostic(file, line, 1, ODD, Severity.WARNING, each.message, each.fix))
     return sorted(found)
-
-
-def _shown(item: Entry | Unarmed, now: datetime) -> Entry | Unarmed | None:
-    """Return an entry as people see it; a net only once its trigger has passed."""
-    if not isinstance(item, Entry) or not is_net(item):
-        return item
-    assert isinstance(item.rule, OnceRule), "a net is one moment"
-    trigger = item.rule.at - NET
-    return replace(item, rule=replace(item.rule, at=trigger)) if trigger <= now else None
 
 
 def _gates(task: Task, file: str, now: datetime) -> Iterator[Gate]:
@@ -374,12 +370,6 @@ def _shelf(
     )
 
 
-def _understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
-    """Return the entries of a task file, if it has any."""
-    task = card_of(content).task
-    return None, (*_recurring(task, content, file), *_open(task, content, file))
-
-
 def work_address(number: int) -> str:
     """Return where the handing out of a task stands in the ledger.
 
@@ -416,14 +406,11 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     yield Scanned(mark, entry, content.text)
 
 
-def _recurring(task: Task, content: Content, file: str) -> Iterator[Scanned]:
-    """Yield a task that recurs, if it does."""
-    if task.cron_schedule is not None:
-        yield from _scanned(task, task.cron_schedule, content, file)
-
-
-def _scanned(task: Task, cron: str, content: Content, file: str) -> Iterator[Scanned]:
-    """Yield a recurring task, armed or with the reason why not."""
+def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterator[Scanned]:
+    """Yield a task that recurs, if it does, armed or with the reason why not."""
+    cron = task.cron_schedule
+    if cron is None:
+        return
     text = content.text
     mark = Mark(f"task:{task.id}", task.title, cron, _digest(task.body))
     origin = Origin(file, task.fields.places["cron_schedule"].line)
@@ -452,12 +439,12 @@ def _scanned(task: Task, cron: str, content: Content, file: str) -> Iterator[Sca
     )
     yield Scanned(mark, entry, text)
     if task.status == "done":
-        yield from _owed(task, entry, policy, content)
+        yield from _owed(task, entry, content, now)
 
 
-def _owed(task: Task, entry: Entry, policy: Policy, content: Content) -> Iterator[Scanned]:
+def _owed(task: Task, entry: Entry, content: Content, now: datetime) -> Iterator[Scanned]:
     """Yield the first trigger that a done task has not come back for."""
-    at = first_trigger(task, written_at=_written_at(content.path))
+    at = first_trigger(task, written_at=min(_written_at(content.path), now))
     if at is None:
         return
     address, title = back_address(entry.address), f"{task.title} (comes back)"
@@ -466,8 +453,7 @@ def _owed(task: Task, entry: Entry, policy: Policy, content: Content) -> Iterato
         address=address,
         origin=Origin(entry.origin.file, task.fields.places["status"].line),
         title=title,
-        rule=back_rule(at, is_planned=is_trigger(task, at)),
-        policy=policy,
+        rule=back_rule(task, at, now=now),
     )
     mark = Mark(address, title, key_time(at), _digest(address))
     yield Scanned(mark, owed, content.text)
