@@ -197,11 +197,13 @@ class Member:
                     await self._take_part(stop, may_lead=may_lead)
                 except (LeaseLostError, StaleTermError) as error:
                     self.said(f"{error}; its runs are ended, and it joins again")
-                    await self.processes.close()
-                    await self.processes.begin()
-                except (LedgerBusyError, LedgerWriteError) as error:
+                except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
                     self.said(f"{error}")
                     await self._pause(AGAIN, stop)
+                if not stop.is_set():
+                    # A new generation counts the runs of the old one as lost: none may be alive.
+                    await self.processes.close()
+                    await self.processes.begin()
         finally:
             stop.set()
             await serving
@@ -237,12 +239,11 @@ class Member:
         )
         await worker.launch.look_back()
         await self._bring_home(ledger)
-        await worker.look()
         carrier = Carrier(self.ledger.address, self.name)
         parts: list[Coroutine[None, None, None]] = [
             self._beat(generation),
             carrier.run(worker.take),
-            self._work(worker),
+            self._in_spite(partial(self._work, worker)),
             self._follow(),
             _until(stop),
         ]
@@ -256,6 +257,18 @@ class Member:
                 await worker.stop(within=self.config.run_drain, reason=reason)
                 with suppress(LedgerError):
                     await leases.leave(self.name, generation)
+
+    async def _in_spite(self, part: Callable[[], Awaitable[None]]) -> None:
+        """Go on with a part for as long as the lease lasts, also while the ledger is away.
+
+        Whether the lease lasts is for its renewal alone to say: only that ends a generation.
+        """
+        while True:
+            try:
+                await part()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                self.said(f"{error}; its runs go on")
+            await asyncio.sleep(AGAIN.total_seconds())
 
     async def _beat(self, generation: int) -> None:
         """Renew the lease of this machine, and let its runs live no longer than it holds."""

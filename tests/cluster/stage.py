@@ -207,6 +207,15 @@ class Stage:
             return ""
         return str(found[0][0]) if found else ""
 
+    def open_runs(self) -> list[str]:
+        """Return the runs that go on, as the ledger has it."""
+        query = "SELECT number::text FROM run WHERE ended_at IS NULL"
+        return sorted(row[0] for row in self.do(query))
+
+    def living_runs(self) -> list[str]:
+        """Return the runs that go on by the process table; one that is there twice, twice."""
+        return sorted(run for node in self.members.values() for run in node.living())
+
     def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> float:
         """Return how long it took until something held."""
         start = time.monotonic()
@@ -316,6 +325,11 @@ class Node:
         mark = f"HORAE_DATA={self.data}\0".encode()
         return [pid for pid in pids() if mark in proc(pid, "environ") and not is_zombie(pid)]
 
+    def living(self) -> list[str]:
+        """Return the number of each run of this member whose command is alive."""
+        found = (dict(_variables(pid)) for pid in self.children())
+        return [each["HORAE_RUN"] for each in found if "HORAE_RUN" in each]
+
     def ask(
         self, path: str, *, method: str = "GET", body: bytes | None = None
     ) -> tuple[int, bytes]:
@@ -359,6 +373,14 @@ def git(place: Path, *words: str) -> str:
         ["git", *who, *words], cwd=place, check=True, capture_output=True, timeout=PATIENCE
     )
     return done.stdout.decode()
+
+
+def _variables(pid: int) -> list[tuple[str, str]]:
+    """Return the environment of a process."""
+    words = (
+        each.decode(errors="replace").split("=", 1) for each in proc(pid, "environ").split(b"\0")
+    )
+    return [(word[0], word[1]) for word in words if len(word) == 2]
 
 
 def _free_port() -> int:

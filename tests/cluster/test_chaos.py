@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("one", "two", "three")
 WITHIN: Final = LEASE + 5  # seconds from the last decision of a leader to the first of the next
+LONG: Final = 3600  # seconds of a run that only a fault ends
 SEED: Final = int(os.environ.get("CLUSTER_SEED", "11"))
 
 
 def plan(stage: Stage) -> str:
-    """Return a plan of every second: short, long, and one that is tried again."""
+    """Return a plan of every second: short, long, longer than all faults, and tried again."""
     return (
         entry("short", stage.effect("short"))
         + entry("long", stage.effect("long", 1.5))
+        + entry("steady", stage.effect("steady", LONG))
         + entry("again", stage.effect("again", 0.2), retry="2 1s")
     )
 
@@ -81,10 +83,19 @@ class Chaos:
             self.stage.members[each].joined()
         at = self._newest()
         self.stage.until(lambda: self._newest() >= at + 2_000_000)
+        self.stage.until(self._is_as_written)
         seen = self._pause_since(start)
         self.pauses.setdefault(name, []).append(seen)
         account = audit(self.stage)
         print(f"{name}: {seen:.1f} s without a decision; {account.effects} effects", flush=True)
+
+    def _is_as_written(self) -> bool:
+        """Tell whether the steady run is alive exactly where the ledger says, and nowhere else."""
+        steady = "SELECT run.number::text FROM run JOIN receipt ON receipt.number = run.receipt"
+        steady += " JOIN entry ON entry.number = receipt.entry WHERE entry.title = 'steady'"
+        runs = {row[0] for row in self.stage.do(steady)}
+        living = [each for each in self.stage.living_runs() if each in runs]
+        return len(living) == 1 and living[0] in self.stage.open_runs()
 
     def _newest(self) -> int:
         found = self.stage.do("SELECT coalesce(max(decided_at), 0) FROM receipt")
