@@ -16,14 +16,16 @@ def test_the_clock_is_in_utc_and_goes_forward() -> None:
 
 
 def test_a_wait_ends_with_its_event_or_its_moment() -> None:
-    async def waited() -> None:
+    async def waited() -> timedelta:
         clock, event = SystemClock(), asyncio.Event()
+        began = clock.now()
         await clock.wait(event, until=clock.now())
         await clock.wait(event, until=clock.now() - timedelta(hours=1))
         event.set()
         await clock.wait(event, until=clock.now() + timedelta(hours=1))
+        return clock.now() - began
 
-    asyncio.run(asyncio.wait_for(waited(), 60))
+    assert asyncio.run(asyncio.wait_for(waited(), 60)) < timedelta(minutes=1)
 
 
 def test_a_wait_that_is_cancelled_as_its_event_is_set_is_cancelled() -> None:

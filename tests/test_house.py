@@ -3,6 +3,7 @@
 import ast
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import horae
 
 SOURCE = Path(horae.__file__).parent
+TESTS = Path(__file__).parent
 
 # Room -> the rooms it may know, besides itself. `errors` is known by all.
 DOORS = {
@@ -122,3 +124,46 @@ def test_no_module_hides_unfinished_work() -> None:
                     assert not any(mark in token.string for mark in marks), (
                         f"{path}:{token.start[0]}"
                     )
+
+
+# That tests assert
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def called(function: ast.AST) -> set[str]:
+    return {
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+
+
+def asserts(function: ast.AST) -> bool:
+    is_said = any(isinstance(node, ast.Assert) for node in ast.walk(function))
+    return is_said or bool(called(function) & {"raises", "warns", "fail"})
+
+
+@cache
+def helpers(path: Path) -> frozenset[str]:
+    """Return the functions of a module, and of those of ours that it imports, that assert."""
+    imported = {name.rpartition(".")[0] for _, name in imports(path)}
+    near = [TESTS / f"{name.replace('.', '/')}.py" for name in imported]
+    files = [path, *(each for each in near if each.exists())]
+    return frozenset(each.name for file in files for each in functions(file) if asserts(each))
+
+
+def test_every_test_asserts_something() -> None:
+    idle = [
+        f"{path.relative_to(TESTS)}:{function.lineno}: {function.name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for function in functions(path)
+        if function.name.startswith("test_")
+        and not asserts(function)
+        and not called(function) & helpers(path)
+    ]
+    assert idle == []

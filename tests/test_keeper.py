@@ -676,8 +676,9 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
     monkeypatch.setattr(horae.house, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")
-    async with kept(ground):
-        await until(lambda: len(ground.seen("ticks")) >= 6)
+    async with kept(ground) as here:
+        await until(lambda: ground.seen("ticks").startswith("x\nx\nx\n"))
+        assert (await here.agent()).entry.next_at is not None, "and it goes on"
 
 
 @story

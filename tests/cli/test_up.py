@@ -166,6 +166,7 @@ def test_systemd_hears_from_an_idle_engine_as_often_as_it_wants_to(tmp_path: Pat
         signs = 0
         while signs < 12:  # with a rest of 30 s there would be two or three
             signs += listener.recv(100) == b"WATCHDOG=1"
+        assert engine.poll() is None
         engine.terminate()
         engine.communicate(timeout=30)
 

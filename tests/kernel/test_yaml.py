@@ -650,4 +650,6 @@ def test_no_text_raises_anything_else_and_both_readers_of_the_library_agree(
 @settings(max_examples=scaled(5000), deadline=None)
 @given(st.text() | st.text(st.sampled_from("[]{}-?:,'\"#&*!|>%@ \n\tab")))
 def test_any_text_is_data_or_an_error(text: str) -> None:
-    answer(text)
+    _, found = answer(text) or (None, [])
+    assert all(place.line <= text.count("\n") + 1 for place in found)
+    assert all(place.key <= place.start <= len(text) for place in found)

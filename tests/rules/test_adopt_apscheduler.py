@@ -205,6 +205,8 @@ def test_a_deep_program_is_refused_and_does_not_crash() -> None:
 @given(st.text(max_size=200))
 @settings(max_examples=scaled(1_000), deadline=None)
 def test_no_text_breaks_the_reader(text: str) -> None:
-    read_program(text, name="x.py", zone_name="UTC", now=NOW)
+    reading = read_program(text, name="x.py", zone_name="UTC", now=NOW)
+    assert all(each.line <= len(text.splitlines()) + 1 for each in reading.remarks)
     call = f"s.add_job(f, 'cron', day={text!r}, hour={text!r})"
-    read_program(call, name="x.py", zone_name="UTC", now=NOW)
+    reading = read_program(call, name="x.py", zone_name="UTC", now=NOW)
+    assert reading.jobs or reading.remarks, "it is taken, or named"

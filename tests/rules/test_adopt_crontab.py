@@ -249,8 +249,11 @@ def test_a_huge_file_is_read_to_its_end_and_bounded() -> None:
 @settings(max_examples=scaled(2_000), deadline=None)
 def test_no_text_breaks_the_reader(text: str) -> None:
     reading = read_crontab(text, zone_name="UTC")
+    lines = [*(job.line for job in reading.jobs), *(each.line for each in reading.remarks)]
+    assert all(1 <= line <= text.count("\n") + 1 for line in lines)
     for job in reading.jobs[:3]:
-        adopt(job, now=NOW)
+        adopted = adopt(job, now=NOW)
+        assert adopted.is_taken or adopted.reason
 
 
 def field(low: int, high: int) -> st.SearchStrategy[str]:

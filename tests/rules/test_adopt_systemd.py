@@ -327,6 +327,8 @@ def test_a_setting_of_the_timer_that_we_do_not_know_is_named() -> None:
 @given(st.text(max_size=300))
 @settings(max_examples=scaled(2_000), deadline=None)
 def test_no_text_breaks_the_reader(text: str) -> None:
-    read_timer(f"[Timer]\nOnCalendar={text}", name="x.timer", service=text, zone_name="UTC")
-    settings_of(text)
-    milliseconds(text)
+    timer = f"[Timer]\nOnCalendar={text}"
+    reading = read_timer(timer, name="x.timer", service=text, zone_name="UTC")
+    assert reading.jobs or reading.remarks, "it is taken, or named"
+    assert all(each.line <= text.count("\n") + 1 for each in settings_of(text))
+    assert (milliseconds(text) or 0) >= 0

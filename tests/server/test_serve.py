@@ -112,8 +112,10 @@ def test_what_a_killed_engine_left_of_a_socket_is_taken_over_and_closed_to_other
 
 
 def test_a_socket_is_there_only_when_it_listens(tmp_path: Path) -> None:
+    assert not (tmp_path / SOCKET).exists()
     with listen(tmp_path), socket.socket(socket.AF_UNIX) as client, address(tmp_path) as near:
         client.connect(near)  # although nobody accepts yet
+        assert client.getpeername().endswith(SOCKET)
 
 
 @story

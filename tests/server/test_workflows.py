@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+import pytest
 
 PLAN = """* Letters :workflow:
 SCHEDULED: <2026-06-06 Sat 06:00 +1d>
@@ -80,6 +81,8 @@ async def ended_with(client: httpx.AsyncClient, file: Path, headers: dict[str, s
             while True:
                 os.kill(pid, 0)
                 await asyncio.sleep(0.02)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @story

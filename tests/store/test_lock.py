@@ -174,7 +174,9 @@ def test_where_mounts_are_not_listed_nothing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOUNTS", tmp_path / "nowhere")
-    Lock.acquire(tmp_path, now=NOW).release()
+    lock = Lock.acquire(tmp_path, now=NOW)
+    assert (tmp_path / "lock").exists()
+    lock.release()
 
 
 def test_a_mount_with_a_space_in_its_name_and_one_above_another_are_understood() -> None:

@@ -264,17 +264,15 @@ def _events(
 ) -> dict[str, tuple[int, list[Event]]]:
     """Return the calendar events of a timer, by their zones."""
     found: dict[str, tuple[int, list[Event]]] = {}
-    said = False
+    before = len(reading.remarks)
     for each in timer:
         if each.key in _COUNTED and each.value:
-            said = True
             what = f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is no time of day"
             reading.refuse(each.line, each.column, what, _instead(each.value))
         elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
             what = f"{each.key}: a change of the clock starts nothing here"
             reading.refuse(each.line, each.column, what, "write when it should run")
         elif each.key == "OnCalendar":
-            said = True
             if not each.value:
                 found.clear()  # an empty line takes back what stands above it
                 continue
@@ -286,7 +284,7 @@ def _events(
                 reading.refuse(each.line, column, what, error.remedy)
                 continue
             found.setdefault(event.zone or zone_name, (each.line, []))[1].append(event)
-    if not said:
+    if not found and len(reading.remarks) == before:
         reading.refuse(timer[0].line, 1, "the timer has no OnCalendar=", "write when it should run")
     return found
 
