@@ -1620,6 +1620,28 @@ class ReadingSuite:
         assert keys == ["delay:2", "delay:1"]
 
     @story
+    async def test_a_key_that_may_come_again_outlives_its_folded_neighbours(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow())
+        names = ("webhook", "idem", "issue", "event", "file", "push", "backfill", "delay")
+        keys = [f"{name}:{n}" for name in (*names, "manual") for n in (1, 2, 3)]
+        asked_for = [asked(key, NOW) for key in keys]
+        filed = await ledger.add(entry.number, asked_for, now=NOW, term=1)
+        for each in filed:
+            run = await ledger.start(each.number, now=NOW, term=1)
+            assert run
+            await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
+            await ledger.end(run.number, Status.DONE, reason="it ended", now=NOW, term=1)
+        await ledger.settle([each.number for each in filed], now=NOW, term=1)
+        year = NOW + 400 * DAY
+        assert (await ledger.prune(before=year, now=year, term=1)).receipts == 2  # manual ones
+        again = await ledger.add(entry.number, asked_for, now=year, term=1)
+        known_before = {each.number for each in filed}
+        new = [each.receipt.key for each in again if each.number not in known_before]
+        assert new == ["manual:2", "manual:3"]
+
+    @story
     async def test_a_stale_term_changes_nothing(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
         run = await ledger.start(filed.number, now=NINE, term=1)
