@@ -20,6 +20,7 @@ from horae.rules.entry import (
     OnceRule,
     OnDemandRule,
     Origin,
+    Pause,
     Policy,
     RepeaterRule,
 )
@@ -537,3 +538,54 @@ def test_one_expression_names_what_the_same_one_twice_names(
         for crons in ((cron,), (cron, cron))
     )
     assert once == twice
+
+
+# Pauses
+
+PAUSED, OVER = at("2026-04-02T10:30Z"), at("2026-04-05T09:00Z")
+
+
+def told(found: Entry, *, days: int = 8) -> list[str]:
+    """Return the moments of an entry from 1 April on, as day and hour."""
+    start = at("2026-04-01T00:00Z")
+    return [f"{each.at:%d %H:%M}" for each in project(found, start, start + days * DAY)]
+
+
+def test_an_entry_has_no_moment_while_it_is_paused() -> None:
+    daily = entry(CronRule((Cron("0 9 * * *"),)))
+    until = replace(daily, pause=Pause(PAUSED, OVER))
+    assert told(until) == ["01 09:00", "02 09:00", "06 09:00", "07 09:00", "08 09:00"]
+    assert told(replace(daily, pause=Pause(PAUSED))) == ["01 09:00", "02 09:00"]
+    coming = next_moment(until, PAUSED)
+    assert coming is not None
+    assert coming.at == at("2026-04-06T09:00Z"), "the moment at which a pause ends is skipped"
+    assert next_moment(replace(daily, pause=Pause(PAUSED)), PAUSED) is None
+
+
+def test_a_rule_that_counts_from_its_last_end_counts_from_the_end_of_its_pause() -> None:
+    turn = entry(
+        RepeaterRule(at("2026-03-01T09:00"), parse_repeater(".+2d")),
+        ended_at=at("2026-04-01T09:05Z"),
+    )
+    assert told(turn) == ["03 09:00", "05 09:00", "07 09:00"]
+    assert told(replace(turn, pause=Pause(PAUSED, OVER))) == ["07 09:00"]
+    early = Pause(at("2026-04-01T10:00Z"), at("2026-04-02T10:00Z"))
+    assert told(replace(turn, pause=early)) == told(turn), "nothing came while it was paused"
+
+
+def test_a_cadence_goes_on_one_interval_after_its_pause_and_has_no_failures() -> None:
+    rule = CadenceRule(HOUR, at("2026-04-01T00:00Z"), ticks=4, failures=6)
+    beat = entry(rule, ended_at=at("2026-04-02T10:00Z"))
+    paused = replace(beat, pause=Pause(PAUSED, OVER))
+    assert list(islice(project(paused, PAUSED, OVER + DAY), 2)) == [
+        Moment(OVER + HOUR, "tick:6"),
+        Moment(OVER + 2 * HOUR, "tick:7", is_estimate=True),
+    ]
+
+
+def test_a_delay_that_is_paused_past_its_time_comes_when_the_pause_is_over() -> None:
+    delay = entry(OnceRule(at("2026-04-03T12:00Z"), "d1"))
+    paused = replace(delay, pause=Pause(PAUSED, OVER))
+    assert list(project(paused, PAUSED, OVER + DAY)) == [Moment(OVER, "delay:d1")]
+    once = replace(paused, rule=OnceRule(at("2026-04-03T12:00Z")))
+    assert list(project(once, PAUSED, OVER + DAY)) == [], "any other moment is skipped"

@@ -1046,6 +1046,20 @@ class DueSuite:
         assert await ledger.wake(now=until, term=1) == []
 
     @story
+    async def test_a_pause_that_ended_while_nobody_looked_skips_nothing_after_its_end(
+        self, ledger: Ledger
+    ) -> None:
+        [digest] = await taken(ledger, workflow("Digest"))
+        await ledger.pause(digest.number, now=NOW, term=1, until=NINE + HOUR)
+        late = NINE + DAY + MINUTE
+        assert await ledger.wake(now=late, term=1) == [digest.number]
+        said = "1 skipped: it was paused from 2026-04-01T08:00:00Z to 2026-04-01T10:00:00Z"
+        assert await history(ledger, digest) == [said]
+        [due] = await ledger.due(now=late)
+        [filed] = await decided(ledger, due.entry, late)
+        assert (filed.receipt.planned_at, filed.status) == (NINE + DAY, Status.WAITING)
+
+    @story
     async def test_a_delay_that_is_paused_past_its_time_runs_when_it_is_resumed(
         self, ledger: Ledger
     ) -> None:

@@ -28,7 +28,7 @@ from horae.engine.ports import LedgerError
 from horae.engine.why import late, length_text, parse_ask, policy_words, run_words
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import GRACE, Status
-from horae.rules.words import moment_text
+from horae.rules.words import moment_text, pause_words
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -413,12 +413,7 @@ def _planned(line: Line) -> str:
 
 def _rest(line: EntryLine) -> str:
     """Return since when an entry rests, until when, and why."""
-    if line.pause is None:
-        return ""
-    until = line.pause.until
-    to = f" until {moment_text(until, line.zone)}" if until else ""
-    note = f" ({line.pause.note})" if line.pause.note else ""
-    return f"rests since {moment_text(line.pause.at, line.zone)}{to}{note}"
+    return f"rests{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
 
 
 def _print_history(found: History) -> None:

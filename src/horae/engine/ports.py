@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from horae.engine.source import Revision, Scan
-    from horae.rules.entry import Occasion, Origin, Policy, Unarmed
+    from horae.rules.entry import Occasion, Origin, Pause, Policy, Unarmed
     from horae.rules.identity import Mark
     from horae.rules.misfire import Decision, Receipt, Status
 
@@ -188,15 +188,6 @@ class Event:
     entry: int | None = None
     receipt: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Since when an entry rests, until when if that is known, and what was said about it."""
-
-    at: datetime
-    until: datetime | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

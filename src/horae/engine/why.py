@@ -13,7 +13,7 @@ from horae.errors import Exit, HoraeError
 from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.rules.project import next_moment
 from horae.rules.receipt import is_planned
-from horae.rules.words import moment_text
+from horae.rules.words import moment_text, pause_words
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
@@ -288,12 +288,7 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
 
 def rest_words(found: Listed) -> str:
     """Return since when an entry rests, until when and why, as the end of a sentence."""
-    if found.pause is None:
-        return ""
-    at, until, note = found.pause.at, found.pause.until, found.pause.note
-    place = _zone_of(found)
-    to = f" until {moment_text(until, place)}" if until else ""
-    return f" since {moment_text(at, place)}{to}{f' ({note})' if note else ''}"
+    return "" if found.pause is None else pause_words(found.pause, zone_name=_zone_of(found))
 
 
 def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:

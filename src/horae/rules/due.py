@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.rules.entry import AfterRule, Entry, OnceRule, OnDemandRule, Task, Unarmed
 from horae.rules.project import decided, next_moment, project
+from horae.rules.words import pause_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,6 +89,9 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
     if entry.deadline is not None and entry.deadline < now:
         reason = "its DEADLINE is past"
         yield Due(Standing.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
+    if entry.pause is not None and entry.pause.covers(now):
+        reason = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
+        yield Due(Standing.UNARMED, entry.title, entry.origin, None, reason)
     if isinstance(entry.rule, OnDemandRule | AfterRule):
         return
     waiting = _waiting_since(entry, now)

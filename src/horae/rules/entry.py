@@ -163,12 +163,26 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Since when an entry is paused, until when if that is known, and the note given with it."""
+
+    at: datetime
+    until: datetime | None = None
+    note: str = ""
+
+    def covers(self, moment: datetime) -> bool:
+        """Tell whether the pause is on at a moment."""
+        return self.at <= moment and (self.until is None or moment < self.until)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Something with a when.
 
     `number` is given by the ledger and never changes; 0 is an entry that has none yet.
     Every planned moment up to `accounted_to` has its receipt. `ended_at` is the end of
-    the last planned run, whatever its outcome, for the rules that count from there.
+    the last planned run, whatever its outcome, for the rules that count from there. While
+    `pause` lasts no moment is planned.
     """
 
     address: str
@@ -184,6 +198,7 @@ class Entry:
     number: int = 0
     accounted_to: datetime | None = None
     ended_at: datetime | None = None
+    pause: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,8 @@ def _recurrence(entry: Entry, first: datetime, clock: _Clock, own: _Clock) -> st
     # Some programs move what is in UTC to the calendar's own zone before they repeat it.
     if clock.is_utc and not own.is_utc:
         return None
+    if entry.pause is not None and first <= entry.pause.at:
+        return None  # it leaves moments out later
     wall = local(first, clock.place)
     match entry.rule:
         case CronRule((cron,)):

@@ -25,7 +25,7 @@ from horae.rules.entry import (
     RepeaterRule,
     key_time,
 )
-from horae.rules.project import Moment, decided, next_moment, project
+from horae.rules.project import Moment, decided, next_moment, project, unpaused
 from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind
@@ -88,6 +88,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
     that counts from completion counts from now. A delay alone is still to come, however
     long ago it should have been: its watermark is before it.
     """
+    entry = unpaused(entry)
     was, ended_at = entry.accounted_to, entry.ended_at
     since = now if was is None else max(now, was)
     match entry.rule:
@@ -124,6 +125,7 @@ def decide(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
 
 def close(entry: Entry, *, now: datetime, reason: str) -> Decision:
     """Return what to write when a rule ends, pauses or changes: nothing past fires any more."""
+    entry = unpaused(entry)  # what comes while it is paused has its receipt, too
     since = entry.accounted_to
     if since is None or now <= since:
         return Decision((), since, entry.ended_at)

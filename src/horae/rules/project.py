@@ -6,7 +6,8 @@ so they cannot disagree.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import merge
 from itertools import takewhile
@@ -48,16 +49,68 @@ def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
 
     Nothing is kept but the moment at hand, so a window may be as long as it likes.
     """
+    for each in stretches(entry, start, end):
+        yield from _moments(each.entry, each.start, each.end)
+
+
+class Stretch(NamedTuple):
+    """A window in which an entry fires as its rule says, and the entry as it stands then."""
+
+    entry: Entry
+    start: datetime
+    end: datetime
+
+
+def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]:
+    """Yield the parts of a window in which an entry is neither paused nor past its :UNTIL:."""
     start, end = _in_utc(start), _in_utc(end)
     if entry.policy.until is not None:
         end = min(end, _in_utc(entry.policy.until))
-    if start < end:
-        yield from _moments(entry, start, end)
+    pause = entry.pause
+    if pause is None:
+        if start < end:
+            yield Stretch(entry, start, end)
+        return
+    if start < min(end, pause.at):  # what came before the pause was decided
+        yield Stretch(unpaused(entry), start, min(end, pause.at))
+    if pause.until is not None:
+        after = _after_pause(entry, _in_utc(pause.until))
+        start = max(start, after.start)
+        if start < end:
+            yield after._replace(start=start, end=end)
+
+
+def unpaused(entry: Entry) -> Entry:
+    """Return an entry whose moments are those of its rule, whether it is paused or not."""
+    return entry if entry.pause is None else replace(entry, pause=None)
+
+
+def _after_pause(entry: Entry, until: datetime) -> Stretch:
+    """Return an entry as it is when its pause is over: what came meanwhile is skipped.
+
+    A rule that counts from its last end then counts from the end of the pause. A delay alone
+    is not skipped but runs at that moment, as it is due until it has a receipt.
+    """
+    bare, start = unpaused(entry), until
+    match bare.rule:
+        case OnceRule(at, str()) as rule if at <= until:
+            if entry.accounted_to is None or entry.accounted_to < at:
+                bare, start = replace(bare, rule=replace(rule, at=until)), until - _TINY
+        case CadenceRule() as rule:
+            rule = replace(rule, failures=0)  # as a resumed entry begins to count anew
+            bare = replace(bare, rule=rule)
+            if _next_tick(bare, rule) <= until:
+                bare = replace(bare, rule=replace(rule, ticks=rule.ticks + 1), ended_at=until)
+        case RepeaterRule(_, repeater) as rule if repeater.kind is Kind.RESTART:
+            first = next(_of_restart(bare, rule, _DAWN, _DUSK), None)
+            if first is not None and first.at <= until:
+                bare = replace(bare, ended_at=until)
+    return Stretch(bare, start, _DUSK)
 
 
 def next_moment(entry: Entry, after: datetime) -> Moment | None:
     """Return the first planned moment after another, if there is one."""
-    if not isinstance(entry.rule, CronRule):
+    if not isinstance(entry.rule, CronRule) or entry.pause is not None:
         return next(project(entry, after, _FAR), None)
     moment = _first_of_cron(entry.rule.crons, _in_utc(after))
     until = entry.policy.until
@@ -74,6 +127,7 @@ def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
 _FAR = datetime(9999, 12, 30, tzinfo=UTC)
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _DUSK = datetime.max.replace(tzinfo=UTC)
+_TINY = timedelta(microseconds=1)
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -150,12 +204,7 @@ def _of_cadence(
     entry: Entry, rule: CadenceRule, start: datetime, end: datetime
 ) -> Iterator[Moment]:
     """Yield the next tick; those after it assume ticks that find work and end at once."""
-    at = rule.first_at.astimezone(UTC)
-    if entry.ended_at is not None:
-        wait = max(
-            delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures)
-        )
-        at = max(at, entry.ended_at.astimezone(UTC) + wait)
+    at = _next_tick(entry, rule)
     # What lies before the window is stepped over at once, not walked.
     passed = max(0, (start - at) // rule.base)
     at, tick, is_estimate = at + passed * rule.base, rule.ticks + 1 + passed, passed > 0
@@ -163,6 +212,15 @@ def _of_cadence(
         if at > start:
             yield Moment(at, f"tick:{tick}", is_estimate)
         at, tick, is_estimate = at + rule.base, tick + 1, True
+
+
+def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
+    """Return when the next tick comes, which follows from the end of the last one."""
+    at = rule.first_at.astimezone(UTC)
+    if entry.ended_at is None:
+        return at
+    wait = max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
+    return max(at, entry.ended_at.astimezone(UTC) + wait)
 
 
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:

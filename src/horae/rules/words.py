@@ -19,7 +19,7 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from horae.rules.entry import Rule
+    from horae.rules.entry import Pause, Rule
 
 _UNITS: Final = {
     Unit.HOUR: "hour",
@@ -67,6 +67,20 @@ def moment_text(moment: datetime, zone_name: str) -> str:
     '2026-06-06 Sat 06:00 Europe/Berlin'
     """
     return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
+
+
+def pause_words(pause: Pause, *, zone_name: str) -> str:
+    """Return since when something is paused, until when and why, as the end of a sentence.
+
+    >>> from datetime import UTC, datetime
+    >>> from horae.rules.entry import Pause
+    >>> at = datetime(2026, 6, 6, 4, 0, tzinfo=UTC)
+    >>> pause_words(Pause(at, note="holidays"), zone_name="UTC")
+    ' since 2026-06-06 Sat 04:00 UTC (holidays)'
+    """
+    until = f" until {moment_text(pause.until, zone_name)}" if pause.until else ""
+    note = f" ({pause.note})" if pause.note else ""
+    return f" since {moment_text(pause.at, zone_name)}{until}{note}"
 
 
 def wall_text(wall: datetime) -> str:

@@ -125,28 +125,13 @@ def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fir
 
 
 def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
-    """Yield the moments of one entry, but none that fall into its rest."""
+    """Yield the moments of one entry."""
     entry = found.item
     if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return
-    since = start - _TINY
-    pause = found.pause
-    if pause is not None:
-        # What came before it rested was kept.
-        for each in project(entry, since, min(end - _TINY, pause.at)):
-            yield _fire(found, entry, each.at, each.key, is_estimate=each.is_estimate)
-        if pause.until is None:
-            return
-        since = max(since, pause.until)
-    for each in project(entry, since, end - _TINY):
-        yield _fire(found, entry, each.at, each.key, is_estimate=each.is_estimate)
-
-
-def _fire(found: Listed, entry: Entry, at: datetime, key: str, *, is_estimate: bool) -> Fire:
-    origin = entry.origin
-    return Fire(
-        at, origin.file, origin.line, found.number, entry.title, entry.zone, key, is_estimate
-    )
+    origin, title, place = entry.origin, entry.title, entry.zone
+    for at, key, is_estimate in project(entry, start - _TINY, end - _TINY):
+        yield Fire(at, origin.file, origin.line, found.number, title, place, key, is_estimate)
 
 
 def _cursor(word: str) -> tuple[datetime, int] | None:
@@ -201,9 +186,8 @@ async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
 async def _ics(front: Front) -> Response:
     ledger = offered(front.ledger, "calendar")
     now = front.clock.now()
-    found = await ledger.entries()
-    armed = (each.item for each in found if isinstance(each.item, Entry) and each.is_armed)
-    entries = [entry for entry in armed if not is_net(entry)]
+    found = (each.item for each in await ledger.entries() if each.gone_at is None)
+    entries = [item for item in found if isinstance(item, Entry) and not is_net(item)]
 
     def written() -> bytes:
         lines = calendar(entries, start=now, end=now + FEED, now=now, zone_name=front.zone_name)

@@ -41,14 +41,15 @@ def pause(book: Book, number: int, *, now: datetime, note: str, until: datetime 
 
 
 def resume(book: Book, number: int, *, now: datetime) -> bool:
-    """Let a resting entry go on from now."""
+    """Let a paused entry go on from now, or from when its pause was over by itself."""
     was = book.entry(number)
     if was is None or was.pause is None or not book.resume(number):
         return False
     again = book.entry(number)
     if again is not None and isinstance(again.item, Entry):
-        reason = f"it was paused from {key_time(was.pause.at)} to {key_time(now)}"
-        begin_afresh(book, again.item, again.item, now=now, reason=reason)
+        over = now if was.pause.until is None else min(now, was.pause.until)
+        reason = f"it was paused from {key_time(was.pause.at)} to {key_time(over)}"
+        begin_afresh(book, again.item, again.item, now=now, reason=reason, since=over)
     book.tell("resumed", now=now, entry=number)
     return True
 
@@ -132,22 +133,30 @@ def end_rule(book: Book, was: Listed, *, now: datetime, reason: str) -> None:
     book.skip_pending(was.number, reason=reason, now=now)
 
 
-def begin_afresh(book: Book, old: Entry | None, new: Entry, *, now: datetime, reason: str) -> None:
-    """Close the old rule up to now with one receipt, and begin the new one."""
+def begin_afresh(
+    book: Book,
+    old: Entry | None,
+    new: Entry,
+    *,
+    now: datetime,
+    reason: str,
+    since: datetime | None = None,
+) -> None:
+    """Close the old rule with one receipt and begin the new one, now or *since* a moment."""
     if old is not None and not _is_same_delay(old, new):
-        closed = close(old, now=now, reason=reason)
+        closed = close(old, now=since or now, reason=reason)
         book.account(old, closed, now=now)
         new = replace(new, accounted_to=closed.accounted_to, ended_at=closed.ended_at)
-    begin_rule(book, new, now=now)
+    begin_rule(book, new, now=now, since=since)
 
 
-def begin_rule(book: Book, entry: Entry, *, now: datetime) -> None:
+def begin_rule(book: Book, entry: Entry, *, now: datetime, since: datetime | None = None) -> None:
     """Begin a rule; its watermark only goes forward, save for a delay that was never kept."""
-    begun = beginning(entry, now=now)
+    begun = beginning(entry, now=since or now)
     accounted_to = begun.accounted_to
-    since = entry.accounted_to
-    if since is not None and accounted_to is not None and not _is_still_due(book, entry):
-        accounted_to = max(since, accounted_to)
+    was = entry.accounted_to
+    if was is not None and accounted_to is not None and not _is_still_due(book, entry):
+        accounted_to = max(was, accounted_to)
     book.account(entry, Decision(begun.receipts, accounted_to, begun.ended_at), now=now)
 
 

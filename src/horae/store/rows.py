@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from horae.engine.ports import Event, Filed, Listed, Pause, Process, Run
-from horae.rules.entry import CadenceRule, Entry, Origin, RepeaterRule, Unarmed, Work
+from horae.engine.ports import Event, Filed, Listed, Process, Run
+from horae.rules.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
-from horae.rules.project import next_moment
+from horae.rules.project import next_moment, unpaused
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import Kind
 
@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 def listed(row: sqlite3.Row) -> Listed:
     """Return the entry that a row holds."""
     paused_at = moment(row["paused_at"])
+    pause = paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"])
+    item = item_of(row)
+    if pause is not None and isinstance(item, Entry):
+        item = replace(item, pause=pause)
     return Listed(
         row["number"],
         row["source"],
         mark_of(row),
-        item_of(row),
+        item,
         moment(int(row["first_seen_at"])),
         gone_at=moment(row["gone_at"]),
         missing_at=moment(row["missing_at"]),
-        pause=paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"]),
+        pause=pause,
         next_at=moment(row["next_at"]),
         failures=row["failures"],
         streak=row["streak"],
@@ -88,7 +92,7 @@ def next_after(
     # An entry is made anew only where that matters: it takes as long as the projection.
     if ended_at != entry.ended_at and counts_from_end(entry.rule):
         entry = replace(entry, ended_at=ended_at)
-    coming = next_moment(entry, accounted_to)
+    coming = next_moment(unpaused(entry), accounted_to)
     return None if coming is None or coming.is_estimate else micros(coming.at)
 
 

@@ -15,7 +15,7 @@ from horae.engine.desk.shapes import Backfill
 from horae.engine.why import length_text
 from horae.rules.entry import CronRule, RepeaterRule, key_time
 from horae.rules.misfire import Receipt, Status
-from horae.rules.project import decided, project
+from horae.rules.project import decided, project, unpaused
 from horae.rules.words import moment_text
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import Kind
@@ -55,7 +55,7 @@ class Backfilling(Asking):
         """
         now = self._clock.now()
         found = await self.named(word)
-        entry = armed(found)
+        entry = unpaused(armed(found))  # that it is paused is said when it is filed
         end = now if end is None else end
         _check_window(start, end, now=now, zone_name=entry.zone)
         moments = _moments(entry, start, end)

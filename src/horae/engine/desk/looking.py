@@ -17,7 +17,7 @@ from horae.engine.desk.shapes import Account, Happened, History, Roll, RunLine, 
 from horae.engine.why import answer_of, answers, nearest
 from horae.rules.entry import Entry, key_time
 from horae.rules.misfire import Status
-from horae.rules.project import next_moment, project
+from horae.rules.project import next_moment, project, unpaused
 from horae.rules.receipt import ENDS, is_planned
 from horae.rules.words import moment_text
 
@@ -146,7 +146,7 @@ class Looking(Base):
         item = found.item
         moments: list[Moment] = []
         if isinstance(item, Entry):
-            moments = list(islice(project(item, start, end), limit + 1))
+            moments = list(islice(project(unpaused(item), start, end), limit + 1))
         is_cut = len(moments) > limit
         if is_cut:
             end = moments.pop().at - TINY  # where the moments end, the receipts do, too
@@ -189,7 +189,7 @@ def _coming(found: Listed, *, now: datetime) -> list[Moment]:
     entry = found.item
     # What has come and is not decided yet is next, too.
     since = min(now, entry.accounted_to) if entry.accounted_to is not None else now
-    coming = next_moment(entry, since)
+    coming = next_moment(unpaused(entry), since)
     return [] if coming is None else [coming]
 
 

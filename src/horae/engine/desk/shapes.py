@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
-    from horae.engine.ports import Event, Filed, Pause, Run
+    from horae.engine.ports import Event, Filed, Run
     from horae.engine.why import Answer, Window
-    from horae.rules.entry import Origin
+    from horae.rules.entry import Origin, Pause
     from horae.rules.lifecycle import PositionData
     from horae.rules.misfire import Status
 

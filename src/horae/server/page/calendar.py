@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.engine.desk import RequestError
 from horae.engine.why import Window, nearest
-from horae.rules.entry import Entry
 from horae.rules.misfire import Status
 from horae.rules.project import project
-from horae.server.page.coming import coming, fires_after
+from horae.server.page.coming import coming, firing
 from horae.server.page.count import count
 from horae.server.page.look import DAY, TINY
 from horae.server.page.scale import RECEIPTS
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.engine.ports import Filed, Listed
+    from horae.rules.entry import Entry
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 
@@ -54,8 +54,8 @@ def day_lines(
     found: Listed, day: tuple[datetime, datetime], *, after: datetime
 ) -> Iterator[DayLine]:
     """Yield the fires of an entry on a day after a moment; those of a busy day as one line."""
-    entry = found.item
-    if not isinstance(entry, Entry):
+    entry = firing(found)
+    if entry is None:
         return
     start, end = max(day[0] - TINY, after), day[1] - TINY
     first = list(islice(project(entry, start, end), FEW + 1))
@@ -164,12 +164,10 @@ def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: Look) -> 
     times: Counter[date] = Counter()
     start, end = look.begin(days[0]) - TINY, look.begin(days[-1] + DAY) - TINY
     for found in known:
-        entry = found.item
-        if not isinstance(entry, Entry):
+        entry = firing(found)
+        if entry is None:
             continue
         since = max(start, found.first_seen_at)
-        if found.pause is not None:
-            since = max(since, fires_after(found, since) or end)
         few = list(islice(project(entry, since, end), _WALKED + 1))
         if len(few) <= _WALKED:
             times.update(local(each.at, look.place).date() for each in few)
@@ -187,12 +185,7 @@ def _lines_by_day(
     found = {}
     for day in days:
         ends = look.begin(day), look.begin(day + DAY)
-        lines = [
-            line
-            for each in known
-            if (after := fires_after(each, look.now)) is not None
-            for line in day_lines(each, ends, after=after)
-        ]
+        lines = [line for each in known for line in day_lines(each, ends, after=look.now)]
         found[day] = sorted(lines, key=lambda line: (line.at, line.file, line.line))
     return found
 

@@ -1,4 +1,4 @@
-"""Which entries fire from now on, and from when: one at rest does so when its rest is over."""
+"""Which entries fire from now on; a paused one does so when its pause is over."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ from horae.rules.entry import Entry
 from horae.rules.recycle import is_net
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from horae.engine.ports import Ledger, Listed
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:
-    """Return the entries that come next, and those at rest that will go on by themselves."""
+    """Return the entries that come next, and the paused ones that go on by themselves."""
     resting = await ledger.entries_that_are(Trait.PAUSED, limit=limit)
     known = await ledger.coming(limit=limit)
     shown = (each for each in known if not (isinstance(each.item, Entry) and is_net(each.item)))
     return [*shown, *(each for each in resting if each.pause and each.pause.until)]
 
 
-def fires_after(found: Listed, now: datetime) -> datetime | None:
-    """Return the moment after which an entry fires as its rule says; None if it does not."""
-    if not isinstance(found.item, Entry) or found.gone_at is not None or is_net(found.item):
-        return None
-    if found.pause is None:
-        return now
-    until = found.pause.until
-    return None if until is None else max(now, until)
+def firing(found: Listed) -> Entry | None:
+    """Return the entry whose moments are shown; None if none are."""
+    item = found.item
+    is_shown = isinstance(item, Entry) and found.gone_at is None and not is_net(item)
+    return item if isinstance(item, Entry) and is_shown else None

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from horae.rules.entry import CronRule, Entry, RepeaterRule
-from horae.rules.project import project
+from horae.rules.project import project, stretches
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import Kind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from horae.timing.cron import Cron
 
 
 def count(entry: Entry, start: datetime, end: datetime) -> int:
     """Return how many moments an entry has after *start*, up to *end*, mostly without a walk."""
-    until = entry.policy.until
-    end = end if until is None else min(end, until.astimezone(UTC))
-    if start >= end:
-        return 0
+    return sum(_count(*each) for each in stretches(entry, start, end))
+
+
+def _count(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return the same of an entry that is not paused."""
     match entry.rule:
         case CronRule(crons):
             return _count_crons(crons, start, end)

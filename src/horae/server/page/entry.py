@@ -12,7 +12,7 @@ from horae.rules.entry import Entry, Work
 from horae.rules.project import project
 from horae.rules.receipt import OPEN
 from horae.rules.seams import seams
-from horae.server.page.coming import fires_after
+from horae.server.page.coming import firing
 from horae.server.page.look import DAY, FAR
 from horae.server.page.sheet import Asked, Sheet, View
 
@@ -38,11 +38,10 @@ async def entry(house: House, look: Look, request: Request) -> Sheet:
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["tags"] = await house.tags.of(found)
     if isinstance(item, Entry):
-        after = fires_after(found, look.now)
+        shown = firing(found)
         fires = await asyncio.to_thread(
-            lambda: list(islice(project(item, after or look.now, look.now + FAR), 10))
+            lambda: list(islice(project(shown, look.now, look.now + FAR), 10)) if shown else []
         )
-        fires = fires if after is not None else []
         met = seams(item.rule, zone_name=item.zone, start=look.now, end=look.now + 366 * DAY)
         values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
         values |= {"policy": policy_words(item.policy, zone_name=item.zone), "item": item}

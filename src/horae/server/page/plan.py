@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.kernel.org.document import read
@@ -11,7 +12,7 @@ from horae.rules.armed import scan_plan, tasks_of
 from horae.rules.check import check
 from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.rules.project import project
-from horae.rules.words import moment_text, words
+from horae.rules.words import moment_text, pause_words, words
 from horae.server.page.look import CONTROLS, FAR
 from horae.server.page.papers import PageError
 from horae.server.page.sheet import Asked, Sheet, View
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from horae.rules.entry import Unarmed
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 
@@ -52,18 +54,38 @@ async def plan(house: House, look: Look, request: Request) -> Sheet:
         raise PageError(f"no plan is called {file[:200]!r}; /plan lists them")
     text = await house.papers.plan(file)
     line = Asked(request).number("line") or 1
-    lines, total = await asyncio.to_thread(_texts, text, file, line, look)
+    start = max(0, (line - 1) // LINES * LINES)
+    scanned = await asyncio.to_thread(_scanned, text, file, look)
+    here = range(start + 1, start + LINES + 1)
+    shown = [await _known(house, each) for each in scanned if each.origin.line in here]
+    lines, total = await asyncio.to_thread(_texts, text, file, start, shown, look)
     first = lines[0].number if lines else 1
     values: dict[str, object] = {"file": file, "lines": lines, "total": total, "here": line}
     values |= {"first": first, "last": first + len(lines) - 1, "most": LINES}
     return Sheet("plan.html", file, "plan", values)
 
 
-def _texts(text: str, file: str, line: int, look: Look) -> tuple[list[_Text], int]:
-    """Return the lines of a plan around one of them, and how many there are in all."""
+def _scanned(text: str, file: str, look: Look) -> list[Entry | Unarmed]:
+    """Return what fires in a plan, or looks as if it did, as it is written."""
+    return [each.item for each in scan_plan(read(text), file=file, zone_name=look.zone)]
+
+
+async def _known(house: House, item: Entry | Unarmed) -> Entry | Unarmed:
+    """Return an item with what the ledger knows of it: its pause and its last end."""
+    if not isinstance(item, Entry):
+        return item
+    for each in await house.ledger.find(item.address):
+        if each.gone_at is None and isinstance(each.item, Entry):
+            return replace(item, pause=each.item.pause, ended_at=each.item.ended_at)
+    return item
+
+
+def _texts(
+    text: str, file: str, start: int, items: Sequence[Entry | Unarmed], look: Look
+) -> tuple[list[_Text], int]:
+    """Return the lines of a plan after one of them, and how many there are in all."""
     written = text.split("\n")
-    start = max(0, (line - 1) // LINES * LINES)
-    facts = _facts(text, file, look)
+    facts = _facts(text, file, items, look)
     findings = defaultdict(list)
     for each in check(text, name=file, zone=look.zone, now=look.now):
         findings[each.line].append(each)
@@ -74,23 +96,25 @@ def _texts(text: str, file: str, line: int, look: Look) -> tuple[list[_Text], in
     return shown, len(written)
 
 
-def _facts(text: str, file: str, look: Look) -> dict[int, list[tuple[str, str]]]:
+def _facts(
+    text: str, file: str, items: Sequence[Entry | Unarmed], look: Look
+) -> dict[int, list[tuple[str, str]]]:
     """Return what the schedules of a plan mean, by line."""
-    plan = read(text)
     facts: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for scanned in scan_plan(plan, file=file, zone_name=look.zone):
-        item = scanned.item
+    for item in items:
         said = facts[item.origin.line]
         if not isinstance(item, Entry):
             said.append(("off", f"not armed: {item.reason}"))
             continue
         said.append(("rule", words(item.rule, zone_name=item.zone)))
+        if item.pause is not None:
+            said.append(("off", f"paused{pause_words(item.pause, zone_name=item.zone)}"))
         coming = next(project(item, look.now, look.now + FAR), None)
         if coming is not None:
             said.append(("next", f"next {moment_text(coming.at, item.zone)}"))
-        elif isinstance(item.rule, CronRule | OnceRule | RepeaterRule):
+        elif item.pause is None and isinstance(item.rule, CronRule | OnceRule | RepeaterRule):
             said.append(("off", "no moment is left"))
-    for task in tasks_of(plan, file=file, zone_name=look.zone):
+    for task in tasks_of(read(text), file=file, zone_name=look.zone):
         for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
             if at is not None:
                 is_over = what == "deadline" and at < look.now

@@ -7,10 +7,9 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.entry import Entry
 from horae.rules.misfire import Status
 from horae.rules.project import project
-from horae.server.page.coming import fires_after
+from horae.server.page.coming import firing
 from horae.server.page.look import DAY, TINY, say
 from horae.timing.zone import instant, local
 
@@ -53,9 +52,9 @@ class Scale(NamedTuple):
 
     def coming(self, found: Listed, look: Look) -> Iterator[Mark]:
         """Yield the next moments of an entry from now on."""
-        after = fires_after(found, look.now)
-        if isinstance(found.item, Entry) and after is not None and after < self.end:
-            for each in islice(project(found.item, after, self.end - TINY), 48):
+        entry = firing(found)
+        if entry is not None:
+            for each in islice(project(entry, look.now, self.end - TINY), 48):
                 yield self.future(found, each.at, is_estimate=each.is_estimate, look=look)
 
     def future(self, found: Listed, at: datetime, *, is_estimate: bool, look: Look) -> Mark:

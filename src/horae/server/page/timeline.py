@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.rules.entry import Entry
 from horae.rules.misfire import Status
 from horae.rules.project import project
-from horae.server.page.coming import coming, fires_after
+from horae.server.page.coming import coming, firing
 from horae.server.page.count import count
 from horae.server.page.look import DAY, say
 from horae.server.page.scale import RECEIPTS, Mark, Scale
@@ -127,10 +127,9 @@ def _agents(found: Listed) -> tuple[str, ...]:
 def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Row:
     """Return an entry on the timeline."""
     marks = [mark for each in filed for mark in scale.bar(each, look)]
-    item, ahead = found.item, 0
-    after = fires_after(found, look.now)
-    if isinstance(item, Entry) and after is not None and scale.end > after:
-        since = max(after, scale.start)
+    item, ahead = firing(found), 0
+    if item is not None:
+        since = max(look.now, scale.start)
         moments = list(islice(project(item, since, scale.end), MARKS + 1))
         ahead = len(moments)
         if ahead > MARKS:
