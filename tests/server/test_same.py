@@ -1,34 +1,47 @@
-"""The next hundred fires are the same on the command line, the API, the page, the ICS feed and in
-the engine itself: for every example plan, and for a house with a board and triggers beside it.
+"""The next hundred fires are the same on the command line, the API, the page, the ICS feed, in the
+simulator and in the engine itself: for every example plan, for a house with a board and triggers
+beside it, whatever is paused, and after runs from whose ends rules count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from html import unescape
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
 from engine.world import story
-from horae.cli.times import next_
+from horae.cli.export import ics
+from horae.cli.simulate import simulate
+from horae.cli.times import agenda, next_
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
+from horae.engine.ports import Process
 from horae.engine.triggers import Triggers
+from horae.rules.entry import Entry
 from horae.rules.gate import Capacity
+from horae.rules.misfire import Status
 from horae.rules.receipt import is_planned
 from horae.rules.recycle import trigger_of
 from horae.server.api import Front, app
 from horae.server.keys import Keys
 from horae.server.page import routes
 from horae.server.page.calendar import FEW
+from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.testing import ManualClock, ScriptedRunner
@@ -38,7 +51,9 @@ from horae.workspace.org import OrgSource
 from rules.test_ics import occurrences
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    import click
 
     from horae.engine.source import Source
 
@@ -47,7 +62,7 @@ PLANS = sorted(EXAMPLES.rglob("*.org"))
 COUNT = 100
 NOW = datetime(2026, 4, 1, 12, 34, 56, 500_000, tzinfo=UTC)
 FAR = NOW + timedelta(days=366 * 40)
-YEAR = NOW + timedelta(days=365)
+TINY = timedelta(microseconds=1)
 
 # Every kind of rule, both clock changes of a zone, and one moment at which many meet.
 PLAN = """* Morning :workflow:
@@ -83,6 +98,7 @@ SCHEDULED: <2026-04-20 Mon 17:45>
 :END:
 * Until :workflow:
 :PROPERTIES:
+:PAUSE-AFTER: 1
 :SCHEDULE: 0 9 * * *
 :UNTIL: 2026-04-10
 :COMMAND: true
@@ -111,6 +127,9 @@ BESIDE = {
         "prompt_template: Later.\n"
     ),
 }
+
+
+Act: TypeAlias = "Callable[[House], Awaitable[None]]"
 
 
 class Fire(NamedTuple):
@@ -162,30 +181,97 @@ class House:
 
     async def feed(self, end: datetime) -> list[datetime]:
         """Return the moments that a calendar program finds in the feed."""
-        return occurrences((await self.client.get("/calendar.ics")).text, NOW, end)
+        now = self.clock.now()
+        return occurrences((await self.client.get("/calendar.ics")).text, now, end)
+
+    async def timeline(self, end: datetime) -> dict[str, int]:
+        """Return how often the timeline says that an entry is to come, by its title."""
+        start = self.clock.now().replace(second=0, microsecond=0)
+        query = {"from": start.isoformat(), "span": f"{int((end - start).total_seconds())}s"}
+        answer = await self.client.get("/timeline", params=query)
+        assert answer.status_code == 200, answer.text
+        rows = re.findall(r'aria-label="([^"]*): (?:[^"]*, )?([0-9,]+) to come"', answer.text)
+        ahead = {unescape(title): int(count.replace(",", "")) for title, count in rows}
+        return {title: count for title, count in ahead.items() if count}
 
     async def lived(self, end: datetime) -> list[tuple[Fire, str]]:
         """Let the engine live until a moment, and return what it decided for which moments."""
         almanac, ledger = self.front.almanac, self.front.ledger
         assert ledger is not None
         # From one thing to the next: that nothing is due in between, the ledger says itself.
+        began = self.clock.now()
         while (due_at := await ledger.wake_at()) is not None and due_at <= end:
             await self.clock.advance(max(due_at - self.clock.now(), timedelta(0)))
             await almanac.turn()
             await self.clock.advance(timedelta(0))  # until what it started is over
             await almanac.turn()
-        page = await ledger.receipts(since=NOW, limit=100_000)
+        page = await ledger.receipts(since=began, limit=100_000)
         # Nobody brings a task back here, and so its nets are still there; elsewhere none is shown.
         planned = [
             each
             for each in reversed(page.receipts)
             if is_planned(each.receipt.key)
             and trigger_of(each.receipt.key, each.receipt.planned_at) == each.receipt.planned_at
+            and each.status is not Status.SKIPPED  # while it was paused
         ]
         assert all(each.receipt.through_at is None for each in planned)
         return sorted(
             (Fire(each.receipt.planned_at, each.title), each.receipt.key) for each in planned
         )
+
+    @asynccontextmanager
+    async def on_disk(self, root: Path, *, is_kept: bool) -> AsyncIterator[None]:
+        """Let the ledger of this moment lie in a root, with an engine that keeps it or without."""
+        data, ledger = root / ".horae", self.front.ledger
+        assert isinstance(ledger, SqliteLedger)
+        data.mkdir()
+        await ledger.backup(data / DATABASE)
+        (data / MARK).touch()
+        if is_kept:
+            other_process(str(data))
+        try:
+            yield
+        finally:
+            if is_kept:
+                other_process("")
+            shutil.rmtree(data)
+
+
+KEEPER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from horae.store.lock import Lock
+for line in sys.stdin:
+    if line.strip():
+        lock = Lock.acquire(Path(line.strip()), now=datetime.now(UTC))
+    else:
+        lock.release()
+    print(flush=True)
+"""
+
+
+@lru_cache(maxsize=1)
+def keeper() -> subprocess.Popen[str]:
+    """Return a process that can have the lock of a data directory, as an engine has it."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", KEEPER], stdin=pipe, stdout=pipe, text=True)
+
+
+def other_process(line: str) -> None:
+    """Let another process take the lock of a directory, or give it back."""
+    stdin, stdout = keeper().stdin, keeper().stdout
+    assert stdin is not None
+    assert stdout is not None
+    stdin.write(f"{line}\n")
+    stdin.flush()
+    stdout.readline()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_keeper() -> Iterator[None]:
+    yield
+    keeper().communicate()
 
 
 @asynccontextmanager
@@ -231,13 +317,13 @@ def _numbers() -> Any:
     return lambda: f"id-{next(count)}"
 
 
-def command_line(root: Path) -> list[dict[str, Any]]:
-    """Return what the command line says will come."""
-    args = [str(root), "-n", str(COUNT), "--at", NOW.isoformat(), "--tz", "UTC", "--json"]
-    result = CliRunner().invoke(next_, args, standalone_mode=False)
+async def command_line(command: click.Command, root: Path, *args: str) -> str:
+    """Return what a command prints about a root."""
+    words = [str(root), "--tz", "UTC", *args]
+    result = await asyncio.to_thread(CliRunner().invoke, command, words, standalone_mode=False)
     assert result.exception is None, result.exception
-    told: list[dict[str, Any]] = json.loads(result.stdout)
-    return told
+    assert not result.return_value, result.stderr
+    return str(result.stdout)
 
 
 def fires(told: list[dict[str, Any]]) -> list[Fire]:
@@ -260,30 +346,101 @@ def by_day(told: list[Fire]) -> Iterator[tuple[date, list[tuple[Any, ...]]]]:
         yield day, sorted(lines, key=lambda line: (line[0], line[3]))
 
 
-async def compare(root: Path, data: Path) -> list[Fire]:
+async def nothing(_: House) -> None:
+    """Let all be as it is written."""
+
+
+def resting(*, until: datetime | None, most: int | None = None) -> Act:
+    """Return an act that pauses the first entries, or all."""
+
+    async def pausing(here: House) -> None:
+        assert here.front.ledger is not None
+        for each in islice(await here.front.ledger.entries(), most):
+            await here.front.desk.pause(str(each.number), until=until)
+
+    return pausing
+
+
+async def failing(here: House) -> None:
+    """Let the first run of everything fail, so that what must not fail once is paused."""
+    ledger, now = here.front.ledger, here.clock.now()
+    assert ledger is not None
+    for each in await ledger.entries():
+        if isinstance(each.item, Entry) and each.item.policy.pause_after == 1:
+            line = await here.front.desk.run_now(str(each.number))
+            run = await ledger.start(line.filed.number, now=now, term=1)
+            assert run is not None
+            await ledger.running(run.number, Process(1, 1), now=now, term=1)
+            await ledger.end(run.number, Status.FAILED, reason="it failed", now=now, term=1)
+            again = await ledger.entry(each.number)
+            assert again is not None
+            assert again.pause is not None, "it must not fail once"
+
+
+async def a_week(here: House) -> None:
+    """Let the engine live for a week and a bit, so that rules count from real ends."""
+    end = NOW + timedelta(days=8, hours=3, seconds=7)
+    await here.lived(end)
+    await here.clock.advance(end - here.clock.now())
+
+
+async def play(here: House, root: Path, end: datetime, expected: list[Fire]) -> None:
+    """Hold the simulator against what is expected to run until a moment."""
+    now = here.clock.now()
+    args = ("--days", str((end - now).days + 1), "--from", now.isoformat(), "--jsonl")
+    async with here.on_disk(root, is_kept=False):
+        text = await command_line(simulate, root, *args)
+    lines = [json.loads(line) for line in text.splitlines()]
+    ran = fires([each for each in lines if each["what"] == "ran"])
+    assert sorted(each for each in ran if each.at <= end) == sorted(expected), "the simulator"
+
+
+async def compare(root: Path, data: Path, act: Act = nothing) -> list[Fire]:
     """Hold every face against the API, and return what they all say."""
     async with house(root, data) as here:
+        await act(here)
+        now = here.clock.now()
         told = await here.api()
         same = fires(told)
         names = ("at", "zone", "title", "line", "key", "estimate")
-        spoken, shown = (
-            [[_known(each[name]) for name in names] for each in some]
-            for some in (command_line(root), told)
-        )
-        assert spoken == shown, "the command line"
-
-        end = max((each.at for each in same), default=NOW)
+        shown = [[each[name] for name in names] for each in told]
+        end = max((each.at for each in same), default=now)
+        edge, at = min(end, now + timedelta(days=365)), ("--at", now.isoformat())
         midnight = datetime(end.year, end.month, end.day, tzinfo=UTC) + timedelta(days=1)
         whole = fires(await here.api(midnight, count=None))
+        near = sorted(each.at for each in whole if each.at <= edge)
+        month = min(edge, now + timedelta(days=30))
+        soon = [each for each in whole if each.at <= month]
+        span = ("--days", str((edge - now).days + 1))
+        for is_kept in (True, False):
+            async with here.on_disk(root, is_kept=is_kept):
+                text = await command_line(next_, root, "-n", str(COUNT), *at, "--json")
+                spoken = [[each[name] for name in names] for each in json.loads(text)]
+                assert spoken == shown, f"next, {is_kept=}"
+
+                text = await command_line(agenda, root, *span, *at, "--json")
+                lines = [each for each in json.loads(text) if each["what"] in {"fires", "estimate"}]
+                last = now + timedelta(days=int(span[1])) + TINY
+                spoken_of = sum(each["count"] for each in lines)
+                assert spoken_of == len(await here.api(last, count=None)), f"agenda, {is_kept=}"
+
+                text = await command_line(ics, root, *span, *at)
+                assert occurrences(text, now, edge) == near, f"export ics, {is_kept=}"
+
+        if told:
+            await play(here, root, month, [each for each in soon if is_headline(root, each.title)])
+
         days = dict(by_day(whole))
-        quiet = (NOW.date() + timedelta(days=n) for n in range(1, (midnight - NOW).days))
-        for day in {*days, *islice((each for each in quiet if each not in days), 3)}:
+        quiet = (now.date() + timedelta(days=n) for n in range(1, (midnight - now).days))
+        busy = islice(days, None if act is nothing else 12)
+        for day in {*busy, *islice((each for each in quiet if each not in days), 3)}:
             found = sorted(await here.day(day), key=lambda line: (line[0], line[3]))
             assert found == days.get(day, []), f"the page of {day}"
 
-        edge = min(end, YEAR)
-        near = sorted(each.at for each in whole if each.at <= edge)
         assert await here.feed(edge) == near, "the feed"
+        if month - now > timedelta(hours=1):
+            drawn = await here.timeline(month)
+            assert drawn == Counter(each.title for each in soon), "the timeline"
 
         # Last, for now time passes.
         lived = await here.lived(end)
@@ -293,37 +450,69 @@ async def compare(root: Path, data: Path) -> list[Fire]:
         return same
 
 
-def _known(value: Any) -> Any:
-    """Return a value without what only the engine knows: the id that a delay was given."""
-    return "delay:" if str(value).startswith("delay:") else value
+def is_headline(root: Path, title: str) -> bool:
+    """Tell whether a title is that of a headline; the simulator plays nothing else."""
+    return f"* {title}" in (root / "plan.org").read_text()
 
 
 def test_there_are_examples() -> None:
     assert len(PLANS) > 5
 
 
+# Until a moment at which much fires, for ever, of one entry, and after a failure.
+ACTS = {
+    "as-written": nothing,
+    "all-until": resting(until=datetime(2026, 4, 20, 9, tzinfo=UTC)),
+    "all-for-ever": resting(until=None),
+    "one-for-ever": resting(until=None, most=1),
+    "quarantine": failing,
+    "later": a_week,
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_next_hundred_of_an_example_are_the_same_on_all_five(
-    plan: Path, tmp_path: Path
+def test_the_next_hundred_of_an_example_are_the_same_everywhere(
+    plan: Path, act: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    (root / "plan.org").write_bytes(plan.read_bytes())
+    text = plan.read_text()
+    if act == "quarantine":
+        text = text.replace(":PROPERTIES:\n", ":PROPERTIES:\n:PAUSE-AFTER: 1\n")
+    (root / "plan.org").write_text(text)
 
     @story
     async def look() -> None:
-        await compare(root, tmp_path)
+        await compare(root, tmp_path, ACTS[act])
 
     look()
 
 
-def test_the_next_hundred_of_a_house_with_board_and_triggers_are_the_same_on_all_five(
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "root"
+def whole_house(root: Path) -> None:
+    """Write a house with a board and triggers."""
     for name, text in {"plan.org": PLAN, **BESIDE}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+
+
+@pytest.mark.parametrize("act", [each for each in ACTS if each != "as-written"])
+def test_the_next_hundred_of_a_house_are_the_same_everywhere(act: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    whole_house(root)
+
+    @story
+    async def look() -> None:
+        await compare(root, tmp_path, ACTS[act])
+
+    look()
+
+
+def test_the_next_hundred_of_a_house_with_board_and_triggers_are_the_same_everywhere(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "root"
+    whole_house(root)
     seen: list[Fire] = []
 
     @story

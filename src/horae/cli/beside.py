@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from horae.cli.known import Ledgers
     from horae.cli.output import Output
     from horae.config import Config
     from horae.kernel.plan import Diagnostic
@@ -43,15 +44,26 @@ class Found(NamedTuple):
         return not self.items and not self.tasks and self.exit_code == Exit.OK
 
 
-def beside(paths: Sequence[str], output: Output, *, now: datetime) -> Found:
+def beside(
+    paths: Sequence[str], output: Output, *, now: datetime, ledgers: Ledgers | None = None
+) -> Found:
     """Return what stands beside the plans of the directories that are named; none is this one.
 
-    What cannot be read is said, and the rest goes on.
+    What cannot be read is said, and the rest goes on. Where an engine runs it is all that the
+    engine fires, that of plans, too.
     """
     found = Found()
     for root in _roots(paths):
         here = _Root(root, load(root), output, now)
-        items = (*here.board(), *here.triggers(), *here.crew())
+        known = None if ledgers is None else ledgers.of_root(root)
+        board, triggers, crew = tuple(here.board()), tuple(here.triggers()), tuple(here.crew())
+        if known is None:
+            items = (*board, *triggers, *crew)
+        elif known.engine.is_running:
+            items = tuple(known.items())
+        else:
+            rest = map(known.joined, (*board, *crew))
+            items = (*rest, *known.triggers(triggers))
         tasks = (*found.tasks, *here.tasks)
         found = Found((*found.items, *items), tasks, found.exit_code or here.exit_code)
     return found

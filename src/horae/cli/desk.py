@@ -21,6 +21,7 @@ from horae.config import load
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.errors import Exit, HoraeError
+from horae.rules.misfire import Status
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError, holder_of
@@ -30,7 +31,7 @@ from horae.timing.duration import DurationError, parse_duration
 from horae.workspace.files import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
@@ -44,6 +45,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
 STARTING: Final = timedelta(seconds=1)  # how long whoever has the lock may take to listen
 
+_RAN: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
+_LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TRIES: Final = 20  # at a lock that others take and give back all the time
 _RESTORE: Final = "restore a backup with `horae doctor --restore` or `horae restore FILE`"
 
@@ -119,6 +122,38 @@ def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | N
     async def asking() -> T:
         async with reader_of(place) as ledger:
             return await work(_desk(ledger, place, at=at))
+
+    return asyncio.run(asking())
+
+
+def known_entries(place: Place) -> list[Listed]:
+    """Return every entry that a ledger knows; an engine that runs is not disturbed."""
+
+    async def asking() -> list[Listed]:
+        async with reader_of(place) as ledger:
+            return await ledger.entries()
+
+    return asyncio.run(asking())
+
+
+def run_lengths(place: Place, entries: Iterable[int]) -> dict[int, timedelta]:
+    """Return how long the last runs of entries took, as their median; none ran, none is told."""
+    from statistics import median
+
+    async def asking() -> dict[int, timedelta]:
+        found = {}
+        async with reader_of(place) as ledger:
+            for number in entries:
+                page = await ledger.receipts(entry=number, statuses=_RAN, limit=_LAST)
+                runs = [run for each in page.receipts for run in await ledger.runs_of(each.number)]
+                took = [
+                    (run.ended_at - run.started_at).total_seconds()
+                    for run in runs
+                    if run.ended_at is not None and run.outcome in _RAN
+                ]
+                if took:
+                    found[number] = timedelta(seconds=max(0.0, median(took)))
+        return found
 
     return asyncio.run(asking())
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from horae.cli.known import Ledgers
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.times import When, when_options
 from horae.errors import Exit
@@ -18,7 +19,7 @@ from horae.rules.armed import rule_of, rule_text, scan_plan
 from horae.rules.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.rules.project import project
 from horae.rules.seams import seams
-from horae.rules.words import moment_text, words
+from horae.rules.words import moment_text, pause_words, words
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
@@ -48,6 +49,8 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
     when = When.of(at, tz, paths=[place[1]] if place else ())
     if place is not None:
         found, headline = _at_place(place[1], int(place[2]), when)
+        known = Ledgers((place[1],), output, zone_name=when.zone).of_file(place[1])
+        found = found if known is None else known.joined(found)
     else:
         found, headline = _of_text(what, when.zone if tz else None)
     said = _explained(found, headline, when.now)
@@ -163,9 +166,12 @@ def _print(said: Explanation) -> None:
         echo(f"not armed: {item.reason}")
         return
     echo(f"{words(item.rule, zone_name=item.zone)} ({item.zone})")
+    if item.pause is not None:
+        echo(f"paused{pause_words(item.pause, zone_name=item.zone)}")
     for moment in said.moments:
         echo(f"  {moment_text(moment, item.zone)}")
-    if not said.moments and not isinstance(item.rule, OnDemandRule | AfterRule):
+    is_timed = not isinstance(item.rule, OnDemandRule | AfterRule)
+    if not said.moments and item.pause is None and is_timed:
         echo("  no moment is left")
     for change in said.changes:
         echo(f"note: {change}")

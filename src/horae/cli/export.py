@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.beside import beside
+from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.output import Output, echo
 from horae.cli.sources import Sources, plan_root
@@ -20,6 +21,7 @@ from horae.errors import Exit
 from horae.rules.armed import entries_of
 from horae.rules.entry import Entry, Unarmed, Work
 from horae.rules.ics import MOST, calendar, is_cut
+from horae.rules.words import pause_words
 from horae.workspace.files import LIMIT, PlanFileError, PlanMissingError, read_plan
 
 if TYPE_CHECKING:
@@ -70,10 +72,14 @@ def ics(
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
     said = Output.of(None)
-    others = beside(paths, said, now=moment)
+    ledgers = Ledgers(paths, said, zone_name=where.key)
+    others = beside(paths, said, now=moment, ledgers=ledgers)
     sources = Sources(paths, said, may_be_empty=not others.is_empty)
-    entries = list(_armed(chain(_items(sources, where.key), others.items)))
+    entries = list(_armed(chain(_items(sources, where.key, ledgers), others.items)))
     for entry in entries:
+        if entry.pause is not None and entry.pause.covers(moment):
+            since = pause_words(entry.pause, zone_name=entry.zone)
+            _say(entry.origin, f"{entry.title!r} is paused{since}")
         if is_cut(entry, start=start, end=end, zone_name=where.key):
             reason = f"comes more than {MOST:,} times; only the first are in the calendar"
             _say(entry.origin, f"{entry.title!r} {reason}")
@@ -83,7 +89,7 @@ def ics(
         sys.stdout.buffer.writelines(line.encode() for line in lines)
     else:
         _save(output, _gathered(output, lines))
-    return sources.exit_code or others.exit_code
+    return sources.exit_code or others.exit_code or ledgers.exit_code
 
 
 _program_option = click.option(
@@ -259,14 +265,18 @@ def _window(
     return start, end
 
 
-def _items(sources: Sources, zone_name: str) -> Iterator[Entry | Unarmed]:
+def _items(
+    sources: Sources, zone_name: str, ledgers: Ledgers | None = None
+) -> Iterator[Entry | Unarmed]:
     """Yield the entries of plans, each file once."""
     files: set[str] = set()
     for source in sources:
         file = _steady(source.name)
         if file not in files:
             files.add(file)
-            yield from entries_of(source.plan, file=file, zone_name=zone_name)
+            written = entries_of(source.plan, file=file, zone_name=zone_name)
+            named = source._replace(name=file)
+            yield from written if ledgers is None else ledgers.plan_items(named, written)
 
 
 def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:

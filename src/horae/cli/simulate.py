@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import groupby
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from horae.cli.desk import run_lengths
+from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
 from horae.engine.simulate import Fault, Level, Outage, Setting, World
+from horae.engine.source import Scan
 from horae.errors import Exit
+from horae.rules.armed import scan_plan
+from horae.rules.entry import Entry
 from horae.rules.misfire import GRACE, Status
 from horae.rules.words import clock_text, moment_text, wall_text
+from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
     from zoneinfo import ZoneInfo
 
+    from horae.cli.known import Known
+    from horae.cli.sources import Source
     from horae.engine.ports import Filed, Ledger
     from horae.engine.simulate import Verdict
+    from horae.rules.armed import Scanned
+    from horae.rules.entry import Origin
 
+_ORG: Final = "org"  # the source that plans are of
+_PATIENCE: Final = 1.0  # seconds without a bar
+_PACE: Final = 0.1
 _SHOWN: Final = 6  # so many receipts of a day have a line each
 _RAN: Final = frozenset(
     {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
@@ -38,11 +55,31 @@ _RAN: Final = frozenset(
 
 
 class Memory:
-    """Ledgers that are forgotten when the command ends."""
+    """Ledgers that are forgotten when the command ends; they begin with what is known of plans."""
+
+    def __init__(self, past: Past, *, start: datetime) -> None:
+        self._past = past
+        self._start = start
 
     async def open(self) -> Ledger:
-        """Return an empty ledger."""
-        return await SqliteLedger.in_memory()
+        """Return a ledger that knows which entries are paused, and when their last runs ended."""
+        ledger = await SqliteLedger.in_memory()
+        if not self._past.entries:
+            return ledger
+        now = self._start
+        await ledger.scan(_ORG, Scan(self._past.scanned), now=now, term=1)
+        for each in await ledger.entries():
+            was, item = self._past.entries.get(each.mark.address), each.item
+            if was is None or not isinstance(item, Entry):
+                continue
+            if was.ended_at is not None and was.ended_at <= now:
+                begun = replace(item, ended_at=was.ended_at)
+                await ledger.write(1, partial(begin_rule, entry=begun, now=now))
+            pause = was.pause
+            if pause is not None and pause.covers(now):
+                until, note = pause.until, pause.note
+                await ledger.pause(each.number, now=pause.at, term=1, note=note, until=until)
+        return ledger
 
     async def close(self, ledger: Ledger) -> None:
         """Forget a ledger."""
@@ -56,6 +93,35 @@ class Memory:
     async def restore(self, copy: object, *, now: datetime) -> Ledger:
         """Refuse: no backup is brought back here."""
         raise NotImplementedError(f"{copy} at {now}")
+
+
+@dataclass(slots=True)
+class Past:
+    """What ledgers know of some plans: entries by their address, and how long their runs took."""
+
+    scanned: tuple[Scanned, ...] = ()
+    entries: dict[str, Entry] = field(default_factory=dict)
+    lengths: dict[Origin, timedelta] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plans: Sequence[Source], ledgers: Ledgers, *, zone_name: str) -> Past:
+        """Return what is known of plans; nothing if there is no ledger."""
+        past = cls()
+        numbers: dict[Known, dict[int, Origin]] = {}
+        for each in plans:
+            known = ledgers.of_file(each.name)
+            if known is None:
+                continue
+            scanned = scan_plan(each.plan, file=each.name, zone_name=zone_name)
+            past.scanned += tuple(scanned)
+            for item in (known.joined(one.item) for one in scanned):
+                if isinstance(item, Entry) and item.number:
+                    past.entries[item.address] = item
+                    numbers.setdefault(known, {})[item.number] = item.origin
+        for known, origins in numbers.items():
+            for number, length in run_lengths(known.place, origins).items():
+                past.lengths[origins[number]] = length
+        return past
 
 
 class What(NamedTuple):
@@ -156,9 +222,10 @@ def simulate(
 ) -> int:
     """Rehearse plans: what would run, run late, be coalesced or missed, day by day.
 
-    The engine, the rules and the ledger are the real ones; the clock only jumps, and every
-    run is done after a minute. With --seed and --faults things go wrong, and every promise
-    of the engine is checked. With --seed and no PLAN the plans are made up, too.
+    The engine, the rules and the ledger are the real ones; the clock only jumps. If the plan
+    has a ledger, pauses and last runs count, and a run takes as long as the last ones took;
+    else it ends at once. With --seed and --faults things go wrong, and every promise of the
+    engine is checked. With --seed and no PLAN the plans are made up, too.
     """
     output = Output.of(form)
     if faults != Level.NONE and seed is None:
@@ -166,10 +233,13 @@ def simulate(
     now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
     is_made_up = seed is not None and not paths
-    files = None if is_made_up else {each.name: each.plan.text() for each in sources}
+    plans = [] if is_made_up else list(sources)
+    files = None if is_made_up else {each.name: each.plan.text() for each in plans}
     if files is not None and not files:
         return sources.exit_code
     settings = load(plan_root(paths))
+    ledgers = Ledgers(paths, output, zone_name=place.key, is_engine_asked=False)
+    past = Past.of(plans, ledgers, zone_name=place.key)
     setting = Setting(
         timedelta(days=days),
         seed=seed,
@@ -181,13 +251,49 @@ def simulate(
         without=(Fault.RESTORE,),
         slots=settings.gate_slots,
         crew=settings.crew_max_concurrent,
+        lengths=past.lengths,
     )
     rehearsal = Rehearsal(place)
-    write = None if trace is None else (lambda line: trace.write(f"{line}\n"))
-    world = World(setting, Memory(), audit=rehearsal.gather, trace=write)
-    verdict = world.run()
+    with _progress() as show:
+
+        def tell(line: str) -> None:
+            show((world.clock.now() - world.start) / setting.length)
+            if trace is not None:
+                trace.write(f"{line}\n")
+
+        memory = Memory(past, start=now.astimezone(UTC))
+        world = World(setting, memory, audit=rehearsal.gather, trace=tell)
+        verdict = world.run()
     _print(rehearsal, verdict, world.start, output)
-    return Exit.FINDINGS if verdict.broken is not None else sources.exit_code
+    if verdict.broken is not None:
+        return Exit.FINDINGS
+    return sources.exit_code or ledgers.exit_code
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """Show on a terminal how far a simulation is, once it has taken more than a second."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task, shown_at = bar.add_task("simulating", total=1.0), monotonic() + _PATIENCE
+
+    def show(part: float) -> None:
+        nonlocal shown_at
+        if monotonic() >= shown_at:  # rarely: there are thousands of events
+            shown_at = monotonic() + _PACE
+            bar.start()
+            bar.update(task, completed=min(part, 1.0))
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:  # or it would leave an empty line
+            bar.stop()
 
 
 def _outage(text: str, place: ZoneInfo) -> Outage:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from horae.cli.beside import beside
+from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
@@ -56,6 +57,7 @@ class Fire(NamedTuple):
     line: int
     entry: Entry
     moment: Moment
+    is_estimate: bool
 
     def data(self) -> dict[str, object]:
         """Return the fire as plain data."""
@@ -68,11 +70,6 @@ class Fire(NamedTuple):
             "key": self.moment.key,
             "estimate": self.is_estimate,
         }
-
-    @property
-    def is_estimate(self) -> bool:
-        """Whether it depends on an end that has not come, or that only the engine knows of."""
-        return _is_estimate(self.entry, self.moment)
 
 
 def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +103,8 @@ def next_(
     """Show the next moments of all plans together, or of one cron expression.
 
     Of a directory also those of its board, its triggers and its crew; of a member that ticks
-    only the next one, for those after it depend on how it ends.
+    only the next one, for those after it depend on how it ends. Pauses and last runs are as
+    the running engine has them, else the ledger; stderr says which.
     """
     output = Output.of(form)
     when = When.of(start or at, tz, paths=paths)
@@ -115,10 +113,10 @@ def next_(
             raise click.UsageError("--cron goes without files.")
         rule = cron_rule(expression, zone_name=when.zone if tz else "UTC")
         entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
-        _print_fires(islice(_fires(entry, when.now), count), output, is_bare=True)
+        _print_fires(islice(_fires(entry, when.now, None), count), output, is_bare=True)
         return 0
     view = View(paths, output, when)
-    streams = [_fires(entry, when.now) for entry in view.entries()]
+    streams = [_fires(entry, when.now, view) for entry in view.entries()]
     _print_fires(islice(merge(*streams), count), output)
     return view.exit_code
 
@@ -170,7 +168,7 @@ def due(
     view = View(paths, output, when)
     items = [*view.items()]
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
-    ticks = {item.origin for item in items if _ticks(item)}
+    ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
     lines = [replace(line, reason=_GUESS) if line.origin in ticks else line for line in lines]
     match output.form:
         case Form.TABLE:
@@ -187,14 +185,19 @@ class View:
     """All that has a when in the files and the directories that were named, seen once."""
 
     def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
-        self._beside = beside(paths, output, now=when.now)
+        self._ledgers = Ledgers(paths, output, zone_name=when.zone)
+        self._beside = beside(paths, output, now=when.now, ledgers=self._ledgers)
         self._sources = Sources(paths, output, may_be_empty=not self._beside.is_empty)
         self._zone = when.zone
 
     @property
     def exit_code(self) -> int:
         """How it ended: the first thing that could not be read decides."""
-        return self._sources.exit_code or self._beside.exit_code
+        return self._sources.exit_code or self._beside.exit_code or self._ledgers.exit_code
+
+    def is_guess(self, entry: Entry) -> bool:
+        """Tell whether the next tick of an agent is not known, as no engine runs."""
+        return self._ledgers.is_guess(entry)
 
     def entries(self) -> Iterator[Entry]:
         """Yield everything that fires."""
@@ -203,7 +206,8 @@ class View:
     def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
         """Yield everything that fires, or looks as if it did, and what somebody has to do."""
         for each in self._sources:
-            yield from entries_of(each.plan, file=each.name, zone_name=self._zone)
+            written = entries_of(each.plan, file=each.name, zone_name=self._zone)
+            yield from self._ledgers.plan_items(each, written)
             if with_tasks:
                 yield from tasks_of(each.plan, file=each.name, zone_name=self._zone)
         yield from self._beside.items
@@ -211,24 +215,16 @@ class View:
             yield from self._beside.tasks
 
 
-def _is_estimate(entry: Entry, moment: Moment) -> bool:
-    """Tell whether a moment depends on an end that has not come, or that nobody here knows."""
-    return moment.is_estimate or _ticks(entry)
-
-
-def _ticks(item: object) -> bool:
-    """Tell whether something counts from the end of its last run, which only the engine knows."""
-    return isinstance(item, Entry) and isinstance(item.rule, CadenceRule)
-
-
 _GUESS: Final = "an estimate, as if the engine started now"
 
 
-def _fires(entry: Entry, after: datetime) -> Iterator[Fire]:
+def _fires(entry: Entry, after: datetime, view: View | None) -> Iterator[Fire]:
     """Yield the fires of an entry after a moment; there may be no end to them."""
     moments = project(entry, after, after + _FAR)
-    for moment in islice(moments, 1) if _ticks(entry) else moments:
-        yield Fire(moment.at, entry.origin.file, entry.origin.line, entry, moment)
+    is_guess = view is not None and view.is_guess(entry)
+    for moment in islice(moments, 1) if isinstance(entry.rule, CadenceRule) else moments:
+        is_estimate = is_guess or moment.is_estimate
+        yield Fire(moment.at, entry.origin.file, entry.origin.line, entry, moment, is_estimate)
 
 
 def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False) -> None:
@@ -295,7 +291,7 @@ def _agenda(view: View, when: When, end: datetime) -> Iterator[Line]:
     """Yield the lines of all that comes until *end*."""
     for item in view.items():
         if isinstance(item, Entry):
-            yield from _fire_lines(item, when, end)
+            yield from _fire_lines(item, when, end, is_guess=view.is_guess(item))
         elif isinstance(item, Task):
             yield from _task_lines(item, when, end)
 
@@ -307,7 +303,7 @@ def _task_lines(task: Task, when: When, end: datetime) -> Iterator[Line]:
             yield Line(at, task.origin.file, task.origin.line, what, task.title, when.zone)
 
 
-def _fire_lines(entry: Entry, when: When, end: datetime) -> Iterator[Line]:
+def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> Iterator[Line]:
     """Yield the fires of an entry, those of a busy day as one line."""
     place = zone(when.zone)
     fires = project(entry, when.now, end)
@@ -318,14 +314,15 @@ def _fire_lines(entry: Entry, when: When, end: datetime) -> Iterator[Line]:
             day.append(moment)
             times, first = times + 1, first or moment
         if times > _FEW and first is not None:
-            yield _fire_line(entry, first)._replace(through=day[-1].at, times=times)
+            line = _fire_line(entry, first, is_guess=is_guess)
+            yield line._replace(through=day[-1].at, times=times)
         else:
-            yield from (_fire_line(entry, moment) for moment in day)
+            yield from (_fire_line(entry, moment, is_guess=is_guess) for moment in day)
 
 
-def _fire_line(entry: Entry, moment: Moment) -> Line:
+def _fire_line(entry: Entry, moment: Moment, *, is_guess: bool) -> Line:
     """Return the line of one fire."""
-    what = "estimate" if _is_estimate(entry, moment) else "fires"
+    what = "estimate" if is_guess or moment.is_estimate else "fires"
     origin = entry.origin
     return Line(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
 

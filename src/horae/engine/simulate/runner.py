@@ -224,7 +224,8 @@ class Children:
         world = self._world
         limit = filed.policy.timeout or WALL_CLOCK
         if world.roll is None:
-            return Ended(Status.DONE, "it is done", 0), min(world.run_length, limit)
+            length = world.setting.lengths.get(filed.origin, timedelta(0))
+            return Ended(Status.DONE, "it is done", 0), min(length, limit)
         after = timedelta(seconds=world.roll.choice((0, 1, 20, 90, 600)))
         if world.weather.strikes(Fault.LONG):
             after = timedelta(minutes=world.roll.choice((30, 70, 100)))

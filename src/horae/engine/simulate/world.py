@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from random import Random
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Ledger
     from horae.engine.simulate.runner import Child
     from horae.engine.simulate.watch import Broken
+    from horae.rules.entry import Origin
 
 CALM: Final = timedelta(hours=48)  # at the end nothing goes wrong any more
 LAST: Final = 50  # events that a finding shows
@@ -54,7 +55,7 @@ class Shelf(Protocol):
     """Where ledgers come from."""
 
     async def open(self) -> Ledger:
-        """Return an empty ledger that works in this thread."""
+        """Return a ledger that works in this thread, empty or with what is known beforehand."""
         ...
 
     async def close(self, ledger: Ledger) -> None:
@@ -82,8 +83,8 @@ class Outage:
 class Setting:
     """What is to be simulated.
 
-    Without a seed all goes as it is written: one order, no faults, runs that are done after
-    `run_length`. Without files the seed makes them up.
+    Without a seed all goes as it is written: one order, no faults, runs that take as long as
+    `lengths` says for what stands there, else end at once. Without files the seed makes them up.
     """
 
     length: timedelta
@@ -95,7 +96,7 @@ class Setting:
     outages: tuple[Outage, ...] = ()
     without: tuple[Fault, ...] = ()
     most: int = 8  # workflows that are made up
-    run_length: timedelta = timedelta(minutes=1)
+    lengths: Mapping[Origin, timedelta] = field(default_factory=dict)
     crashes: float = 1.0  # how much more likely than else an engine dies inside a call
     slots: int = 4
     crew: int = 2
@@ -159,7 +160,6 @@ class World:
         self.is_stopping = False
         self.stops_at_a_start = False  # the next time that a run is being made
         self.steps_back = 0
-        self.run_length = setting.run_length
         self.slots = setting.slots
         self.term = 1
         self._shelf = shelf
@@ -282,6 +282,8 @@ class World:
     async def _main(self) -> None:
         """Let engines come and go until the time is over."""
         self.ledger = await self._shelf.open()
+        if await self.ledger.newest_event():
+            await self.watch.reload(self.start)
         for fault in self.weather.kinds:
             if fault in PACES:
                 self.loop.create_task(self._fate(fault))
