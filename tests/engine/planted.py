@@ -297,5 +297,5 @@ PLANTED = (
     Planted(tell_only_of_failures, ("alerts",), (1, 4, 5)),
     Planted(forget_what_was_released, ("I7",), (4, 5, 9)),
     Planted(stop_without_a_last_word, ("I16",), (5, 6, 13)),
-    Planted(run_again_what_was_let_go, ("I4",), (4, 14, 25)),
+    Planted(run_again_what_was_let_go, ("I4",), (4, 14, 21, 25, 41, 44)),
 )

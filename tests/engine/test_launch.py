@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -397,6 +399,90 @@ async def test_a_missed_moment_is_told_of_too() -> None:
     ) as here:
         await here.outage(3 * HOUR)
         assert [each.title for _, each in here.started] == ["Call me"]
+
+
+@story
+async def test_hundreds_of_alerts_after_an_outage_keep_nothing_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [cron(f"Job {each}", "0 9 * * *", ":CATCHUP: none") for each in range(350)]
+    async with world(*jobs, cron("Noon", "0 12 * * *"), alert("missed")) as here:
+        add = here.ledger.add
+
+        async def slow(*args: Any, **options: Any) -> list[Filed]:
+            await here.pass_by(SECOND)  # a disk that takes its time for a commit
+            return await add(*args, **options)
+
+        monkeypatch.setattr(here.ledger, "add", slow)
+        await here.outage(4 * HOUR - SECOND)
+        await here.advance(5 * SECOND)
+        starts = Counter(each.title for _, each in here.started)
+        assert starts["Noon"] == 1
+        assert starts["Call me"] >= 3, "what waits starts while the others are filed"
+        await here.advance(10 * SECOND)
+        starts = Counter(each.title for _, each in here.started)
+        assert starts["Call me"] == 350
+
+
+@story
+async def test_a_source_that_is_slow_to_follow_up_keeps_nothing_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [cron(f"Job {each}", "0 9 * * *", ":CATCHUP: none") for each in range(60)]
+    async with world(*jobs, cron("Noon", "0 12 * * *")) as here:
+        settled: list[int] = []
+
+        async def slow(filed: Filed) -> None:
+            settled.append(filed.number)
+            await here.pass_by(SECOND)
+
+        monkeypatch.setattr(here.source, "settle", slow)
+        await here.outage(4 * HOUR - 10 * SECOND)
+        await here.until(NINE + 3 * HOUR + 2 * SECOND)
+        assert [each.title for _, each in here.started] == ["Noon"]
+        assert len(settled) < 60
+        await here.advance(2 * MINUTE)
+        assert len(settled) == len(set(settled)) == 61
+        assert not await here.ledger.unsettled(limit=10)
+
+
+@story
+async def test_what_could_start_and_does_not_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(cron("Digest", "0 9 * * *"), cron("Noon", "0 12 * * *")) as here:
+        goes_on = asyncio.Event()
+
+        async def hang(filed: Filed) -> None:
+            await goes_on.wait()
+
+        monkeypatch.setattr(here.source, "settle", hang)
+        await here.until(NINE + 3 * HOUR)
+        assert await here.almanac.stall() == "", "nothing waits"
+        number = (await here.numbers())["Noon"]
+        asked = Receipt("manual:1", Status.WAITING, "asked", here.clock.now(), here.clock.now())
+        [filed] = await here.ledger.add(number, [asked], now=here.clock.now(), term=1)
+        await here.advance(29 * SECOND)
+        assert await here.almanac.stall() == ""
+        await here.advance(2 * SECOND)
+        assert await here.almanac.stall() == (
+            f"stalled since 2026-04-01T12:00:00Z: nothing starts, though receipt {filed.number}"
+            " (Noon, plan.org:6) waits and all that it needs is free;"
+            " if this stays, restart the engine"
+        )
+        goes_on.set()
+        here.almanac.note_change()
+        await here.advance(SECOND)
+        assert await here.almanac.stall() == ""
+        assert [each.title for _, each in here.started] == ["Digest", "Noon", "Noon"]
+
+
+@story
+async def test_what_waits_for_its_turn_is_no_stall() -> None:
+    hours = [cron(f"Job {each}", "0 9 * * *") for each in range(9)]
+    async with world(*hours, script=lambda _: Ending(after=5 * MINUTE)) as here:
+        await here.until(NINE)
+        assert (len(here.started), await here.almanac.stall()) == (4, "")
+        await here.advance(4 * MINUTE)
+        assert (len(here.started), await here.almanac.stall()) == (4, "")
 
 
 @story

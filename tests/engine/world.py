@@ -120,6 +120,10 @@ class World:
         if self._turns is not None and self._turns.done():
             self._turns.result()
 
+    async def pass_by(self, length: timedelta) -> None:
+        """Wait inside the world while others let time pass."""
+        await self.clock.wait(asyncio.Event(), until=self.clock.now() + length)
+
     async def until(self, moment: datetime) -> None:
         await self.advance(moment - self.clock.now())
 

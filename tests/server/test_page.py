@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
@@ -21,6 +23,7 @@ from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.lifecycle import Lifecycle, parse_lifecycle
+from horae.rules.misfire import Receipt, Status
 from horae.rules.project import project
 from horae.server.page import Papers, routes
 from horae.server.page.agents import draw
@@ -291,6 +294,33 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
         waiting = text.partition('id="waiting')[2].partition("</li>")[0]
         assert "its entry is busy with receipt" in waiting
+
+
+@story
+async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
+    async with opened(tmp_path) as there:
+        here, almanac = there.here, there.here.front.almanac
+        assert (await here.client.get("/readyz")).status_code == 200
+        assert here.front.ledger is not None
+        ago = here.front.clock.now() - timedelta(minutes=1)
+        asked = Receipt("manual:1", Status.WAITING, "asked, and nobody heard", ago, ago)
+        number = (await here.get("entries/digest"))["entry"]
+        [filed] = await here.front.ledger.add(number, [asked], now=ago, term=1)
+        almanac._moved_at -= timedelta(minutes=1)
+        answer = await here.client.get("/readyz")
+        stall = answer.json()["problems"][0]
+        assert answer.status_code == 503
+        assert stall.startswith("stalled since ")
+        assert f"receipt {filed.number} (Nightly digest, plan.org:3) waits" in stall
+        assert (await here.get("status"))["stall"] == stall
+        now = await there.page("/")
+        assert now.index(stall) < now.index("<h1")
+        call = [sys.executable, "-m", "horae.cli.main", "status", "--data", str(here.data)]
+        told = await asyncio.to_thread(subprocess.check_output, call, text=True)
+        assert told.splitlines()[0] == stall
+        almanac.note_change()
+        assert (await here.ended(filed.number))["status"] == "done"
+        assert (await here.client.get("/readyz")).status_code == 200
 
 
 @story

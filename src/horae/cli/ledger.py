@@ -260,7 +260,7 @@ def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standi
     An engine that does not answer keeps nobody from looking; one that hangs is a problem itself.
     """
     try:
-        told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))["problems"]
+        told = engine.get("status", patience=_PATIENCE, limit=min(limit, _MOST))
         line = engine.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
     except HoraeError as error:
         if not isinstance(error.__cause__, TimeoutError):
@@ -269,9 +269,9 @@ def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standi
         return replace(stands, problems=(hangs, *stands.problems))
     why = {each["receipt"]: each["reason"] for each in line}
     waiting = tuple(_held_up(each, why.get(each.filed.number)) for each in stands.waiting)
-    return replace(
-        stands, waiting=waiting, problems=tuple(dict.fromkeys((*told, *stands.problems)))
-    )
+    problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
+    facts = replace(stands.engine, stall=told.get("stall") or "")
+    return replace(stands, engine=facts, waiting=waiting, problems=problems)
 
 
 def _held_up(line: Line, obstacle: str | None) -> Line:
@@ -288,6 +288,8 @@ def _print_status(stands: Standing) -> None:
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {engine.since}" if engine.since else ""
     runs = f"an engine runs ({who}{since})" if engine.is_running else "no engine runs"
+    if engine.stall:
+        echo(engine.stall)
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
     counts = [f"{count} {kind}" for kind, count in stands.counts.items() if count]
     armed = f"{stands.entries} {'entry' if stands.entries == 1 else 'entries'} armed"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _QUIET: Final = frozenset({"assigned", "entry_new", "unassigned"})  # steps on the way
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
+_STALLED: Final = 10.0  # seconds between two looks for a stall
 
 
 class EmptyRootError(HoraeError):
@@ -260,10 +261,18 @@ async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
 
 async def _tell_problems(house: House) -> None:
     """Say on stderr what is in the way as soon as it is, and not again while it stays."""
+    from horae.engine.ports import LedgerError
+
     known = set(house.notes)  # which were said at the start
+    stall, look_at = "", 0.0
+    loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(_REFRESH)
-        problems = house.facts().problems
+        if loop.time() >= look_at:
+            look_at = loop.time() + _STALLED
+            with suppress(LedgerError):  # which is said where it is written
+                stall = await house.almanac.stall()
+        problems = (stall, *house.facts().problems) if stall else house.facts().problems
         for problem in dict.fromkeys(problems):
             if problem not in known:
                 echo(f"horae: {problem}", err=True)

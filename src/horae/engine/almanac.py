@@ -13,6 +13,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from horae.engine.cluster import Carried
@@ -29,7 +30,7 @@ from horae.engine.ports import (
 from horae.engine.source import Revision
 from horae.errors import HoraeError
 from horae.rules.after import LOOKED_BACK, follows, occasions
-from horae.rules.entry import AfterRule, Entry
+from horae.rules.entry import AfterRule, Entry, key_time
 from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import followed_by
 
@@ -52,6 +53,9 @@ BATCH: Final = 1000  # entries in one commit
 DRIFT: Final = timedelta(milliseconds=500)
 UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
 UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
+SETTLED: Final = 100  # final receipts that are followed up together
+SETTLING: Final = timedelta(seconds=1)  # of a turn for that, before others have theirs
+STALL: Final = timedelta(seconds=30)  # without a start, though something could
 _ALL: Final = 1 << 30
 
 
@@ -101,6 +105,9 @@ class Almanac:
         self._settle_at: datetime | None = None  # when to follow up again what failed
         self._lapse_at: datetime | None = None  # when the next approval runs out
         self._has_unsettled = True
+        self._settled_to: int | None = None  # how far following up has come, while it goes on
+        self._asked_to = 0  # how far its alerts are filed
+        self._moved_at = timedelta(0)  # when something last started, ended or was asked for
         self._has_changed = False
         self._is_admitting = True
         self._followers: list[Listed] | None = None  # the alerts there are, if that is known
@@ -149,6 +156,7 @@ class Almanac:
             await self._ask_again(now, "the engine has started anew")
         await self.read_all()
         await self._offer_waiting()
+        self._moved_at = self._clock.elapsed()
 
     async def read_all(self) -> None:
         """Read all sources before any is taken over: what none of them holds is gone at once."""
@@ -262,11 +270,35 @@ class Almanac:
     def note_change(self) -> None:
         """Take note that somebody asked for, paused, resumed or released something."""
         self._has_changed = True
+        self._moved_at = self._clock.elapsed()
         self.poke()
 
     def poke(self) -> None:
         """Let the loop turn at once."""
         self._poked.set()
+
+    async def stall(self) -> str:
+        """Say that nothing starts, though something waits and all it needs is free; else nothing.
+
+        That is never right. It is found without the loop, which may be what hangs.
+        """
+        now, quiet = self._clock.now(), self._clock.elapsed() - self._moved_at
+        is_meant = self.turned_at is None or self.is_blank or not self._is_admitting
+        if is_meant or quiet < STALL:
+            return ""
+        waiting = [each for each in await self._waiting() if each.entry not in self._missing]
+        since = {each.number: max(each.receipt.start_at, each.decided_at) for each in waiting}
+        long = [each for each in waiting if now - since[each.number] >= STALL]
+        found = self.gate.startable(long, now=now)
+        if not found:
+            return ""
+        first = found[0]
+        begun = max(since[first.number], now - quiet)
+        return (
+            f"stalled since {key_time(begun)}: nothing starts, though receipt {first.number}"
+            f" ({first.title}, {first.origin}) waits and all that it needs is free;"
+            " if this stays, restart the engine"
+        )
 
     async def stop(self, *, within: timedelta, reason: str = "horae was stopped") -> None:
         """Start nothing more, let what runs end, and end what is not over in time."""
@@ -301,13 +333,13 @@ class Almanac:
         With *obstacle* only what has none any more: to try costs a line in the ledger.
         """
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
-        for filed in page.receipts:
-            if not filed.receipt.reason.startswith(HELD_BACK):
-                continue
-            if obstacle is None or await obstacle(filed) is None:
-                number = filed.number
-                await self._ledger.release(number, reason=reason, now=now, term=self._term)
-                self._has_changed = True
+        held = [each for each in page.receipts if each.receipt.reason.startswith(HELD_BACK)]
+        if obstacle is not None:
+            held = [each for each in held if await obstacle(each) is None]
+        if held:
+            release = partial(self._ledger.release, reason=reason, now=now, term=self._term)
+            await asyncio.gather(*(release(each.number) for each in held))  # in one commit
+            self._has_changed = True
 
     async def _keep_up(self, now: datetime) -> datetime:
         """Do all that has come due, and return when the next of it comes."""
@@ -376,35 +408,58 @@ class Almanac:
         if not self._is_admitting:
             return
         admitted, refused = self.gate.admit(now=now)
+        if admitted or refused:
+            self._moved_at = self._clock.elapsed()
         for filed, reason in refused:
             self.launch.refuse(filed, reason)
         for filed in admitted:
             self.launch.start(filed)
 
     async def _settle_all(self, now: datetime) -> None:
-        """Let the sources follow up what is final; one that cannot is asked again later."""
+        """Let the sources follow up what is final; one that cannot is asked again later.
+
+        However much there is, a turn does only some of it: what waits starts in between.
+        """
         is_time = self._settle_at is not None and now >= self._settle_at
-        if not self._has_unsettled and not is_time:
-            return
-        self._has_unsettled, self._settle_at = False, None
-        for desk in self._desks.values():
-            desk.unsettled = ()
-        after = 0
-        while finals := await self._ledger.unsettled(after=after, limit=BATCH):
-            after = finals[-1].number
-            settled = [each.number for each in finals if await self._follow_up(each, now)]
+        if self._settled_to is None:
+            if not self._has_unsettled and not is_time:
+                return
+            self._has_unsettled, self._settle_at = False, None
+            self._settled_to = self._asked_to = 0
+            for desk in self._desks.values():
+                desk.unsettled = ()
+        began = self._clock.elapsed()
+        while finals := await self._ledger.unsettled(after=self._settled_to, limit=SETTLED):
+            await self._ask_followers([e for e in finals if e.number > self._asked_to], now)
+            self._asked_to = max(self._asked_to, finals[-1].number)
+            asked, settled = self._clock.elapsed(), []
+            for filed in finals:
+                self._settled_to = filed.number
+                if await self._settle(filed):
+                    settled.append(filed.number)
+                else:
+                    self._settle_at = now + UNSETTLED
+                if self._clock.elapsed() - asked >= SETTLING:
+                    break
             await self._ledger.settle(settled, now=now, term=self._term)
-            if len(settled) < len(finals):
-                self._settle_at = now + UNSETTLED
+            if self._clock.elapsed() - began >= SETTLING:
+                self.poke()  # the rest of it in the next turn
+                return
+        self._settled_to = None
+        if self._has_unsettled:  # something has ended meanwhile, perhaps of a lower number
+            self.poke()
 
-    async def _follow_up(self, filed: Filed, now: datetime) -> bool:
-        """Do all that follows from a final receipt; False: something has to be tried again."""
-        for follower in await self._alerts(filed, now):
-            asked = await self._ledger.add(*follower, now=now, term=self._term)
-            self.offer([each for each in asked if each.status is Status.WAITING])
-        return await self._settle(filed)
+    async def _ask_followers(self, finals: Sequence[Filed], now: datetime) -> None:
+        """File the alerts that follow some receipts: of each follower all in one commit."""
+        alerts: dict[int, list[Receipt]] = {}
+        for filed in finals:
+            for follower, alert in await self._alerts(filed, now):
+                alerts.setdefault(follower, []).append(alert)
+        for follower, asked in alerts.items():
+            filed_now = await self._ledger.add(follower, asked, now=now, term=self._term)
+            self.offer([each for each in filed_now if each.status is Status.WAITING])
 
-    async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, list[Receipt]]]:
+    async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, Receipt]]:
         """Return what is asked of the entries that follow this one."""
         followers = await self._known_followers()
         if not followers or followed_by(filed.receipt.key) is not None:
@@ -424,7 +479,7 @@ class Almanac:
         own = address.removeprefix("id:").removeprefix("agent:")
         names = (address, own, known.mark.title)
         return [
-            (each.number, [_alert(filed, known, each.item.rule, found, now)])
+            (each.number, _alert(filed, known, each.item.rule, found, now))
             for each in followers
             if isinstance(each.item, Entry)
             and isinstance(each.item.rule, AfterRule)
@@ -527,6 +582,7 @@ class Almanac:
     def _leave(self, number: int, filed: Filed | None) -> None:
         """Take note that a receipt holds its slot no longer, and may wait once more."""
         self.gate.release(number)
+        self._moved_at = self._clock.elapsed()
         self._has_unsettled = True
         if filed is not None and filed.status is Status.WAITING:
             self._offer((filed,))

@@ -105,6 +105,13 @@ class Gate:
         """Return for each in the line, the first first, why it does not start."""
         return list(gate.obstacles(self._released(), self.capacity, now=now))
 
+    def startable(self, receipts: Iterable[Filed], *, now: datetime) -> list[Filed]:
+        """Return which of some receipts that wait could start now, known here or not."""
+        due = {each.number: each for each in receipts if each.receipt.start_at <= now}
+        state = gate.offer(self._released(), map(self._ask, due.values()))
+        free = gate.startable(state, self.capacity, now=now)
+        return [due[ask.number] for ask in free if ask.number in due]
+
     def _ask(self, filed: Filed) -> Ask:
         """Return what a receipt needs to start."""
         at_home = (self._home,) if self._home and filed.work in _AT_HOME else ()

@@ -292,6 +292,14 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
             yield Obstacle(waiting.ask, lack.words(capacity), lack.by)
 
 
+def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Ask]:
+    """Yield those in the line, the first first, for whom all that they need is free."""
+    room = _Room(state.holders, capacity)
+    for waiting, lack in _judged(room, state.queue, now=now):
+        if lack is None:
+            yield waiting.ask
+
+
 class _What(StrEnum):
     """What may be missing."""
 

@@ -6,7 +6,7 @@ changed) is given to it by the house; what is not given is not offered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from horae.errors import Exit, HoraeError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.almanac import Almanac
-    from horae.engine.desk import Desk, EngineFacts
+    from horae.engine.desk import Desk, EngineFacts, Standing
     from horae.engine.ports import Clock, Ledger, Run
     from horae.engine.triggers import Triggers
     from horae.server.keys import Keys
@@ -101,6 +101,11 @@ class Front:
     changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first
     nodes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # the machines, if several
     is_public: bool = False  # whether everybody may see how the agents are
+
+    async def status(self, *, limit: int) -> Standing:
+        """Return how things stand, and whether the engine stands still."""
+        engine = replace(self.facts(), stall=await self.almanac.stall())
+        return await self.desk.status(engine, limit=limit)
 
 
 def offered(what: T | None, name: str) -> T:

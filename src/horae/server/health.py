@@ -53,7 +53,8 @@ def _answer(front: Front, *more: str) -> Response:
 
 async def ready(front: Front, _: Request, __: Fields) -> Response:
     """Tell whether the engine decides and starts: all that /healthz tells, and has a plan."""
-    return _answer(front, *_BLANK if front.almanac.is_blank else ())
+    stall = await front.almanac.stall()
+    return _answer(front, *([stall] if stall else ()), *_BLANK if front.almanac.is_blank else ())
 
 
 _BLANK: Final = ("the plan root holds no plan; nothing is decided until one appears",)
@@ -64,7 +65,7 @@ async def status(front: Front, request: Request, asked: Fields) -> Response:
     limit = asked.limit(20)
 
     async def looked() -> Response:
-        return await asyncio.to_thread(told, await front.desk.status(front.facts(), limit=limit))
+        return await asyncio.to_thread(told, await front.status(limit=limit))
 
     together: Together = request.app.state.together
     return await together.ask(limit, looked)

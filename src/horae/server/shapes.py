@@ -166,6 +166,7 @@ ERROR: Final = shape(error=TEXT)
 STANDING: Final = shape(
     at=MOMENT,
     zone=TEXT,
+    stall=maybe(TEXT),
     engine=shape(running=FLAG, data=TEXT, pid=maybe(NUMBER), since=maybe(TEXT)),
     entries=NUMBER,
     counts={"type": "object", "additionalProperties": NUMBER},

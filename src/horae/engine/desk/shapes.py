@@ -28,6 +28,7 @@ class EngineFacts:
     pid: int | None = None
     since: str = ""
     problems: tuple[str, ...] = ()
+    stall: str = ""  # that it starts nothing, though it could; above all else
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -208,6 +209,7 @@ class Standing:
         return {
             "at": stamp(self.at, self.zone),
             "zone": self.zone,
+            "stall": self.engine.stall or None,
             "engine": self.engine.data(),
             "entries": self.entries,
             "counts": {status.value: count for status, count in self.counts.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -71,11 +72,11 @@ class Doorman(Base):
         if not any(each.source == SOURCE for each in receipts):
             return list(receipts)
         look = _Look(await self._busy(), self._clock.now())
-        return [
-            filed
-            for filed in receipts
-            if filed.source != SOURCE or await self._may_start(filed, look)
-        ]
+        ours = [each for each in receipts if each.source == SOURCE]
+        # At once, so that what is put elsewhere shares a commit.
+        may = await asyncio.gather(*(self._may_start(each, look) for each in ours))
+        kept_back = {each.number for each, starts in zip(ours, may, strict=True) if not starts}
+        return [each for each in receipts if each.number not in kept_back]
 
     async def lapse(self) -> datetime | None:
         """Deny what nobody approved in time; return when the next one comes to that, if any."""

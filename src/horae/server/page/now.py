@@ -40,7 +40,7 @@ class _Going(NamedTuple):
 async def now(house: House, look: Look, _: Request) -> Sheet:
     """What runs, waits and comes, and what is late, missed or failed, and why."""
     front = house.front
-    stands = await front.desk.status(front.facts(), limit=12)
+    stands = await front.status(limit=12)
     going = [await _going(front, line) for line in stands.running]
     ended = await front.desk.history(statuses=ENDS, limit=ENDED)
     obstacles = islice(front.almanac.gate.obstacles(now=look.now), 100)
