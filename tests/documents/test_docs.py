@@ -214,9 +214,8 @@ def test_a_story_goes_as_the_page_tells_it(name: str) -> None:
     if missing:
         pytest.skip(f"not on this machine: {', '.join(missing)}")
     with tempfile.TemporaryDirectory(prefix="h") as folder:  # short, as a socket's path must be
-        teller = Teller(Path(folder))
-        teller.tell(STORIES[name], name)
-        assert [each for each in teller.engines if each.poll() is None] == []
+        assert any(part.kind == "console" for part in STORIES[name]), "something is typed"
+        Teller(Path(folder)).tell(STORIES[name], name)
 
 
 def test_a_story_has_no_console_example_before_it_begins() -> None:
