@@ -117,6 +117,22 @@ def test_a_look_does_not_hide_that_the_last_writes_were_lost(call: Call, data: P
     assert not (data / "ledger.db-wal").exists()
 
 
+@pytest.mark.parametrize("junk", ["garbage{", 2**62, -9e30])
+@pytest.mark.parametrize("cell", ["receipt.policy", "receipt.work", "receipt.agents", "entry.spec"])
+def test_a_damaged_cell_is_named_with_its_row_and_a_remedy(
+    call: Call, data: Path, cell: str, junk: object
+) -> None:
+    table, column = cell.split(".")
+    with closing(sqlite3.connect(data / "ledger.db")) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} IS NOT NULL", (junk,))
+        connection.commit()
+    for words in ("history", "why Digest"):
+        ending = call(*words.split())
+        assert ending.code == 5, ending.err
+        assert f"the row of {table} " in ending.err
+        assert "restore a backup with `horae restore FILE`" in ending.err
+
+
 def test_a_ledger_of_another_version_is_not_read(call: Call, data: Path) -> None:
     for version, code, remedy in (
         (99, 5, "use the newer horae that wrote it"),

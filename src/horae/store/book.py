@@ -31,13 +31,13 @@ from horae.store.codec import (
     micros,
     moment,
     plain,
-    read_entry,
     read_rule,
     write_agents,
     write_policy,
 )
 from horae.store.rows import (
     counts_from_end,
+    due_of,
     entry_of,
     event_of,
     filed_of,
@@ -316,7 +316,7 @@ class Book:
     def due(self, *, now: datetime, limit: int) -> list[Due]:
         """Return what is armed and has come due."""
         rows = self.execute(_ENTRY["due"], {"now": micros(now), "limit": limit})
-        return [Due(read_entry(row), bool(row[-1])) for row in rows]
+        return [due_of(row) for row in rows]
 
     def wake_at(self) -> datetime | None:
         """Return when the next moment of all comes, or the next pause ends."""

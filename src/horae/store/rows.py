@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.engine.ports import Event, Filed, Listed, Process, Run
+from horae.engine.ports import Due, Event, Filed, LedgerDamagedError, Listed, Process, Run
 from horae.rules.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
@@ -16,11 +17,34 @@ from horae.timing.repeater import Kind
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
     from datetime import datetime
 
     from horae.rules.entry import Rule
 
+_Read = TypeVar("_Read")
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
+
+def _read(kind: str) -> Callable[[Callable[[sqlite3.Row], _Read]], Callable[[sqlite3.Row], _Read]]:
+    """Let a function that reads rows of a kind say which row it is that cannot be read."""
+
+    def reading(read: Callable[[sqlite3.Row], _Read]) -> Callable[[sqlite3.Row], _Read]:
+        @wraps(read)
+        def told(row: sqlite3.Row) -> _Read:
+            try:
+                return read(row)
+            except _UNREADABLE as error:
+                reason = f"the row of {kind} {row['number']} is damaged ({error})"
+                remedy = "restore a backup with `horae restore FILE`"
+                raise LedgerDamagedError("the ledger", reason, remedy=remedy) from error
+
+        return told
+
+    return reading
+
+
+@_read("entry")
 def listed(row: sqlite3.Row) -> Listed:
     """Return the entry that a row holds."""
     paused_at = moment(row["paused_at"])
@@ -58,6 +82,7 @@ def item_of(row: sqlite3.Row) -> Entry | Unarmed:
     return entry_of(row)
 
 
+@_read("entry")
 def entry_of(row: sqlite3.Row) -> Entry:
     """Return the entry of a row that has one."""
     return read_entry([row[name] for name in ENTRY])
@@ -106,6 +131,13 @@ def counts_from_end(rule: Rule) -> bool:
     return False
 
 
+@_read("entry")
+def due_of(row: sqlite3.Row) -> Due:
+    """Return what has come due, from a row that has the columns of an entry in their order."""
+    return Due(read_entry(row), bool(row[-1]))
+
+
+@_read("receipt")
 def filed_of(row: sqlite3.Row) -> Filed:
     """Return the receipt that a row holds."""
     receipt = Receipt(
@@ -182,6 +214,7 @@ def moved(
     )
 
 
+@_read("run")
 def run_of(row: sqlite3.Row) -> Run:
     """Return the run that a row holds."""
     outcome = row["outcome"]
@@ -200,6 +233,7 @@ def run_of(row: sqlite3.Row) -> Run:
     )
 
 
+@_read("event")
 def event_of(row: sqlite3.Row) -> Event:
     """Return the event that a row holds."""
     return Event(
