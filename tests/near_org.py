@@ -10,7 +10,7 @@ PIECES = (
     ":my-tag:", "SCHEDULED: ", "DEADLINE: ", "CLOSED:", "scheduled: ", "<2026-06-06 Sat 06:00 +1d>",
     "<2026-06-06>", "[2026-06-06 Sat]", "<2026-6-6>", "<2026-06-06]", "<2026-02-30 Mon 25:61 +0x>",
     "--<2026-06-08 Mon>", "<%%(diary)>", ":PROPERTIES:", ":properties:", ":END:", ":end:", ":ID: x",
-    ":SCHEDULE: 0 6 * * *", ":KEY:", ":KEY+: v", ": v", ":LOGBOOK:", "#+begin_src py :in a :out b",
+    ":SCHEDULE: 0 6 * * *", ":KEY:", ":KEY+: v", ":a:b: v", ", ", ": v", ":LOGBOOK:", "#+begin_src py :in a :out b",
     "#+BEGIN_SRC", "#+begin_SRC js", "#+end_src", "#+END_SRC", "#+end_SRC", "#+begin_quote",
     "#+end_quote", "#+begin_example", "#+end_example", "#+BEGIN: x", "#+END:", "#+TODO: A B(b) | C",
     "#+SEQ_TODO: X", "#+START: s", "#+TITLE: t", ",* q", ",#+end_src", "- ", "  - ", "1. ", "+ ",

@@ -215,13 +215,13 @@ LAYOUT: Final = [
         clean=line_below("\n#+begin_example\n:PROPERTIES:\n:A: b\n:END:\n#+end_example"),
     ),
     Case(
-        "drawer-case",
+        "drawer-void",
         "error",
-        line_below(" :Properties:\n:A: b\n:END:"),
-        (2, 2),
-        (":Properties:",),
-        "capitals",
-        clean=line_below(":PROPERTIES:\n:A: b\n:end:"),
+        line_below(" :Properties:\n:A: b\n:B:c d\n:end:"),
+        (4, 1),
+        ("':B:c d'",),
+        ":KEY: value",
+        clean=line_below(" :Properties:\n:A: b\n:B:c: d\n:A+: e\n:end:"),
     ),
     Case(
         "drawer-void",
@@ -477,15 +477,6 @@ STAMPS: Final = [
         "YYYY-MM-DD",
         clean=stamp("[2026-06-13]"),
     ),
-    Case(
-        "range",
-        "warning",
-        stamp("<2026-06-06 Sat>--<2026-06-08>"),
-        (2, 12),
-        ("range",),
-        "HH:MM-HH:MM",
-        clean=stamp("<2026-06-06 Sat 09:00-11:00>"),
-    ),
     *(
         Case(
             "range",
@@ -493,12 +484,21 @@ STAMPS: Final = [
             stamp(written),
             (2, 12),
             ("read as one",),
-            "HH:MM-HH:MM",
-            clean=stamp("<2026-06-06 Sat>"),
+            fix,
+            clean=stamp("<2026-06-06 Sat 09:00-11:00>"),
         )
-        for written in (
-            "<2026-06-06 Sat>--<2026-06-08 Mon>",
-            "<2026-06-06 Sat 09:00>--<2026-06-08 Mon 11:00>",
+        for written, fix in (
+            ("<2026-06-06 Sat>--<2026-06-08>", "write <2026-06-06 Sat>; for each day"),
+            (
+                "<2026-06-06 Sat 09:00>--<2026-06-08 Mon 11:00>",
+                "<2026-06-06 Sat 09:00 +1d> with :UNTIL: 2026-06-08",
+            ),
+            (
+                "<2026-06-06 Sat 09:00>--<2026-06-06 Sat 11:00>",
+                "write <2026-06-06 Sat 09:00-11:00>",
+            ),
+            ("<2026-06-06 Sat +1w>--<2026-06-08 Mon +1w>", "write <2026-06-06 Sat +1w>"),
+            ("<2026-06-06 Sat>--<soon>", "HH:MM-HH:MM"),
         )
     ),
     Case(
@@ -507,8 +507,20 @@ STAMPS: Final = [
         stamp("<2026-06-06>--<2026-06-08>"),
         (2, 12),
         ("says nothing",),
-        "HH:MM-HH:MM",
+        "write <2026-06-06>; for each day",
         clean=stamp("<2026-06-06>"),
+    ),
+    *(
+        Case(
+            "range",
+            "error",
+            f"* Fair\nSCHEDULED: {written}\n:PROPERTIES:\n:COMMAND: true\n:END:\n",
+            (2, 12),
+            ("not armed",),
+            "<2026-06-06 Sat +1d> with :UNTIL: 2026-06-08",
+            clean=stamp("<2026-06-06 Sat>"),
+        )
+        for written in ("<2026-06-06 Sat>--<2026-06-08 Mon>", "<2026-06-06 Sat>--<2026-06-08>")
     ),
     *(
         Case(

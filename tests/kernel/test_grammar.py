@@ -326,6 +326,13 @@ def test_the_title_is_the_rest(line: str, title: str) -> None:
             id="beside a CLOSED that is not surfaced",
         ),
         pytest.param(
+            "SCHEDULED: <2026-06-13 09:00 +1w>, DEADLINE: <2026-06-20>", id="with a comma between"
+        ),
+        pytest.param(
+            "DEADLINE: <2026-06-20> ,CLOSED: [2026-06-21] , SCHEDULED: <2026-06-13 09:00 +1w>",
+            id="with commas between blanks",
+        ),
+        pytest.param(
             "SCHEDULED: <2026-01-01> SCHEDULED: <2026-06-13 09:00 +1w> DEADLINE: <2026-06-20>",
             id="of one keyword twice the last",
         ),
@@ -374,6 +381,9 @@ def test_a_planning_line_further_down_is_not_read(below: str) -> None:
         ),
         pytest.param("STARTED: <2026-06-13> DEADLINE: <2026-06-20>", id="another keyword"),
         pytest.param("- SCHEDULED: <2026-06-13> DEADLINE: <2026-06-20>", id="a list item"),
+        pytest.param("SCHEDULED: <2026-06-13> DEADLINE: <2026-06-20>,", id="a comma behind"),
+        pytest.param("SCHEDULED: <2026-06-13>,, DEADLINE: <2026-06-20>", id="two commas"),
+        pytest.param("SCHEDULED: <2026-06-13>; DEADLINE: <2026-06-20>", id="a semicolon"),
     ],
 )
 def test_any_other_text_voids_the_whole_line(line: str) -> None:
@@ -466,7 +476,27 @@ def test_a_voided_planning_line_costs_the_drawer() -> None:
         pytest.param(":PROPERTIES:\n:A:\tb\n:END:", {"A": "b"}, id="a tab behind the colon"),
         pytest.param(":PROPERTIES:\n:some-Key: b\n:END:", {"SOME-KEY": "b"}, id="keys are raised"),
         pytest.param(":PROPERTIES:\n:A: b\n:a: c\n:END:", {"A": "c"}, id="the last of a key wins"),
-        pytest.param(":PROPERTIES:\n:A: b\n:A+: c\n:END:", {"A": "c"}, id="a plus key is the key"),
+        pytest.param(":properties:\n:A: b\n:End:", {"A": "b"}, id="an opening written small"),
+        pytest.param(":Properties:\r\n:A: b\r\n:end:\r", {"A": "b"}, id="and in both"),
+        pytest.param(
+            ":PROPERTIES:\n:A: b\n:a+: c\n:A+: d\n:END:", {"A": "b c d"}, id="a plus adds"
+        ),
+        pytest.param(":PROPERTIES:\n:A+: c\n:A: b\n:END:", {"A": "b c"}, id="also from above"),
+        pytest.param(":PROPERTIES:\n:A+: b\n:END:", {"A": "b"}, id="a plus with no key sets it"),
+        pytest.param(":PROPERTIES:\n:A: b\n:A+: \n:END:", {"A": "b"}, id="no value adds nothing"),
+        pytest.param(":PROPERTIES:\n:+: b\n:END:", {"+": "b"}, id="a plus alone is a key"),
+        pytest.param(":PROPERTIES:\n:B+C: d\n:END:", {"B+C": "d"}, id="a plus in a key"),
+        pytest.param(
+            ":PROPERTIES:\n:header-args:python: :results output\n:END:",
+            {"HEADER-ARGS:PYTHON": ":results output"},
+            id="a colon in a key",
+        ),
+        pytest.param(
+            ":PROPERTIES:\n:header-args:sh: :dir /\n:header-args:sh+: :in a\n:END:",
+            {"HEADER-ARGS:SH": ":dir / :in a"},
+            id="a colon and a plus",
+        ),
+        pytest.param(":PROPERTIES:\n:END:x: b\n:END:", {"END:X": "b"}, id="no end but a key"),
         pytest.param(":PROPERTIES:\n:A: \n:B: c\n:END:", {"B": "c"}, id="no value is skipped"),
         pytest.param(":PROPERTIES:\n:A: b: :c:\n:END:", {"A": "b: :c:"}, id="colons in a value"),
         pytest.param(":PROPERTIES:\n:Größe: ü\n:END:", {"GRÖSSE": "ü"}, id="any script"),
@@ -484,7 +514,6 @@ def test_a_drawer_is_read_under_the_headline_and_under_its_planning_line(
 @pytest.mark.parametrize(
     "drawer",
     [
-        pytest.param(":properties:\n:A: b\n:END:", id="an opening written small"),
         pytest.param(":PROPERTIES: x\n:A: b\n:END:", id="text behind the opening"),
         pytest.param(":PROPERTIES:\n:A: b\n:END: x", id="text behind the end"),
         pytest.param(":PROPERTIES:\n:A: b", id="no end"),
@@ -493,8 +522,9 @@ def test_a_drawer_is_read_under_the_headline_and_under_its_planning_line(
         pytest.param(":PROPERTIES:\n:A: b\nprose\n:END:", id="prose between"),
         pytest.param(":PROPERTIES:\n:A: b\n\n:END:", id="a blank line between"),
         pytest.param(":PROPERTIES:\n:A: b\n# remark\n:END:", id="a remark between"),
-        pytest.param(":PROPERTIES:\n:A: b\n:B:C: d\n:END:", id="a colon in a key"),
-        pytest.param(":PROPERTIES:\n:A: b\n:B+C: d\n:END:", id="a plus in a key"),
+        pytest.param(":PROPERTIES:\n:A: b\n:B:c d: e\n:END:", id="a blank in a key"),
+        pytest.param(":PROPERTIES:\n:A: b\n:: c\n:END:", id="no key"),
+        pytest.param(":PROPERTIEſ:\n:A: b\n:END:", id="another letter in the opening"),
         pytest.param("\n:PROPERTIES:\n:A: b\n:END:", id="a blank line above"),
         pytest.param("Prose.\n:PROPERTIES:\n:A: b\n:END:", id="prose above"),
         pytest.param(":LOGBOOK:\n:A: b\n:END:", id="another drawer"),

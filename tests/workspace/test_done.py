@@ -177,6 +177,81 @@ def test_a_repeater_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     assert plan.read_text() == "* TODO Sow\nSCHEDULED: <2026-06-01 Mon +1x>\n"
 
 
+def test_a_comma_goes_with_what_it_divides() -> None:
+    line = "SCHEDULED: <2026-06-01 Mon>, DEADLINE: <2026-06-08 Mon +1w>"
+    assert "\nDEADLINE: <2026-06-15 Mon +1w>\n" in after(f"* TODO Sow\n{line}\n")
+    line = (
+        "DEADLINE: <2026-06-08 Mon +1w>, CLOSED: [2026-06-01 Mon] , SCHEDULED: <2026-06-08 Mon +1w>"
+    )
+    kept = "DEADLINE: <2026-06-15 Mon +1w> , SCHEDULED: <2026-06-15 Mon +1w>"
+    assert f"\n{kept}\n" in after(f"* TODO Sow\n{line}\n")
+
+
+# The record of a change of state
+
+
+LOGGED = '- State "DONE"       from "TODO"       [2026-06-09 Tue 12:00]\n'
+
+
+@pytest.mark.parametrize("asked", ["DONE(d!)", "DONE(!)", "DONE(d@)", "DONE(d@/!)", "DONE(d!/@)"])
+def test_a_change_of_state_is_recorded_where_the_file_asks_for_it(asked: str) -> None:
+    text = f"#+TODO: TODO(t) | {asked}\n* TODO Sow\nbeans\n"
+    closed = "CLOSED: [2026-06-09 Tue 12:00]\n"
+    assert after(text).endswith(f"* DONE Sow\n{closed}{LOGGED}beans\n")
+
+
+@pytest.mark.parametrize("asked", ["DONE", "DONE(d)", "DONE(d/!)", "KILLED DONE(d!)"])
+def test_where_it_does_not_ask_nothing_is_recorded(asked: str) -> None:
+    assert "- State" not in after(f"#+TODO: TODO(t!) | {asked}\n* TODO Sow\n")
+
+
+def test_leaving_a_state_may_ask_for_the_record() -> None:
+    text = "#+TODO: TODO WAIT(w@/!) | DONE\n* WAIT Sow\n"
+    assert '- State "DONE"       from "WAIT"       [' in after(text)
+    assert "- State" not in after(text.replace("* WAIT", "* TODO"))
+
+
+def test_a_record_stands_below_planning_line_and_drawer_and_above_older_ones() -> None:
+    above = "DEADLINE: <2026-06-10 Wed>\n:PROPERTIES:\n:ID: sow\n:END:\n"
+    older = '- State "DONE"       from "TODO"       [2026-06-01 Mon 12:00]\n'
+    text = f"#+TODO: TODO | DONE(d!)\n* TODO Sow\n{above}\n{older}* Reap\n"
+    assert after(text).endswith(f":END:\n\n{LOGGED}{older}* Reap\n")
+
+
+def test_what_repeats_is_recorded_too() -> None:
+    text = "#+TODO: TODO | DONE(d!)\n* TODO Sow\nSCHEDULED: <2026-06-09 Tue +1d>\nbeans\n"
+    drawer = ":PROPERTIES:\n:LAST_REPEAT: [2026-06-09 Tue 12:00]\n:END:\n"
+    planned = "SCHEDULED: <2026-06-10 Wed +1d>\n"
+    assert after(text).endswith(f"* TODO Sow\n{planned}{drawer}{LOGGED}beans\n")
+
+
+def test_a_record_keeps_line_ends_and_a_missing_newline() -> None:
+    states = "#+TODO: TODO | DONE(d!)"
+    closed = "CLOSED: [2026-06-09 Tue 12:00]"
+    assert after(f"{states}\r\n* TODO Sow\r\n").endswith(
+        f"* DONE Sow\r\n{closed}\r\n{LOGGED.rstrip()}\r\n"
+    )
+    assert after(f"{states}\n* TODO Sow").endswith(f"* DONE Sow\n{closed}\n{LOGGED.rstrip()}")
+    was_none = '- State "DONE"       from              [2026-06-09 Tue 12:00]'
+    assert after(f"{states}\n* Sow").endswith(was_none)
+
+
+# Properties that lines add to
+
+
+def test_a_property_that_lines_add_to_is_set_as_a_whole() -> None:
+    text = "* Sow\n:properties:\n:A: b\n:A+: c\n:X: y\n:A+: d\n:end:\n"
+    plan = read(text)
+
+    def set_to(value: str | None) -> str:
+        edits = property_edits(plan.headlines[0], {"A": value}, path="x")
+        return changed(plan, 0, edits, text.encode()).decode()
+
+    assert set_to("b c d") == text
+    assert set_to("new") == "* Sow\n:properties:\n:A: new\n:X: y\n:end:\n"
+    assert set_to(None) == "* Sow\n:properties:\n:X: y\n:end:\n"
+
+
 def test_a_headline_is_found_by_its_id_before_its_title() -> None:
     plan = read("* two\n* one\n:PROPERTIES:\n:ID: two\n:END:\n")
     assert (find(plan, "two", path="x"), find(plan, "one", path="x")) == (1, 1)

@@ -76,6 +76,7 @@ class Property(NamedTuple):
     value: str
     line: Span
     at: Span  # where the value stands
+    adds: bool = False  # `:KEY+:`: to what other lines say of the key
 
 
 class Drawer(NamedTuple):

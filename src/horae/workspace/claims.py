@@ -169,8 +169,8 @@ def _taken(plan: Plan, index: int, path: str, task: _Task, *, until: datetime | 
 
 def _declaration(plan: Plan) -> str:
     """Return the line that adds DOING to the states that the file has."""
-    opened, done = sequence_of(plan, None)
-    return f"#+TODO: {' '.join((*opened, DOING))} | {' '.join(done) or 'DONE'}"
+    states = sequence_of(plan, None)
+    return f"#+TODO: {' '.join((*states.open, DOING))} | {' '.join(states.done) or 'DONE'}"
 
 
 def _check_free(headline: Headline, path: str, task: _Task) -> None:

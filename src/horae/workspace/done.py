@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from horae.kernel.plan import Headline, Plan, Stamp
+    from horae.kernel.plan import Headline, Plan, Property, Stamp
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _ACTIVE: Final = re.compile(r"<[0-9]{4}-[0-9]{2}-[0-9]{2}[^<>\n]*+>")
 _DRAWER: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?(?:\n|\Z)", re.IGNORECASE)
+_FIRST_LINE: Final = re.compile(r"^[ \t]*+[^\s]", re.MULTILINE)  # that is not blank
 _INDENT: Final = re.compile(r"[ \t]*+")
+_DIVIDER: Final = re.compile(r"[ \t]*+,?+[ \t]*+")
+_RECORDED: Final = re.compile(r"([^(]+)\([^!@/]?([!@])?(?:/([!@]))?\)")
 _STATE_KEYS: Final = frozenset({"TODO", "SEQ_TODO", "TYP_TODO"})
 _SHOWN: Final = 5
 
@@ -93,6 +96,8 @@ class Sequence(NamedTuple):
 
     open: tuple[str, ...]
     done: tuple[str, ...]
+    entered: frozenset[str] = frozenset()  # states whose beginning is recorded, as in DONE(d!)
+    left: frozenset[str] = frozenset()  # states whose end is recorded, as in WAIT(w/!)
 
 
 class Completed(NamedTuple):
@@ -164,15 +169,21 @@ def sequences(plan: Plan) -> tuple[Sequence, ...]:
 def _sequence(value: str) -> Sequence:
     """Return the words of one declaration.
 
-    >>> _sequence("NEXT(n) DOING | DONE(d!) DROPPED")
-    Sequence(open=('NEXT', 'DOING'), done=('DONE', 'DROPPED'))
+    >>> _sequence("NEXT(n) DOING | DONE(d!) DROPPED")[:3]
+    (('NEXT', 'DOING'), ('DONE', 'DROPPED'), frozenset({'DONE'}))
     """
     before, bar, after = value.partition("|")
     opened = [word.partition("(")[0] for word in before.split()]
     closed = [word.partition("(")[0] for word in after.replace("|", " ").split()]
     if not bar:
         opened, closed = opened[:-1], opened[-1:]
-    return Sequence(tuple(filter(None, opened)), tuple(filter(None, closed)))
+    asked = [_RECORDED.fullmatch(word) for word in value.split()]
+    return Sequence(
+        tuple(filter(None, opened)),
+        tuple(filter(None, closed)),
+        frozenset(word[1] for word in asked if word and word[2]),
+        frozenset(word[1] for word in asked if word and word[3]),
+    )
 
 
 def sequence_of(plan: Plan, state: str | None) -> Sequence:
@@ -201,8 +212,10 @@ def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -
     headline = plan.headlines[index]
     moves = list(_moves(plan, index, now=now, zone=zone, path=path))
     stamp = written(now, zone)
+    record = _record_edits(plan, headline, stamp)
     if not moves:
-        return [*state_edits(headline, _done_word(plan, headline)), *_closed_edits(headline, stamp)]
+        word = _done_word(plan, headline)
+        return [*state_edits(headline, word), *_closed_edits(headline, stamp), *record]
     changes: dict[str, str | None] = {"LAST_REPEAT": stamp}
     if headline.state == "DOING":
         # It is free again, also for others.
@@ -212,7 +225,26 @@ def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -
         *(Edit(*move) for move in moves),
         *_spent_edits(headline),
         *property_edits(headline, changes, path=path),
+        *record,
     ]
+
+
+def _record_edits(plan: Plan, headline: Headline, stamp: str) -> list[Edit]:
+    """Return the edit that records a change of state, if the file's `#+TODO:` asks for it.
+
+    As in Org, the newest record is the first line of the text, below planning line and drawer.
+    """
+    states, word = sequence_of(plan, headline.state), _done_word(plan, headline)
+    if word not in states.entered and headline.state not in states.left:
+        return []
+    was = f'"{headline.state}"' if headline.state else ""
+    quoted = f'"{word}"'
+    line = f"- State {quoted:<12} from {was:<12} {stamp}"
+    first = _FIRST_LINE.search(headline.text, headline.body)
+    at = first.start() if first else len(headline.text)
+    newline = _newline(headline)
+    is_cut = not headline.text[:at].endswith("\n")
+    return [Edit(Span(at, at), f"{newline}{line}" if is_cut else f"{line}{newline}")]
 
 
 def written(moment: datetime, zone: str) -> str:
@@ -337,12 +369,12 @@ def _removals(text: str, line: int, spent: Iterable[tuple[str, Stamp]]) -> Itera
     """Yield the edits that take items, and the blanks that divide them, off a planning line."""
     for word, stamp in sorted(spent, key=lambda item: item[1].start):
         start, stop = text.rfind(word, 0, stamp.start), stamp.end
-        before = len(text[line:start].rstrip(" \t")) + line
+        before = len(text[line:start].rstrip(" \t,")) + line
         if before > line:
             yield Edit(Span(before, stop), "")
             continue
-        # The first of the line, now or soon: the blanks behind it go, and its own indent stays.
-        after = _INDENT.match(text, stop)
+        # The first of the line, now or soon: what divides goes, and its own indent stays.
+        after = _DIVIDER.match(text, stop)
         line = after.end() if after else stop
         yield Edit(Span(start, line), "")
 
@@ -354,17 +386,25 @@ def property_edits(
     if headline.drawer is None:
         return _new_drawer(headline, changes, path=path)
     lines = list(properties(headline.text, headline.drawer))
-    gone = [line for line in lines if line.key in changes and changes[line.key] is None]
-    last = {line.key: line for line in lines}  # of several, the last one counts
-    news = {key: value for key, value in changes.items() if value is not None}
+    news = {
+        key: value
+        for key, value in changes.items()
+        if value is not None and value != headline.props.get(key)
+    }
+    last: dict[str, Property] = {}  # of several, the last one counts; `:KEY+:` only adds to it
+    for line in lines:
+        if not line.adds or last.get(line.key, line).adds:
+            last[line.key] = line
+    gone = [
+        line
+        for line in lines
+        if (line.key in changes and changes[line.key] is None)
+        or (line.key in news and line.adds and line is not last[line.key])
+    ]
     if len(gone) == len(lines) and not news:
         return [Edit(Span(headline.drawer.start, headline.drawer.end), "")] if gone else []
     edits = [Edit(line.line, "") for line in gone]
-    edits += [
-        Edit(last[key].at, value)
-        for key, value in news.items()
-        if key in last and last[key].value != value
-    ]
+    edits += [Edit(last[key].at, value) for key, value in news.items() if key in last]
     missing = {key: value for key, value in news.items() if key not in last}
     return [*edits, *_more_lines(headline, missing)]
 

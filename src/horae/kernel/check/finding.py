@@ -11,6 +11,7 @@ from horae.kernel.plan import Diagnostic
 if TYPE_CHECKING:
     from horae.kernel.plan import Headline, Place, Severity, States
 
+CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60
 
 
@@ -55,6 +56,11 @@ def place_of(headline: Headline, key: str) -> int:
     """Return where the value of a property stands; 0, the headline, if it has none."""
     lines = properties(headline.text, headline.drawer) if headline.drawer else ()
     return max((line.at.start for line in lines if line.key == key and line.value), default=0)
+
+
+def is_fired(headline: Headline) -> bool:
+    """Tell whether time can fire the headline: a workflow, or one that calls something."""
+    return is_workflow(headline) or not CALLS.isdisjoint(headline.props)
 
 
 def is_workflow(headline: Headline) -> bool:

@@ -103,9 +103,6 @@ def _property_drawer(section: Section) -> Iterator[Found]:
         message = f"this drawer is not read: {what} stands between it and its headline"
         fix = "put it right under the headline or its planning line"
         yield Found(opening, "drawer-misplaced", Severity.ERROR, message, fix)
-    elif not text.startswith(":PROPERTIES:", opening):
-        message = f"{text[opening : opening + 12]} is not read"
-        yield Found(opening, "drawer-case", Severity.ERROR, message, "write it in capitals")
     elif (at := drawer.void_at(text, start)) is not None:
         yield _void(text, opening, at)
 

@@ -7,7 +7,7 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Check, Found, Section, is_workflow, shown
+from horae.kernel.check.finding import Check, Found, Section, is_fired, is_workflow, shown
 from horae.kernel.org.element import bare
 from horae.kernel.org.timestamp import parse_timestamp
 from horae.kernel.plan import Severity
@@ -15,7 +15,7 @@ from horae.kernel.plan import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.kernel.plan import Stamp
+    from horae.kernel.plan import Headline, Stamp
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)
@@ -26,6 +26,7 @@ _ISO: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
 _RANGE: Final = re.compile(r"[>\]]--[<\[]")
+_RANGE_MIDDLE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
 _PROSE: Final = re.compile(
     r"^[ \t]*+(?:#[ \t]|(?i:scheduled|deadline|closed):)[^\n]*+"  # a remark; layout speaks of these
     r"|(<\d{4}-\d\d-\d\d[^<>\n]{0,60}>)",
@@ -54,18 +55,57 @@ def _planning_stamps(section: Section) -> Iterator[Found]:
     for stamp in (planning.scheduled, planning.deadline, planning.closed):
         if stamp is None:
             continue
+        if _RANGE.search(stamp.text):
+            yield _range(stamp, fires=stamp is planning.scheduled and _rules(section.headline))
         if stamp.time is None:
-            yield _silent(stamp)
+            if not _RANGE.search(stamp.text):
+                yield _silent(stamp)
         else:
             yield from _odd(stamp)
+
+
+def _rules(headline: Headline) -> bool:
+    """Tell whether SCHEDULED says when the headline is fired."""
+    return is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+
+
+def _range(stamp: Stamp, *, fires: bool) -> Found:
+    """Return the finding for two stamps as one, and how to write what may be meant."""
+    message = "a range of two stamps is read as one; only a date and the last time count"
+    severity = Severity.WARNING
+    if fires:
+        message = "a range of two stamps does not say how often to run, so this is not armed"
+        severity = Severity.ERROR
+    elif stamp.time is None:
+        message = "a range of two stamps says nothing here"
+        severity = Severity.ERROR
+    return Found(stamp.start, "range", severity, message, _one_stamp(stamp.text))
+
+
+def _one_stamp(text: str) -> str:
+    """Return how a range is written with one stamp.
+
+    >>> _one_stamp("<2026-06-06 Sat 09:00>--<2026-06-06 Sat 11:00>")
+    'write <2026-06-06 Sat 09:00-11:00>'
+    >>> _one_stamp("<2026-06-06 Sat>--<2026-06-08 Mon>")
+    'write <2026-06-06 Sat>; for each day <2026-06-06 Sat +1d> with :UNTIL: 2026-06-08'
+    """
+    first, second = _RANGE_MIDDLE.split(text, maxsplit=1)
+    begin, end = parse_timestamp(first), parse_timestamp(second)
+    if begin is None or end is None:
+        return _ONE_DAY
+    day, _, _ = begin.at.partition("T")
+    last, _, time = end.at.partition("T")
+    if day == last and begin.at != day and time and "-" not in begin.at[len(day) :] + time:
+        return f"write {first[:-1]}-{time}{first[-1]}"
+    if begin.repeat is not None:
+        return f"write {first}"
+    return f"write {first}; for each day {first[:-1]} +1d{first[-1]} with :UNTIL: {last}"
 
 
 def _silent(stamp: Stamp) -> Found:
     """Return why a stamp says nothing."""
     text = stamp.text
-    if _RANGE.search(text):
-        message = "a range of two stamps says nothing here"
-        return Found(stamp.start, "range", Severity.ERROR, message, _ONE_DAY)
     if text[-1] != _CLOSE[text[0]]:
         ends = f"opens with {text[0]} and closes with {text[-1]}"
         message = f"{shown(text)} {ends}, so it says nothing"
@@ -105,9 +145,6 @@ def _odd(stamp: Stamp) -> Iterator[Found]:
     """Yield what is odd about a stamp that was read."""
     at, text = stamp.start, stamp.text
     is_range = _RANGE.search(text) is not None
-    if is_range:
-        message = "a range of two stamps is read as one; only a date and the last time count"
-        yield Found(at, "range", Severity.WARNING, message, _ONE_DAY)
     assert stamp.time is not None
     written, _, time = stamp.time.at.partition("T")
     tokens = text[1:-1].split()

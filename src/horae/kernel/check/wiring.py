@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Found, shown
+from horae.kernel.check.finding import CALLS, Found, shown
 from horae.kernel.plan import Severity
 from horae.kernel.world import World, every, worlds
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 _WORD: Final = re.compile(r"\S+")
-_CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 
 
 def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
@@ -42,7 +41,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
 
 def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, Found]]:
     """Yield a finding for a workflow that has nothing to do when its time comes."""
-    if world.components or world.workflows or not _CALLS.isdisjoint(headline.props):
+    if world.components or world.workflows or not CALLS.isdisjoint(headline.props):
         return
     message = f"workflow {shown(world.name)} has no component, so a run of it does nothing"
     fix = "write a headline tagged :component: with a source block below it, or a :COMMAND:"

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _END: Final = r":[Ee][Nn][Dd]:[ \t]*+\r?(?:\n|\Z)"
-_PROPERTY: Final = r"[ \t]*+:([^\s:+]++)\+?:[ \t]++([^\n]*+)\n"
-_LINE: Final = re.compile(_PROPERTY)
+# A key is all up to the last colon before the blank.
+_LINE: Final = re.compile(r"[ \t]*+:(\S+):[ \t]++([^\n]*+)\n")
 # What a reader takes for a line of a drawer: no end, and the last one may lack its newline.
-_INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:)[ \t]*+:[^\s:+]++\+?:[ \t]++[^\n]*+(?:\n|\Z)")
+_INNER: Final = re.compile(r"(?![ \t]*+:[Ee][Nn][Dd]:(?!\S))[ \t]*+:\S+:[ \t]++[^\n]*+(?:\n|\Z)")
 _SOME_END: Final = re.compile(r"^[ \t]*+:[Ee][Nn][Dd]:", re.MULTILINE)
-_OPEN: Final = re.compile(r"[ \t]*+:PROPERTIES:[ \t]*+\r?\n")
+_OPEN: Final = re.compile(r"[ \t]*+:(?ai:properties):[ \t]*+\r?\n")
 # So many lines at a time: each line that could be given back is remembered until the match ends.
-_SOME: Final = rf"((?:[ \t]*+(?!{_END}):[^\s:+]++\+?:[ \t]++[^\n]*+\n){{0,64}})([ \t]*+{_END})?"
+_SOME: Final = rf"((?:[ \t]*+(?!{_END}):\S+:[ \t]++[^\n]*+\n){{0,64}})([ \t]*+{_END})?"
 _FIRST: Final = re.compile(_OPEN.pattern + _SOME)
 _MORE: Final = re.compile(_SOME)
 
@@ -26,8 +26,12 @@ _MORE: Final = re.compile(_SOME)
 def read_drawer(section: str, start: int) -> Drawer | None:
     r"""Return the drawer at *start*, or None if one of its lines voids it.
 
+    `:KEY+:` adds to what `:KEY:` says, wherever the two stand.
+
     >>> read_drawer(":PROPERTIES:\n:schedule: 0 6 * * *\n:END:\n", 0).props
     {'SCHEDULE': '0 6 * * *'}
+    >>> read_drawer(":PROPERTIES:\n:ENV: A\n:ENV+: B\n:END:\n", 0).props
+    {'ENV': 'A B'}
     """
     found = first = _FIRST.match(section, start)
     while found and found[2] is None:
@@ -35,10 +39,20 @@ def read_drawer(section: str, start: int) -> Drawer | None:
     if first is None or found is None:
         return None
     props: dict[str, str] = {}
-    for key, raw in _LINE.findall(section, first.start(1), found.end(1)):
-        if value := raw.strip():
-            props[key.upper()] = value
+    added: list[tuple[str, str]] = []
+    for written, raw in _LINE.findall(section, first.start(1), found.end(1)):
+        key, value = written.upper(), raw.strip()
+        if value and _adds(key):
+            added.append((key[:-1], value))
+        elif value:
+            props[key] = value
+    for key, value in added:
+        props[key] = f"{props[key]} {value}" if key in props else value
     return Drawer(start, found.end(), props)
+
+
+def _adds(key: str) -> bool:
+    return key[-1] == "+" and len(key) > 1
 
 
 def properties(section: str, drawer: Drawer) -> Iterator[Property]:
@@ -48,8 +62,13 @@ def properties(section: str, drawer: Drawer) -> Iterator[Property]:
     while (line := _LINE.match(section, at)) and line.end() < drawer.end:
         value = line[2].strip()
         start = line.start(2) + (len(line[2]) - len(line[2].lstrip()))
+        key, adds = line[1].upper(), _adds(line[1])
         yield Property(
-            line[1].upper(), value, Span(line.start(), line.end()), Span(start, start + len(value))
+            key[:-1] if adds else key,
+            value,
+            Span(line.start(), line.end()),
+            Span(start, start + len(value)),
+            adds,
         )
         at = line.end()
 

@@ -14,7 +14,7 @@ from horae.kernel.plan import Headline, Span
 _HEAD: Final = re.compile(
     r"(\*++) [ \t]*+([^ \t\n]*+)([^\n]*+)(?:\n|\Z)"
     r"([ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):[^\n]*+(?:\n|\Z))?"
-    r"([ \t]*+:PROPERTIES:[ \t]*+\r?\n)?"
+    r"([ \t]*+:(?ai:properties):[ \t]*+\r?\n)?"
 )
 _TAG_RUN: Final = re.compile(r":[\w@#%:]*:")
 _RUN: Final = re.compile(r":[\w@#%:]++(?<=:)(?!\S)\s*+")

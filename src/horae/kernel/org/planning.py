@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 # number is bounded, since what can be given back is remembered.
 _PLAIN: Final = r"[^<>\[\]\n]"
 _STAMP: Final = rf"[<\[](?:{_PLAIN}++|[<\[]{_PLAIN}*+[>\]]){{0,100}}[>\]]"
-_ITEM: Final = re.compile(
-    rf"[ \t]*+(SCHEDULED|DEADLINE|CLOSED):[ \t]*+({_STAMP}(?:--{_STAMP})?)[ \t]*+"
+_WORD: Final = r"(SCHEDULED|DEADLINE|CLOSED):"
+_ITEM: Final = re.compile(  # a comma may follow if another item does
+    rf"[ \t]*+{_WORD}[ \t]*+({_STAMP}(?:--{_STAMP})?)[ \t]*+(?:,(?=[ \t]*+{_WORD}))?"
 )
 _LINE_ENDS: Final = frozenset({"\n", "\r\n", "\r"})
 
@@ -34,7 +35,7 @@ def read_planning(section: str, start: int, end: int) -> Planning | None:
     scheduled = deadline = closed = None
     at = start
     while item := _ITEM.match(section, at, end):
-        keyword, text = item.groups()
+        keyword, text = item.group(1, 2)
         stamp = Stamp(item.start(2), item.end(2), text)
         if keyword == "SCHEDULED":
             scheduled = stamp
