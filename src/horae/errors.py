@@ -91,6 +91,7 @@
         DurationError       a length of time                            (timing.duration)
         ZoneError           a time zone                                 (timing.zone)
         Rfc3339Error        a moment in RFC 3339                        (timing.rfc3339)
+        RangeError          two timestamps as one schedule              (rules.armed)
         PolicyError         a property such as :CATCHUP:                (rules.armed)
         CommandError        :COMMAND:, :POST: or :ENV:                  (rules.command)
         AfterError          :AFTER:                                     (rules.after)

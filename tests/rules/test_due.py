@@ -63,3 +63,12 @@ def test_what_is_not_armed_comes_last_with_its_reason() -> None:
     text = "* DONE Old :workflow:\nSCHEDULED: <2026-06-01 Mon>\n"
     [line] = due(list(entries_of(read(text), file="p", zone_name="UTC")), now=NOW)
     assert (line.standing, line.reason) == (Standing.UNARMED, "its state is DONE")
+
+
+def test_what_is_commented_out_or_archived_is_not_shown() -> None:
+    hidden = (
+        "** TODO Task\nSCHEDULED: <2026-06-11 Thu> DEADLINE: <2026-06-09 Tue>\n"
+        "** Digest :workflow:\nSCHEDULED: <2026-06-11 Thu +1d>\n"
+    )
+    text = f"* COMMENT Later\n{hidden}* Old :ARCHIVE:\n{hidden}* TODO COMMENT Pay\nDEADLINE: <2026-06-12>\n"
+    assert standings(f"{text}* TODO Read\nSCHEDULED: <2026-06-11>\n") == [("upcoming", "Read")]

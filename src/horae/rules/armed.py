@@ -21,6 +21,8 @@ from horae.rules.after import parse_after
 from horae.rules.command import call_of
 from horae.rules.deadline import end_of
 from horae.rules.entry import (
+    ARCHIVED,
+    COMMENTED,
     HOST_FIX,
     CatchUp,
     CronRule,
@@ -45,7 +47,7 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from horae.kernel.org.timestamp import Timestamp
@@ -76,6 +78,17 @@ class PolicyError(ScheduleError):
         self.value = value
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
         super().__init__(f":{key}: {shown}: {reason}")
+
+
+class RangeError(ScheduleError):
+    """Two timestamps as one, from which nobody can tell how often something is to run."""
+
+    code = "range"
+
+    def __init__(self, stamps: str) -> None:
+        self.stamps = stamps
+        shown = stamps if len(stamps) <= _SHOWN else stamps[:_SHOWN] + "…"
+        super().__init__(f"SCHEDULED: {shown} is a range of two stamps; write one stamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +214,13 @@ def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
 
 
 def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
-    """Yield the open headlines with a date that nothing fires."""
+    """Yield the open headlines with a date that nothing fires and nothing hides."""
     place = zone(zone_name)
+    hidden: int | None = None  # the level of what is commented out or archived
     for headline, at in zip(plan.headlines, plan.places(), strict=True):
-        if headline.planning is None or is_entry(headline):
+        if hidden is None or headline.level <= hidden:
+            hidden = headline.level if hidden_by([headline]) else None
+        if hidden is not None or headline.planning is None or is_entry(headline):
             continue
         if headline.state in plan.states.done:
             continue
@@ -240,6 +256,9 @@ def rule_of(headline: Headline, *, zone_name: str) -> Rule:
     cron = headline.props.get("SCHEDULE")
     if cron is not None:
         return cron_rule(cron, zone_name=zone_name)
+    planning = headline.planning
+    if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
+        raise RangeError(planning.scheduled.text)
     stamp = _first_stamp(headline)
     if stamp is None:
         return OnDemandRule()
@@ -393,12 +412,8 @@ def _work(headline: Headline) -> Work:
 
 def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
     """Return why a workflow is not meant to fire, if it is not."""
-    for index in path:
-        above = plan.headlines[index]
-        if above.title.split(None, 1)[:1] == ["COMMENT"]:
-            return f"{above.title[:_SHOWN]!r} is commented out"
-        if "ARCHIVE" in above.tags:
-            return f"{above.title[:_SHOWN]!r} is archived"
+    if hidden := hidden_by(plan.headlines[index] for index in path):
+        return hidden
     if headline.state is not None and headline.state in plan.states.done:
         return f"its state is {headline.state}"
     stamp = _first_stamp(headline)
@@ -408,6 +423,16 @@ def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
             return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
         return None
     return None if stamp.active else "its SCHEDULED is in square brackets: a note, not a time"
+
+
+def hidden_by(path: Iterable[Headline]) -> str | None:
+    """Return which of these headlines, one below the other, hides the last one, and how."""
+    for headline in path:
+        if headline.title.split(None, 1)[:1] == ["COMMENT"]:
+            return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
+        if "ARCHIVE" in headline.tags:
+            return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"
+    return None
 
 
 def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from horae.timing.repeater import Repeater
 
 HOST_FIX: Final = "write labels of a machine, such as gpu, or its name"
+COMMENTED: Final = " is commented out"
+ARCHIVED: Final = " is archived"
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -219,6 +221,14 @@ class Unarmed:
     origin: Origin
     title: str
     reason: str
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether `COMMENT` or `:ARCHIVE:` takes it out of every list of what is to be done.
+
+        Told by the reason, which names a headline in quotes, since a ledger keeps that alone.
+        """
+        return self.reason[:1] in {"'", '"'} and self.reason.endswith((COMMENTED, ARCHIVED))
 
 
 def key_time(moment: datetime) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.kernel.org.headline import read_headline
-from horae.rules.armed import is_entry
+from horae.rules.armed import hidden_by, is_entry
 from horae.rules.deadline import end_of
 from horae.rules.outcome import shown
 from horae.rules.words import moment_text
@@ -211,8 +211,7 @@ def _of_plan(
         state, title = headline.state, headline.title
         name = headline.props.get("ID")
         if hidden is None or headline.level <= hidden:
-            is_hidden = "ARCHIVE" in headline.tags or title.split(None, 1)[:1] == ["COMMENT"]
-            hidden = headline.level if is_hidden else None
+            hidden = headline.level if hidden_by([headline]) else None
         if state in plan.states.done or state in _CLOSED:
             if name is not None:
                 planning = headline.planning
