@@ -1,10 +1,12 @@
 """The rooms point inward, and the pure ones stay pure."""
 
 import ast
+import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -129,41 +131,51 @@ def test_no_module_hides_unfinished_work() -> None:
 # That tests assert
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+_ASSERT = re.compile(r"^ *assert\b", re.MULTILINE)
+_CALL = re.compile(r"(\w+)\(")
 
 
-def called(function: ast.AST) -> set[str]:
-    return {
-        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
-    }
+class Told(NamedTuple):
+    """What a function of a test does: the names it calls, and whether it asserts itself."""
 
-
-def asserts(function: ast.AST) -> bool:
-    is_said = any(isinstance(node, ast.Assert) for node in ast.walk(function))
-    return is_said or bool(called(function) & {"raises", "warns", "fail"})
+    name: str
+    line: int
+    calls: frozenset[str]
+    asserts: bool
 
 
 @cache
-def helpers(path: Path) -> frozenset[str]:
+def told(path: Path) -> tuple[Told, ...]:
+    """Return what the functions of a module do, and the methods of its classes."""
+    text = path.read_text()
+    lines = text.splitlines()
+    top = ast.parse(text).body
+    inner = [node for each in top if isinstance(each, ast.ClassDef) for node in each.body]
+    found = []
+    for node in (*top, *inner):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = "\n".join(lines[node.lineno : node.end_lineno])
+            calls = frozenset(_CALL.findall(body))
+            asserts = bool(_ASSERT.search(body) or calls & {"raises", "warns", "fail"})
+            found.append(Told(node.name, node.lineno, calls, asserts))
+    return tuple(found)
+
+
+def helpers(path: Path) -> set[str]:
     """Return the functions of a module, and of those of ours that it imports, that assert."""
-    imported = {name.rpartition(".")[0] for _, name in imports(path)}
-    near = [TESTS / f"{name.replace('.', '/')}.py" for name in imported]
-    files = [path, *(each for each in near if each.exists())]
-    return frozenset(each.name for file in files for each in functions(file) if asserts(each))
+    found = [path]
+    for line in path.read_text().splitlines():
+        if line.startswith("from "):
+            near = TESTS / f"{line.split()[1].replace('.', '/')}.py"
+            found += [near] if near.exists() else []
+    return {each.name for file in found for each in told(file) if each.asserts}
 
 
 def test_every_test_asserts_something() -> None:
     idle = [
-        f"{path.relative_to(TESTS)}:{function.lineno}: {function.name}"
+        f"{path.relative_to(TESTS)}:{each.line}: {each.name}"
         for path in sorted(TESTS.rglob("*.py"))
-        for function in functions(path)
-        if function.name.startswith("test_")
-        and not asserts(function)
-        and not called(function) & helpers(path)
+        for each in told(path)
+        if each.name.startswith("test_") and not each.asserts and not each.calls & helpers(path)
     ]
     assert idle == []
