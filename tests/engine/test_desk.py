@@ -402,7 +402,7 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
     async with office(cron("Digest")) as here:
         await here.desk.pause("Digest", note="away")
         [coming] = await here.said("Digest@2026-04-02T09:00")
-        assert "rests since 2026-04-01 Wed 08:00 UTC (away), and this will be skipped" in coming
+        assert "is paused since 2026-04-01 Wed 08:00 UTC (away): this is skipped" in coming
         here.clock.step(2 * HOUR)
         [past] = await here.said("Digest@2026-04-01T09:00")
         assert past.endswith("when it goes on this is skipped")

@@ -267,6 +267,9 @@ async def test_the_gate_says_who_holds_and_who_waits_for_what(tmp_path: Path) ->
         [line] = gate["waiting"]
         assert (line["receipt"], line["title"]) == (waiting["receipt"], "Digest")
         assert line["reason"] == "every slot is held; gate.slots is 1"
+        why = await here.get("why", entry=line["title"])
+        said = [each["said"] for each in why["answers"]]
+        assert "waiting: every slot is held; gate.slots is 1" in said
         await here.post(f"runs/{number}/cancel")
         assert (await here.ended(waiting["receipt"]))["status"] == "done"
 

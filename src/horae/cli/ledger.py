@@ -12,6 +12,7 @@ import click
 
 from horae.app import SystemClock
 from horae.cli.desk import (
+    NoLedgerError,
     Place,
     engine_of,
     new_id,
@@ -23,9 +24,9 @@ from horae.cli.desk import (
 from horae.cli.far import Far
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
-from horae.engine.desk import no_progress
+from horae.engine.desk import EntryNotFoundError, no_progress
 from horae.engine.ports import LedgerError
-from horae.engine.why import late, length_text, parse_ask, policy_words, run_words
+from horae.engine.why import at_the_gate, late, length_text, parse_ask, policy_words, run_words
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import GRACE, Status
 from horae.rules.words import moment_text, pause_words
@@ -140,14 +141,68 @@ def why(
     """Say why an entry ran, or did not, at a planned time.
 
     TIME is on the wall of the entry's zone (digest@2026-04-01T09:00; a date alone is that
-    whole day) or in RFC 3339. Without it, the last moment and the next are explained.
+    whole day) or in RFC 3339. Without it, the last moment and the next are explained. Of a
+    headline that the ledger does not know, the plan says why it does not fire.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     asked = parse_ask(what)
-    said = read(place, lambda desk: desk.why(asked, limit=limit), at=place.moment(at))
+    try:
+        said = read(place, lambda desk: desk.why(asked, limit=limit), at=place.moment(at))
+    except (EntryNotFoundError, NoLedgerError):
+        from horae.cli.written import look_up
+
+        now = place.moment(at) or SystemClock().now()
+        found = look_up(asked.word, place, output, now=now)
+        if not found:
+            raise
+        match output.form:
+            case Form.TABLE:
+                for each in found:
+                    each.print()
+            case Form.JSON:
+                print_json(found[0].data())
+            case Form.JSONL:
+                for each in found:
+                    print_line(each.data())
+        return Exit.OK
+    if at is None:
+        said = replace(said, answers=at_the_gate(said.answers, _obstacles(place, said)))
     _print(output, said, _print_why)
+    if output.form is Form.TABLE and said.entry.source == "org" and said.entry.gone_at is None:
+        _print_doubles(place, output, said)
     return Exit.OK
+
+
+def _print_doubles(place: Place, output: Output, said: Why) -> None:
+    """Print what else in the plans has the same name, and why it is not armed."""
+    from horae.cli.written import look_up
+
+    entry = said.entry
+    for each in look_up(entry.title, place, output, now=said.at):
+        if each.item.address == entry.address and each.item.origin != entry.origin:
+            echo("")
+            each.print()
+
+
+def _obstacles(place: Place, said: Why) -> dict[int, str]:
+    """Return what keeps from starting what waits of an entry, as far as it is known."""
+    filed = [each.filed for each in said.answers if each.filed is not None]
+    waiting = [each for each in filed if each.status is Status.WAITING]
+    engine = engine_of(place) if waiting else None
+    if engine is None:
+        return {}
+    if not engine.is_running:
+        reason = "no engine is running; `horae up` starts it"
+        return {each.number: reason for each in waiting}
+    if engine.pid is None:
+        return {}
+    try:
+        far = Far(place.directory, pid=engine.pid)
+        line = far.get("gate", patience=_PATIENCE, limit=_MOST)["waiting"]
+    except HoraeError:
+        return {}  # an engine that does not answer keeps nobody from asking why
+    return {each["receipt"]: each["reason"] for each in line}
 
 
 @click.command()
@@ -454,14 +509,12 @@ def _print_why(said: Why) -> None:
     if entry.gone_at is not None:
         echo(f"gone since {moment_text(entry.gone_at, entry.zone)}")
     if entry.pause is not None:
-        echo(_rest(entry))
+        echo(f"paused{pause_words(entry.pause, zone_name=entry.zone)}")
     if entry.reason:
         echo(f"not armed: {entry.reason}")
     for answer in said.answers:
         echo("")
         _print_answer(answer, entry.zone)
-    if not said.answers:
-        echo("\nnothing of it was ever decided, and no moment is to come")
     if said.window is not None and not any(each.is_moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
             nearest = moment_text(moment, entry.zone) if moment else "none"

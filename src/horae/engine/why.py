@@ -10,7 +10,16 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import Exit, HoraeError
-from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
+from horae.rules.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+)
+from horae.rules.misfire import Status
 from horae.rules.project import next_moment
 from horae.rules.receipt import is_planned
 from horae.rules.words import moment_text, pause_words
@@ -20,7 +29,7 @@ from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from horae.engine.ports import Filed, Listed, Run
     from horae.rules.entry import Policy
@@ -251,7 +260,7 @@ def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
         seen = moment_text(found.first_seen_at, place)
         return f"the entry was first seen later, {seen}; what was before that is not run"
     if found.pause is not None and at > found.pause.at:
-        return f"the entry rests{rest_words(found)}; when it goes on this is skipped"
+        return f"the entry is paused{rest_words(found)}; when it goes on this is skipped"
     entry = found.item
     if isinstance(entry, Entry) and (entry.accounted_to is None or at > entry.accounted_to):
         ago = length_text(now - at)
@@ -264,11 +273,49 @@ def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
     said = f"it is still to come, in {length_text(moment.at - now)}"
     if found.pause is not None:
         until = found.pause.until
-        if until is None or until > moment.at:
-            return f"{said}; but the entry rests{rest_words(found)}, and this will be skipped"
+        if until is None or until >= moment.at:
+            way = "" if until else f"; `horae resume {found.number}` lets it go on"
+            return f"{said}; but the entry is paused{rest_words(found)}: this is skipped{way}"
     if moment.is_estimate:
         return f"{said}; an estimate, as it follows from the end of the run before it"
     return said
+
+
+def nothing_comes(found: Listed) -> str:
+    """Return why an entry has no moment that is to come."""
+    place, item = _zone_of(found), found.item
+    if found.gone_at is not None:
+        return f"no moment is to come: the entry is gone since {moment_text(found.gone_at, place)}"
+    if not isinstance(item, Entry):
+        return "no moment is to come as long as it is not armed"
+    way = f"`horae run {found.number}` runs it now"
+    match item.rule:
+        case OnDemandRule() if item.deadline is not None:
+            return f"it has only a DEADLINE, which never fires; {way}"
+        case OnDemandRule():
+            return f"it has no schedule, and runs when it is asked to; {way}"
+        case AfterRule():
+            return "it follows other entries, and has no moment of its own"
+        case CadenceRule():
+            return "its next moment follows from the end of the run that goes on"
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            return "its next moment follows from the end of the run that goes on"
+    until = item.policy.until
+    if until is not None:
+        return f"no moment is to come: its :UNTIL: is {moment_text(until, place)}"
+    return "no moment of its rule is to come"
+
+
+def at_the_gate(said: Sequence[Answer], obstacles: Mapping[int, str]) -> tuple[Answer, ...]:
+    """Return answers of which those that wait say what keeps them from starting, if it is known."""
+    return tuple(
+        replace(each, said=f"waiting: {obstacles[each.filed.number]}")
+        if each.filed is not None
+        and each.filed.status is Status.WAITING
+        and each.filed.number in obstacles
+        else each
+        for each in said
+    )
 
 
 def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:

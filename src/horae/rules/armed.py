@@ -47,7 +47,7 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
     from horae.kernel.org.timestamp import Timestamp
@@ -228,6 +228,37 @@ def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
         deadline = end_of(headline.deadline, zone=place)
         if scheduled or deadline:
             yield Task(Origin(file, at.line), headline.title, scheduled, deadline)
+
+
+def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
+    """Yield the headlines of some names that are no entries, each with why it never fires.
+
+    A headline goes by its :ID:, its title or `file:line`; *names* are without case.
+    """
+    places = plan.places()
+    for index, path in _paths(plan):
+        headline, origin = plan.headlines[index], Origin(file, places[index].line)
+        title = headline.title.removeprefix("COMMENT ").strip()
+        own = (headline.title, title, headline.props.get("ID", title), str(origin))
+        if not is_entry(headline) and any(each.casefold() in names for each in own):
+            reason = _resting(plan, headline, path) or _why_unfired(headline)
+            yield Unarmed(str(origin), origin, headline.title, reason)
+
+
+def _why_unfired(headline: Headline) -> str:
+    """Return why a headline that is no entry never fires, and what would make it fire."""
+    way = "add :COMMAND: or the tag :workflow:"
+    if "component" in headline.tags:
+        return "it is a step of a workflow, and runs when the workflow does"
+    if "SCHEDULE" in headline.props or "AFTER" in headline.props:
+        return f"it has a schedule but nothing to run; {way}"
+    planning = headline.planning
+    if planning is not None and planning.scheduled is not None:
+        return f"its SCHEDULED is a date for people, as there is nothing to run; {way}"
+    when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
+    if headline.deadline is not None:
+        return f"it has only a DEADLINE, which never fires; {when}"
+    return f"it has no schedule; {when}"
 
 
 def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
 
-from horae.engine.why import AskedMomentError, parse_ask
+from horae.engine.why import AskedMomentError, at_the_gate, parse_ask
 from horae.rules.misfire import Status
 from horae.server.answer import HEADERS
 from horae.server.request import path_number
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from horae.engine.desk import Why
     from horae.engine.ports import Run
     from horae.server.answer import Answer
     from horae.server.front import Front
@@ -103,7 +105,14 @@ async def why(front: Front, _: Request, asked: Fields) -> Answer:
     ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
     if at and ask.start is None:
         raise AskedMomentError(at)
-    return await front.desk.why(ask, limit=asked.limit(20))
+    return with_obstacles(front, await front.desk.why(ask, limit=asked.limit(20)))
+
+
+def with_obstacles(front: Front, why: Why) -> Why:
+    """Return why with what keeps from starting what waits at the gate."""
+    obstacles = front.almanac.gate.obstacles(now=front.clock.now())
+    said = {each.ask.number: each.reason for each in obstacles}
+    return replace(why, answers=at_the_gate(why.answers, said))
 
 
 def _is_live(front: Front, run: Run) -> bool:

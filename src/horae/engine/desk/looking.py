@@ -14,7 +14,7 @@ from horae.engine.desk.errors import (
     RunStateError,
 )
 from horae.engine.desk.shapes import Account, Happened, History, Roll, RunLine, Why
-from horae.engine.why import answer_of, answers, nearest
+from horae.engine.why import Answer, answer_of, answers, nearest, nothing_comes
 from horae.rules.entry import Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment, project, unpaused
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from horae.engine.desk.shapes import EntryLine
     from horae.engine.ports import Filed, Listed
-    from horae.engine.why import Answer, Ask
+    from horae.engine.why import Ask
     from horae.rules.project import Moment
 
 TINY: Final = timedelta(microseconds=1)
@@ -140,7 +140,9 @@ class Looking(Base):
             raise beyond() from None
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
-            return Why(now, about, (*last, *answers(found, [], _coming(found, now=now), now=now)))
+            coming = answers(found, [], _coming(found, now=now), now=now)
+            coming = coming or (Answer(nothing_comes(found), is_moment=False),)
+            return Why(now, about, (*last, *coming))
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
         item = found.item
@@ -183,14 +185,16 @@ def _from_the_oldest(moments: list[Moment], filed: Sequence[Filed]) -> list[Mome
 
 
 def _coming(found: Listed, *, now: datetime) -> list[Moment]:
-    """Return the next moment of an entry, if it has one."""
+    """Return the next moment of an entry, if it has one; if it is paused, that after it, too."""
     if not isinstance(found.item, Entry) or found.gone_at is not None:
         return []
     entry = found.item
     # What has come and is not decided yet is next, too.
     since = min(now, entry.accounted_to) if entry.accounted_to is not None else now
-    coming = next_moment(unpaused(entry), since)
-    return [] if coming is None else [coming]
+    coming = [next_moment(unpaused(entry), since)]
+    if entry.pause is not None:
+        coming.append(next_moment(entry, now))
+    return list(dict.fromkeys(each for each in coming if each is not None))
 
 
 def check_calendar(*moments: datetime) -> None:

@@ -15,6 +15,7 @@ from horae.rules.seams import seams
 from horae.server.page.coming import firing
 from horae.server.page.look import DAY, FAR
 from horae.server.page.sheet import Asked, Sheet, View
+from horae.server.receipts import with_obstacles
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,7 +64,7 @@ async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
     if at and ask.start is None:
         raise RequestError(f"{at!r} is not a moment; write it like 2026-04-01T09:00 or 2026-04-01")
-    why = await desk.why(ask, limit=20)
+    why = with_obstacles(house.front, await desk.why(ask, limit=20))
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 

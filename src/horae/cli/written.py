@@ -1,0 +1,111 @@
+"""What plans say of a headline that the ledger does not know: whether it fires, and why not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from horae.cli.output import echo
+from horae.cli.sources import Sources
+from horae.engine.why import stamp
+from horae.rules.armed import entries_of, unfired
+from horae.rules.entry import Entry
+from horae.rules.project import next_moment
+from horae.rules.words import moment_text, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from horae.cli.desk import Place
+    from horae.cli.output import Output
+    from horae.cli.sources import Source
+    from horae.rules.entry import Unarmed
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A headline as it is written, and what can be said of it; `next_at` if it would fire."""
+
+    item: Entry | Unarmed
+    zone: str
+    now: datetime
+    next_at: datetime | None = None
+
+    @property
+    def said(self) -> str:
+        """What can be said of it, in words."""
+        if not isinstance(self.item, Entry):
+            return f"it does not fire: {self.item.reason}"
+        said = "no engine has read it yet; `horae up` starts one"
+        if self.next_at is None:
+            return said
+        return f"{said}, and its next moment is {moment_text(self.next_at, self.zone)}"
+
+    def print(self) -> None:
+        """Print it for people."""
+        echo(f"{self.item.title}  {self.item.origin}")
+        if isinstance(self.item, Entry):
+            echo(f"{words(self.item.rule, zone_name=self.zone)} ({self.zone})")
+        echo(f"\n{self.said}")
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data, in the shape of an answer of the ledger."""
+        item = self.item
+        answer = {"at": None, "said": self.said, "moment": False, "estimate": False}
+        return {
+            "at": stamp(self.now, self.zone),
+            "entry": {
+                "entry": None,
+                "source": "org",
+                "title": item.title,
+                "address": item.address,
+                "file": item.origin.file,
+                "line": item.origin.line,
+                "zone": self.zone,
+                "armed": False,
+                "rule": words(item.rule, zone_name=self.zone) if isinstance(item, Entry) else None,
+                "reason": None if isinstance(item, Entry) else item.reason,
+                "first_seen_at": None,
+                "gone_at": None,
+                "pause": None,
+                "next_at": stamp(self.next_at, self.zone),
+                "failures": 0,
+            },
+            "from": None,
+            "to": None,
+            "answers": [{**answer, "receipt": None}],
+            "before": None,
+            "after": None,
+            "more": False,
+        }
+
+
+def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[Written]:
+    """Return the headlines of a plan root that go by a word; what cannot be read is passed over."""
+    if not os.path.isdir(place.root):  # noqa: PTH112 - as everywhere on the way in
+        return []
+    zone_name = place.zone.key
+    found = []
+    for source in Sources((place.root,), output, may_be_empty=True):
+        for item in _called(source, word, place, zone_name):
+            where = item.zone if isinstance(item, Entry) else zone_name
+            coming = next_moment(item, now) if isinstance(item, Entry) else None
+            found.append(Written(item, where, now, coming.at if coming else None))
+    return found
+
+
+def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator[Entry | Unarmed]:
+    """Yield what goes by a word in one plan: entries, and headlines that never fire."""
+    name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
+    wanted = {word.casefold()}
+    file, _, line = word.rpartition(":")
+    if file:
+        wanted |= {f"{each}:{line}".casefold() for each in place.files(file)}
+    for item in entries_of(source.plan, file=name, zone_name=zone_name):
+        title = item.title.removeprefix("COMMENT ").strip()
+        names = (item.title, title, item.address.removeprefix("id:"), str(item.origin))
+        if wanted & {each.casefold() for each in names}:
+            yield item
+    yield from unfired(source.plan, wanted, file=name)

@@ -1,0 +1,158 @@
+"""`horae why TITLE` answers for everything that stands in a plan, fired or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.ports import Step
+from horae.engine.source import Scan
+from horae.kernel.org.document import read
+from horae.rules.armed import scan_plan
+from horae.rules.misfire import decide
+from horae.store.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from calling import Call
+
+PLAN = """\
+* Pay rent
+DEADLINE: <2030-01-01 Tue>
+* Report :workflow:
+DEADLINE: <2030-01-01 Tue>
+* Call mum
+SCHEDULED: <2030-01-01 Tue>
+* Notes
+* Alone
+:PROPERTIES:
+:SCHEDULE: 0 5 * * *
+:END:
+* Inactive :workflow:
+SCHEDULED: [2030-01-01 Tue]
+* COMMENT Hidden :workflow:
+SCHEDULED: <2030-01-01 Tue>
+* Twin :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 5 * * *
+:END:
+* Twin :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 6 * * *
+:END:
+* Asked for :workflow:
+** Step :component:
+* Digest :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:END:
+* Poll :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:END:
+"""
+SEEN = datetime.fromisoformat("2026-04-01T04:30Z")
+NINE = datetime.fromisoformat("2026-04-01T07:00Z")  # in Berlin
+NOON = "2026-04-01 12:00"
+WAY = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
+ADD = "add :COMMAND: or the tag :workflow:"
+
+
+@pytest.fixture
+def kept(call: Call) -> Call:
+    """A plan of which one entry waits since nine, one is held, and one is paused."""
+    Path("plan.org").write_text(PLAN)
+
+    async def keeping() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
+        found = scan_plan(read(PLAN), file="plan.org", zone_name="Europe/Berlin")
+        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
+        steps = [
+            Step(each.entry, decide(each.entry, now=NINE)) for each in await ledger.due(now=NINE)
+        ]
+        for filed in await ledger.decide(steps, now=NINE, term=1):
+            if filed.title == "Poll":
+                await ledger.hold(filed.number, reason="it has no command", now=NINE, term=1)
+        [twin] = await ledger.find("Twin")
+        until = NINE + timedelta(days=1)
+        await ledger.pause(twin.number, now=NINE, term=1, note="away", until=until)
+        await ledger.close()
+
+    asyncio.run(keeping())
+    return call
+
+
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [
+        ("Pay rent", f"it has only a DEADLINE, which never fires; {WAY}"),
+        ("pay RENT", f"it has only a DEADLINE, which never fires; {WAY}"),
+        ("plan.org:1", f"it has only a DEADLINE, which never fires; {WAY}"),
+        ("Call mum", f"its SCHEDULED is a date for people, as there is nothing to run; {ADD}"),
+        ("Notes", f"it has no schedule; {WAY}"),
+        ("Alone", f"it has a schedule but nothing to run; {ADD}"),
+        ("Hidden", "'COMMENT Hidden' is commented out"),
+        ("Step", "it is a step of a workflow, and runs when the workflow does"),
+        ("plan.org:20", "plan.org:16 has the same name; give one of the two an :ID:"),
+    ],
+)
+@pytest.mark.parametrize("has_ledger", [True, False])
+def test_a_headline_that_no_ledger_knows_is_looked_up_in_the_plan(
+    request: pytest.FixtureRequest, title: str, said: str, *, has_ledger: bool
+) -> None:
+    call: Call = request.getfixturevalue("kept" if has_ledger else "call")
+    Path("plan.org").write_text(PLAN)
+    said = f"it does not fire: {said}"
+    ending = call("why", title, "--at", NOON, "--table")
+    assert (ending.code, ending.out.splitlines()[-1]) == (0, said)
+    told = json.loads(call("why", title, "--at", NOON, "--json").out)
+    assert (told["answers"][0]["said"], told["entry"]["entry"]) == (said, None)
+
+
+def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) -> None:
+    Path("plan.org").write_text(PLAN)
+    lines = call("why", "Digest", "--at", NOON, "--table").out.splitlines()
+    assert lines[-1] == (
+        "no engine has read it yet; `horae up` starts one, "
+        "and its next moment is 2026-04-02 Thu 09:00 Europe/Berlin"
+    )
+
+
+def test_a_word_that_nothing_goes_by_is_still_an_error(kept: Call) -> None:
+    ending = kept("why", "Nonesuch")
+    assert (ending.code, "no entry is called 'Nonesuch'" in ending.err) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [
+        ("Report", "it has only a DEADLINE, which never fires; `horae run 1` runs it now"),
+        (
+            "Asked for",
+            "it has no schedule, and runs when it is asked to; `horae run 5` runs it now",
+        ),
+        ("Inactive", "no moment is to come as long as it is not armed"),
+    ],
+)
+def test_what_has_no_moment_to_come_says_why(kept: Call, title: str, said: str) -> None:
+    told = json.loads(kept("why", title, "--at", NOON, "--json").out)
+    assert [each["said"] for each in told["answers"]] == [said]
+
+
+def test_what_waits_says_for_what_and_what_is_held_why(kept: Call) -> None:
+    waits = kept("why", "Digest", "--table").out
+    assert "waiting: no engine is running; `horae up` starts it" in waits
+    assert "held: it has no command" in kept("why", "Poll", "--at", NOON, "--table").out
+
+
+def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> None:
+    lines = kept("why", "Twin", "--at", NOON, "--table").out.splitlines()
+    pause = "since 2026-04-01 Wed 09:00 Europe/Berlin until 2026-04-02 Thu 09:00 Europe/Berlin"
+    assert lines[2] == f"paused {pause} (away)"
+    assert f"but the entry is paused {pause} (away): this is skipped" in lines[4]
+    assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  it is still to come")
+    assert lines[-1].endswith("plan.org:16 has the same name; give one of the two an :ID:")
