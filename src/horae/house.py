@@ -21,6 +21,7 @@ from horae.config import SettingError, load
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
 from horae.engine.almanac import AGAIN, LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
+from horae.engine.desk.standing import broken_words
 from horae.engine.ports import LedgerBusyError, LedgerWriteError, RunError
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
@@ -178,13 +179,13 @@ class House:
         told = [str(each) for some in self.almanac.problems.values() for each in some]
         trouble = [] if self.almanac.trouble is None else [str(self.almanac.trouble)]
         if self.almanac.is_blank:
-            trouble.insert(0, str(EmptyPlanError(self.root)))
+            trouble.append(str(EmptyPlanError(self.root)))
         return EngineFacts(
             True,
             str(self.data),
             pid=os.getpid(),
             since="" if started_at is None else key_time(started_at),
-            problems=(*trouble, *told, *self.notes),
+            problems=(*map(broken_words, self.almanac.broken), *trouble, *told, *self.notes),
         )
 
     def is_well(self) -> bool:

@@ -421,6 +421,26 @@ async def test_no_plan_is_no_trouble_if_the_ledger_never_knew_one() -> None:
         assert not here.almanac.is_blank
 
 
+# What can no longer be read
+
+
+@story
+async def test_what_breaks_runs_its_last_good_text_and_an_alert_follows_once() -> None:
+    alert = cron("Tell", "0 0 1 1 *").replace(":SCHEDULE: 0 0 1 1 *", ":AFTER: broken of Digest")
+    digest, broken = cron("Digest", "0 9 * * *"), cron("Digest", "0 9 * *")
+    async with world(digest, alert) as here:
+        await here.write(broken, alert)
+        await here.advance(MINUTE)
+        await here.write(broken, "\n", alert)
+        await here.outage(MINUTE)
+        [(_, told)] = here.started
+        assert told.receipt.reason.startswith("Digest is broken: its text can no longer be read")
+        assert [each.mark.title for each in here.almanac.broken] == ["Digest"]
+        await here.until(NINE + MINUTE)
+        assert [each.title for _, each in here.started] == ["Tell", "Digest"]
+        assert await here.ledger.text(here.started[1][1].digest) == digest
+
+
 # The clock is set
 
 

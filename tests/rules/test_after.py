@@ -35,9 +35,9 @@ def test_all_may_be_said_or_left_out() -> None:
     assert words(parse_after("stuck"), zone_name="UTC") == "after anything is stuck"
 
 
-@pytest.mark.parametrize("text", ["", "of backup", "broken of backup", "failed and missed"])
+@pytest.mark.parametrize("text", ["", "of backup", "rotten of backup", "failed and missed"])
 def test_an_after_that_names_no_occasion_says_which_there_are(text: str) -> None:
-    with pytest.raises(AfterError, match="failed, late, missed, stuck, recovered"):
+    with pytest.raises(AfterError, match="failed, late, missed, stuck, recovered, broken"):
         parse_after(text)
 
 

@@ -684,3 +684,39 @@ def test_open_headlines_with_a_date_are_tasks_and_workflows_are_not() -> None:
     assert [(task.title, task.origin.line) for task in found] == [("Call", 1), ("Tax", 5)]
     assert found[0] == Task(found[0].origin, "Call", at("2026-06-06T09:00Z"), None)
     assert found[1].deadline == at("2026-07-01T00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("* A :workflow:\nSCHEDULED: <soon>\n", "SCHEDULED: <soon> is not a timestamp"),
+        ("* A :workflow:\nSCHEDULED: <2026-04-01> at 9\n", "'at 9' voids this planning line"),
+        ("* A\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n", "line 'note' voids the drawer"),
+        ("* A\n:PROPERTIES:\n:COMMAND: ls\n", "this drawer has no :END:"),
+        ("* A\n\n:PROPERTIES:\n:COMMAND: ls\n:END:\n", "this drawer is not read"),
+    ],
+)
+def test_what_cannot_be_read_is_broken_and_says_why(text: str, why: str) -> None:
+    [found] = scan_plan(read(text), file="plan.org", zone_name="UTC")
+    assert found.broken.startswith(why)
+
+
+def test_a_drawer_that_is_not_read_still_tells_the_name() -> None:
+    text = "* A\n:PROPERTIES:\n:ID: back-up\n:COMMAND: ls\nnote\n:END:\n"
+    [found] = scan_plan(read(text), file="plan.org", zone_name="UTC")
+    assert found.mark.address == "id:back-up"
+    assert isinstance(found.item, Unarmed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "* A\n:PROPERTIES:\n:OWNER: ls\nnote\n:END:\n",
+        "* A\nSCHEDULED: <2026-04-01 Wed> early\n",
+        "* A :workflow:\nRead SCHEDULED: <2026-04-01 Wed> first.\n",
+        "* DONE A\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n",
+    ],
+)
+def test_a_headline_that_nothing_fires_is_not_broken(text: str) -> None:
+    found = scan_plan(read(text), file="plan.org", zone_name="UTC")
+    assert [each.broken for each in found if each.broken] == []

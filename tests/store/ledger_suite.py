@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.engine.ports import Due, Process, StaleTermError, Step
+from horae.engine.ports import Due, Process, StaleTermError, Step, Trait
 from horae.engine.source import Revision, Scan
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
@@ -303,6 +303,99 @@ class ScanSuite:
         [again] = await taken(ledger, workflow("Digest"), now=NOW + 3 * DAY)
         assert again == replace(entry, accounted_to=NOW + 3 * DAY)
         assert await history(ledger, entry) == ["1 skipped: it is not armed: its state is DONE"]
+
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            workflow("Digest", "0 9 * *"),
+            workflow("Digest", "0 9 * * *", "", ":TIMEOUT: soon"),
+            workflow("Digest", "0 9 * * *", "", ":TZ: Nowhere"),
+            workflow("Digest", "0 9 * * *", "", ":COMMAND: echo 'a"),
+            workflow("Digest", "0 9 * * *", "", "a stray line"),
+        ],
+    )
+    @story
+    async def test_what_can_no_longer_be_read_goes_on_as_it_was_and_says_so_once(
+        self, ledger: Ledger, broken: str
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Digest", body="Text.\n"))
+        later = NOW + MINUTE
+        for _ in range(2):
+            assert await taken(ledger, broken, now=later) == [entry]
+        [found] = await ledger.entries()
+        assert found.broken
+        assert found.broken_at == later
+        assert await ledger.entries_that_are(Trait.BROKEN, limit=9) == [found]
+        [said] = (await ledger.receipts()).receipts
+        assert said.receipt.key == "broken:2026-04-01T08:01:00Z"
+        assert (said.status, said.digest) == (Status.SKIPPED, entry.digest)
+        [filed] = await decided(ledger, entry, NINE)
+        assert (filed.digest, filed.status) == (entry.digest, Status.WAITING)
+        assert await ledger.text(filed.digest) == workflow("Digest", body="Text.\n")
+
+    @story
+    async def test_what_is_mended_goes_on_without_a_gap(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        await taken(ledger, workflow("Digest", "0 9 * *"), now=NOW + MINUTE)
+        assert await taken(ledger, workflow("Digest"), now=NINE + MINUTE) == [entry]
+        [found] = await ledger.entries()
+        assert (found.broken, found.broken_at) == ("", None)
+        assert await ledger.due(now=NINE + MINUTE) == [Due(entry)]
+        await taken(ledger, workflow("Digest", "0 9 * *"), now=NINE + 2 * MINUTE)
+        assert len((await ledger.receipts()).receipts) == 2  # it broke twice
+
+    @story
+    async def test_what_is_broken_keeps_its_number_when_it_moves(self, ledger: Ledger) -> None:
+        broken = workflow("Digest", "0 9 * *", "Text.\n")
+        [entry] = await taken(ledger, workflow("Digest", body="Text.\n"))
+        await taken(ledger, broken, now=NOW + MINUTE)
+        [moved] = await taken(ledger, broken, now=NOW + HOUR / 2, file="other.org")
+        assert (moved.number, moved.digest) == (entry.number, entry.digest)
+        assert moved.origin == Origin("other.org", 1)
+
+    @pytest.mark.parametrize(
+        "meant",
+        [
+            workflow("DONE Digest", "0 9 * *"),
+            workflow("COMMENT Digest", "0 9 * *"),
+            workflow("Digest", "0 0 30 2 *"),
+            "* Digest :workflow:\nSCHEDULED: [2026-04-01 Wed 09:00]\n",
+            "* Digest :workflow:\n",
+        ],
+    )
+    @story
+    async def test_what_somebody_meant_to_rest_is_not_broken(
+        self, ledger: Ledger, meant: str
+    ) -> None:
+        await taken(ledger, workflow("Digest"))
+        for before in (workflow("Digest", "0 9 * *"), workflow("Digest")):
+            await taken(ledger, before, now=NOW)
+            await taken(ledger, meant, now=NOW + MINUTE)
+            assert await ledger.wake_at() is None
+            assert await ledger.entries_that_are(Trait.BROKEN, limit=9) == []
+
+    @story
+    async def test_what_was_never_good_is_a_problem_and_not_armed(self, ledger: Ledger) -> None:
+        for when in ("0 9 * *", "0 8 * *"):
+            assert await taken(ledger, workflow("Digest", when)) == []
+        [found] = await ledger.entries_that_are(Trait.BROKEN, limit=9)
+        assert found.broken_at is None
+        assert isinstance(found.item, Unarmed)
+        assert (await ledger.receipts()).receipts == ()
+        [entry] = await taken(ledger, workflow("Digest"))
+        assert (await taken(ledger, workflow("Digest", "0 9 * *"), now=NOW + MINUTE)) == [entry]
+
+    @story
+    async def test_a_file_that_cannot_be_understood_breaks_what_a_clock_drives_in_it(
+        self, ledger: Ledger
+    ) -> None:
+        [entry, _] = await taken(ledger, workflow("Digest"), "* On demand :workflow:\n")
+        scan = Scan((), standing=("plan.org",), broken={"plan.org": "line 3: no"})
+        for _ in range(2):
+            await ledger.scan("org", scan, now=NOW + MINUTE, term=1)
+        [found] = await ledger.entries_that_are(Trait.BROKEN, limit=9)
+        assert (found.number, found.broken) == (entry.number, "line 3: no")
+        assert len((await ledger.receipts()).receipts) == 1
 
     @story
     async def test_a_single_moment_written_too_late_is_missed(self, ledger: Ledger) -> None:

@@ -113,6 +113,7 @@ class Almanac:
         self._followers: list[Listed] | None = None  # the alerts there are, if that is known
         self._census = 0  # how often it was no longer known
         self._missing: frozenset[int] = frozenset()  # entries that the last scans missed
+        self.broken: tuple[Listed, ...] = ()  # entries whose text cannot be read
         self.may_be_empty = False  # whether a plan root without a plan is meant to be so
         self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
         self.gate = Gate(capacity, home=home)
@@ -244,6 +245,8 @@ class Almanac:
         self._forget_followers()
         was, missing = self._missing, await self._ledger.entries_that_are(Trait.MISSING, limit=_ALL)
         self._missing = frozenset(each.number for each in missing)
+        self.broken = tuple(await self._ledger.entries_that_are(Trait.BROKEN, limit=BATCH))
+        self._has_unsettled = True  # what a scan has skipped, or found broken
         await self._forget_skipped()
         if not was <= self._missing:
             await self._offer_waiting()
@@ -471,6 +474,7 @@ class Almanac:
             filed.status,
             lateness=filed.lateness,
             before=[each.status for each in page.receipts],
+            key=filed.receipt.key,
         )
         known = await self._ledger.entry(filed.entry) if found else None
         if known is None:

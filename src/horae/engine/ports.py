@@ -207,6 +207,8 @@ class Listed:
     streak: int = 0  # ticks in a row that found no work
     ticks: int = 0
     memory: str = ""  # what its runs hand on from one to the next
+    broken: str = ""  # why its text cannot be read, if it cannot
+    broken_at: datetime | None = None  # since when its last good text is kept instead
 
     @property
     def is_armed(self) -> bool:
@@ -222,6 +224,7 @@ class Trait(StrEnum):
     UNARMED = "unarmed"
     FAILING = "failing"  # its last three ends were bad
     MISSING = "missing"  # scans miss it
+    BROKEN = "broken"  # its text cannot be read
 
 
 @dataclass(frozen=True, slots=True)

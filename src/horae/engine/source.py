@@ -43,6 +43,7 @@ class Scan:
     remember less than this: what it does not name must be read. `is_still` tells of a file
     whether it is as it was then. `is_bare` tells whether the plan root holds no file at all
     that could hold entries of this source; None: the source says nothing about the plan root.
+    `broken` are files that were read and could not be understood, and why: they stand, too.
     """
 
     entries: tuple[Scanned, ...]
@@ -51,6 +52,7 @@ class Scan:
     index: Mapping[str, str] = field(default_factory=dict)
     is_still: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
     is_bare: bool | None = None
+    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_within(file: str, name: str) -> bool:

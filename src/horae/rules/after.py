@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from horae.errors import ScheduleError
 from horae.rules.entry import AfterRule, Occasion
 from horae.rules.misfire import GRACE, Status
-from horae.rules.receipt import BAD, ENDS
+from horae.rules.receipt import BAD, BROKEN, ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,13 +54,13 @@ def parse_after(text: str) -> AfterRule:
 
 
 def occasions(
-    status: Status, *, lateness: timedelta, before: Sequence[Status]
+    status: Status, *, lateness: timedelta, before: Sequence[Status], key: str = ""
 ) -> frozenset[Occasion]:
     """Return what a final receipt is an occasion for.
 
     *before* are the ends of the receipts before it of the same entry, newest first.
     """
-    found = set()
+    found = {Occasion.BROKEN} if key.startswith(BROKEN) else set()
     if status in BAD:
         found.add(Occasion.FAILED)
         ends = [each for each in before if each in ENDS][:STUCK]

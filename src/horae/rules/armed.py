@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import HoraeError, ScheduleError
+from horae.kernel.check.layout import unread
 from horae.kernel.org.document import read
 from horae.kernel.org.timestamp import parse_timestamp
 from horae.kernel.world import every, worlds
@@ -65,6 +66,8 @@ _RANGE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
 _RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
 _NAME_LINE: Final = re.compile(r"[ \t]*:ID\+?:[^\n]*\n", re.IGNORECASE)
 _EMPTY_DRAWER: Final = re.compile(r"[ \t]*:PROPERTIES:\s*:END:\s*\Z", re.IGNORECASE)
+_LOST_LINE: Final = re.compile(r"^[ \t]*:([A-Za-z-]+):[ \t]+(\S[^\n]*)", re.MULTILINE)
+_DRAWER_END: Final = re.compile(r"^[ \t]*:END:", re.IGNORECASE | re.MULTILINE)
 _SLASH: Final = re.compile(r"[\\/]")
 
 
@@ -95,12 +98,14 @@ class RangeError(ScheduleError):
 class Scanned:
     """Something a source holds: what it can be recognised by, what it is, and what it runs.
 
-    `text` is what the entry's digest stands for.
+    `text` is what the entry's digest stands for. `broken` says why that text cannot be read as it
+    was meant: then the last good entry stays as it was, and `item` counts only if there was none.
     """
 
     mark: Mark
     item: Entry | Unarmed
     text: str = ""
+    broken: str = ""
 
 
 def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
@@ -112,7 +117,8 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     found = []
     for index, path in _paths(plan):
         headline = plan.headlines[index]
-        if not is_entry(headline):
+        lost = _lost(plan, headline)
+        if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
         origin = Origin(file, places[index].line)
         if len(path) > DEEPEST:
@@ -121,10 +127,10 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
             continue
         text = "".join(each.text for each in plan.headlines[index : subtrees[index]])
-        address = _address(plan, path, file, names)
+        address = _address(plan, path, file, names, lost)
         body = _digest(_body(headline, text))
         mark = Mark(address, headline.title, rule_text(headline), body)
-        item = _item(
+        item, broken = _item(
             plan,
             headline,
             path,
@@ -133,9 +139,30 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             zone_name=zone_name,
             digest=_digest(text),
             asked=_between(asked, index, subtrees[index]) if asked else (),
+            lost=lost,
         )
-        found.append(Scanned(mark, item, text))
+        found.append(Scanned(mark, item, text, broken))
     return found
+
+
+class _Lost(NamedTuple):
+    """Why the planning line or the drawer of a headline is not read, and what stands in there."""
+
+    reason: str
+    props: dict[str, str]
+    is_entry: bool
+
+
+def _lost(plan: Plan, headline: Headline) -> _Lost | None:
+    """Return what of a headline is not read, if something is not."""
+    found = unread(headline, plan.states)
+    if found is None:
+        return None
+    end = _DRAWER_END.search(headline.text)
+    lines = _LOST_LINE.findall(headline.text, 0, end.start() if end else len(headline.text))
+    props = {key.upper(): value.strip() for key, value in lines}
+    calls = not props.keys().isdisjoint({"COMMAND", "POST"})
+    return _Lost(found.message, props, calls and "agent" not in headline.tags)
 
 
 def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> tuple[str, ...]:
@@ -398,26 +425,31 @@ def _item(
     zone_name: str,
     digest: str,
     asked: tuple[str, ...],
-) -> Entry | Unarmed:
-    """Return the entry of a headline, or the reason why it cannot fire.
+    lost: _Lost | None,
+) -> tuple[Entry | Unarmed, str]:
+    """Return the entry of a headline, or the reason why it cannot fire; and why it is broken.
 
-    *asked* are the agents that its blocks name, which only a workflow has.
+    It is broken if something in it cannot be read: its when, its work, its policy, or all that
+    its planning line or drawer holds. What rests, or never comes, is so because somebody wrote
+    it so. *asked* are the agents that its blocks name, which only a workflow has.
     """
     place = headline.props.get("TZ", zone_name)
     reason = _resting(plan, headline, path)
-    if reason is None:
+    broken = "" if reason else _unread_stamp(headline)
+    if not reason and not broken:
         try:
             zone(place)
             rule = rule_of(headline, zone_name=place)
             policy = policy_of(headline.props, zone_name=place)
             work = _work(headline)
         except ScheduleError as error:
-            reason = str(error)
+            broken = str(error)
         else:
+            broken = "" if lost is None else lost.reason
             crons = rule.crons if isinstance(rule, CronRule) else ()
             never = next((cron.expression for cron in crons if cron.never), None)
-            if never is None:
-                return Entry(
+            if never is None and is_entry(headline):
+                entry = Entry(
                     address,
                     origin,
                     headline.title,
@@ -429,8 +461,10 @@ def _item(
                     deadline=end_of(headline.deadline, zone=zone(place)),
                     digest=digest,
                 )
-            reason = f"cron {never!r} names a day that never comes"
-    return Unarmed(address, origin, headline.title, reason)
+                return entry, broken
+            if never is not None:
+                reason, broken = f"cron {never!r} names a day that never comes", ""
+    return Unarmed(address, origin, headline.title, reason or broken), broken
 
 
 def _work(headline: Headline) -> Work:
@@ -448,12 +482,19 @@ def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
     if headline.state is not None and headline.state in plan.states.done:
         return f"its state is {headline.state}"
     stamp = _first_stamp(headline)
-    if "SCHEDULE" in headline.props or stamp is None:
-        planning = headline.planning
-        if "SCHEDULE" not in headline.props and planning and planning.scheduled:
-            return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
+    if "SCHEDULE" in headline.props or stamp is None or stamp.active:
         return None
-    return None if stamp.active else "its SCHEDULED is in square brackets: a note, not a time"
+    return "its SCHEDULED is in square brackets: a note, not a time"
+
+
+def _unread_stamp(headline: Headline) -> str:
+    """Return what is wrong with a SCHEDULED that is no timestamp and would be the rule."""
+    planning = headline.planning
+    if "SCHEDULE" in headline.props or planning is None or planning.scheduled is None:
+        return ""
+    if _first_stamp(headline) is not None:
+        return ""
+    return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
 
 
 def hidden_by(path: Iterable[Headline]) -> str | None:
@@ -487,9 +528,16 @@ def _subtrees(plan: Plan) -> list[int]:
     return ends
 
 
-def _address(plan: Plan, path: Sequence[int], file: str, names: dict[int, str]) -> str:
-    """Return where an entry stands: its :ID:, else its file and the titles down to it."""
+def _address(
+    plan: Plan, path: Sequence[int], file: str, names: dict[int, str], lost: _Lost | None
+) -> str:
+    """Return where an entry stands: its :ID:, else its file and the titles down to it.
+
+    It is known by its :ID: also if the drawer is not read in which that stands.
+    """
     name = plan.headlines[path[-1]].props.get("ID")
+    if name is None and lost is not None:
+        name = lost.props.get("ID")
     if name is not None:
         return f"id:{name}"
     for index in path:

@@ -13,7 +13,7 @@ The names and texts of the files that hold a keeper's sense of time are here, to
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -77,6 +77,7 @@ class Member:
     about: str = ""  # what is written under its heading
     line: int = 0
     text: str = ""  # the heading with all that is below it, as it stands
+    broken: str = field(default="", compare=False)  # why a property cannot be read, if one cannot
 
     def every(self, *, continuous: bool, breather: timedelta) -> timedelta:
         """Return the wait after a tick that found work; the arguments are the settings."""
@@ -234,6 +235,7 @@ def _refusal(heading: Heading, members: dict[str, Member], file: str) -> Diagnos
 def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
     """Return the member that a heading is, and which of its properties say nothing."""
     found: list[Diagnostic] = []
+    broken: list[str] = []
 
     def value(key: str, understood: Callable[[str], _Value], otherwise: str) -> _Value | None:
         said = heading.props.get(key)
@@ -245,6 +247,7 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
             reason, fix = error.reason, f"write {error.suggestion or '10m'}"
         except ValueError:
             reason, fix = "is not known", _EXPECTED[key]
+        broken.append(f":{key}: {shown(said)} {reason}; {fix}")
         message = f":{key}: {shown(said)} {reason}; {otherwise}"
         code = f"member-{key.lower()}"
         found.append(heading.found(file, code, Severity.ERROR, message, fix=fix, key=key))
@@ -267,6 +270,7 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         line=heading.line,
         text=heading.text,
     )
+    member = replace(member, broken="; ".join(broken))
     for key, length in (("INTERVAL", interval), ("BREATHER", member.breather)):
         if length is not None and length < SHORTEST:
             is_bare = heading.props[key].strip().isdecimal()

@@ -61,6 +61,7 @@ class Occasion(StrEnum):
     MISSED = "missed"  # nobody looked in time
     STUCK = "stuck"  # the third bad end in a row
     RECOVERED = "recovered"  # a good end after a bad one
+    BROKEN = "broken"  # its text can no longer be read; the last good one stays armed
 
 
 @dataclass(frozen=True, slots=True)

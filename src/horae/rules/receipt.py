@@ -15,7 +15,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.misfire import Status
+from horae.rules.entry import key_time
+from horae.rules.misfire import Receipt, Status
 
 if TYPE_CHECKING:
     from horae.rules.entry import Retry
@@ -26,6 +27,8 @@ FINAL: Final = ENDS | {Status.SKIPPED, Status.COALESCED, Status.MISSED}
 OPEN: Final = frozenset(Status) - FINAL
 
 RETRY_CAP: Final = timedelta(hours=1)  # doubling stops here; a longer first wait stays as it is
+
+BROKEN: Final = "broken:"  # the key of an edit after which the text of an entry cannot be read
 
 # Receipts of these keys account for moments that the entry itself names.
 _PLANNED: Final = ("cron:", "at:", "delay:", "tick:")
@@ -82,6 +85,17 @@ def after_end(outcome: Status, *, attempts: int, retry: Retry | None, now: datet
     # Clamp before doubling: a hundred doublings would overflow timedelta.
     doubled = retry.wait * (1 << min(max(attempts - 1, 0), 12))
     return Next(Status.WAITING, now + max(retry.wait, min(doubled, RETRY_CAP)))
+
+
+def broken_receipt(why: str, *, now: datetime) -> Receipt:
+    """Return the receipt of an edit that an entry did not survive: alerts follow it.
+
+    >>> from datetime import UTC
+    >>> broken_receipt(":TIMEOUT: soon: write 15m", now=datetime(2026, 4, 1, 9, tzinfo=UTC)).key
+    'broken:2026-04-01T09:00:00Z'
+    """
+    reason = f"its text can no longer be read, and its last good one stays armed: {why}"
+    return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 
 def followed_by(key: str) -> int | None:

@@ -70,6 +70,8 @@ ENTRY: Final = shape(
     pause=maybe(PAUSE),
     next_at=maybe(MOMENT),
     failures=NUMBER,
+    broken=maybe(TEXT),
+    broken_at=maybe(MOMENT),
 )
 RECEIPT: Final = shape(
     receipt=NUMBER,

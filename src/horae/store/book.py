@@ -888,7 +888,8 @@ class Book:
             entry=filed.entry, since=None, until=None, statuses=(), cursor=number, limit=LOOKED_BACK
         )
         before = [each.status for each in page.receipts]
-        found = occasions(filed.status, lateness=filed.lateness, before=before)
+        key = filed.receipt.key
+        found = occasions(filed.status, lateness=filed.lateness, before=before, key=key)
         event = tuple(each for each in wanted if each in found)
         return Followed(filed, event, next(reversed(self.runs_of(filed.number)), None))
 

@@ -66,6 +66,8 @@ def listed(row: sqlite3.Row) -> Listed:
         streak=row["streak"],
         ticks=row["ticks"],
         memory=row["memory"] or "",
+        broken=row["broken"] or "",
+        broken_at=moment(row["broken_at"]),
     )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.entry import CadenceRule, Entry, key_time
+from horae.rules.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.rules.identity import Known, Mark, match
+from horae.rules.misfire import Decision
+from horae.rules.receipt import broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule
 from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry
-from horae.store.rows import listed, mark_of, next_at, numbered
+from horae.store.rows import entry_of, listed, mark_of, next_at, numbered
 
 if TYPE_CHECKING:
     import sqlite3
@@ -58,6 +60,8 @@ def scan(
         else:
             _stay(book, rows[number], each, new, now=now, commit=commit)
     new.write()
+    for row in book.rows_in(source, [plain(file) for file in scan.broken]):
+        _break_with_file(book, row, plain(scan.broken[row["file"]]), now=now)
     if revision is not None and revision.files is not None:
         stand = [file for file in book.loose(source) if ground.is_as_it_was(file)]
         committed = [file for file in stand if file in revision.files]
@@ -195,8 +199,8 @@ class _Arrivals:
 
     def add(self, found: _Found, commit: str | None) -> None:
         """Take in a new entry."""
-        mark, item = found.mark, found.item
-        facts = _facts(mark, item, commit)
+        item = found.item
+        facts = _facts(found, commit)
         if not isinstance(item, Entry):
             self._new.append(Arrival(facts))
             return
@@ -234,11 +238,14 @@ def _stay(
 ) -> None:
     """Take over what has become of an entry that is known."""
     mark, item = found.mark, found.item
-    facts = _facts(mark, item, commit)
+    facts = _facts(found, commit)
     if row["digest"] == facts["digest"]:
         facts["commit_id"] = row["commit_id"] or commit  # the first in which it stands
+    if facts["broken"] and _was_good(row):
+        _keep_good(book, row, {**facts, **_good(row)}, now=now)
+        return
     is_seen = row["gone_at"] is None and row["missing_at"] is None
-    if is_seen and all(row[name] == value for name, value in facts.items()):
+    if is_seen and _stands(row, facts):
         return
     new.write()  # events are told in the order in which things were found
     # One that is back may have outlived its text.
@@ -248,11 +255,59 @@ def _stay(
     book.update_entry(row["number"], facts, entry)
     was = listed(row)
     _tell_change(book, was, mark, now=now)
+    if was.broken_at is not None:
+        book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
     if entry is None:
         if isinstance(was.item, Entry):
             end_rule(book, was, now=now, reason=f"it is not armed: {facts['unarmed']}")
     else:
         _change(book, was, mark, entry, now=now)
+
+
+_GOOD: Final = ("digest", "spec", "unarmed", "commit_id")  # what stays as it was while broken
+
+
+def _was_good(row: sqlite3.Row) -> bool:
+    """Tell whether there is a last good entry to keep: what was never good has none."""
+    is_armed = row["spec"] is not None and row["gone_at"] is None
+    return is_armed and (row["broken"] is None or row["broken_at"] is not None)
+
+
+def _good(row: sqlite3.Row) -> dict[str, object]:
+    """Return what of an entry is kept while its text cannot be read."""
+    return {name: row[name] for name in _GOOD}
+
+
+def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
+    """Tell whether all that is known of an entry is as it was."""
+    return all(row[name] == value for name, value in facts.items())
+
+
+def _break_with_file(book: Book, row: sqlite3.Row, why: str, *, now: datetime) -> None:
+    """Keep the last good entry of a file that cannot be understood, if a clock drives it."""
+    if _was_good(row) and isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule):
+        place = {name: row[name] for name in ("address", "title", "file", "line", "rule", "body")}
+        _keep_good(book, row, {**place, **_good(row), "broken": why}, now=now)
+
+
+def _keep_good(book: Book, row: sqlite3.Row, facts: dict[str, object], *, now: datetime) -> None:
+    """Let an entry whose text can no longer be read go on as it was; the first time, say so."""
+    since = row["broken_at"]
+    facts["broken_at"] = micros(now) if since is None else since
+    if row["missing_at"] is None and _stands(row, facts):
+        return
+    entry = entry_of(row)
+    book.update_entry(row["number"], facts, entry)
+    if since is None:
+        why = str(facts["broken"])
+        told = {"title": facts["title"], "reason": why}
+        book.tell("entry_broken", now=now, entry=entry.number, facts=told)
+        receipt = broken_receipt(why, now=now)
+        book.account(
+            replace(entry, origin=Origin(str(facts["file"]), int(str(facts["line"])))),
+            Decision((receipt,), entry.accounted_to, entry.ended_at),
+            now=now,
+        )
 
 
 def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime) -> None:
@@ -263,7 +318,7 @@ def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime)
         begin_afresh(book, old, entry, now=now, reason=reason)
     elif old is None:
         begin_rule(book, entry, now=now)
-    elif _is_other_rule(was.mark, mark, old, entry):
+    elif _is_other_rule(was, mark, old, entry):
         begin_afresh(book, old, entry, now=now, reason="its rule was changed")
     elif _is_idle(book, entry):
         begin_rule(book, entry, now=now)
@@ -275,13 +330,15 @@ def _is_idle(book: Book, entry: Entry) -> bool:
     return is_cadence and next_at(entry) is None and not book.has_open(entry.number)
 
 
-def _is_other_rule(was: Mark, mark: Mark, old: Entry, new: Entry) -> bool:
+def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
     """Tell whether an entry has other moments now; when a cadence begins is not one of them."""
     if clock_of(old) != clock_of(new):
         return True
     if isinstance(old.rule, CadenceRule) and isinstance(new.rule, CadenceRule):
         return old.rule.base != new.rule.base
-    return was.rule != mark.rule
+    if was.broken_at is not None:  # what was written is not what it went by
+        return old.rule != new.rule
+    return was.mark.rule != mark.rule
 
 
 def _leave(book: Book, was: Listed, *, now: datetime) -> None:
@@ -314,8 +371,9 @@ def _keep_text(book: Book, found: _Found, *, now: datetime) -> None:
         book.keep_text(item.digest, found.scanned.text, now=now)
 
 
-def _facts(mark: Mark, item: Entry | Unarmed, commit: str | None) -> dict[str, object]:
+def _facts(found: _Found, commit: str | None) -> dict[str, object]:
     """Return what is written down about an entry as it stands."""
+    mark, item = found.mark, found.item
     if isinstance(item, Entry):
         what = {"digest": item.digest, "spec": write_entry(item), "unarmed": None}
     else:
@@ -328,6 +386,8 @@ def _facts(mark: Mark, item: Entry | Unarmed, commit: str | None) -> dict[str, o
         "rule": mark.rule,
         "body": mark.body,
         "commit_id": commit,
+        "broken": plain(found.scanned.broken) or None,
+        "broken_at": None,
         **what,
     }
 

@@ -421,7 +421,8 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         never = next((each.expression for each in rule.crons if each.never), None)
         reason = f"cron {never!r} names a day that never comes" if never else ""
     except ScheduleError as error:
-        yield Scanned(mark, Unarmed(mark.address, origin, task.title, str(error)), text)
+        why = str(error)
+        yield Scanned(mark, Unarmed(mark.address, origin, task.title, why), text, broken=why)
         return
     if reason or task.is_archived:
         reason = reason or "it is archived"

@@ -186,7 +186,7 @@ class CrewSource:
             policy=Policy(timeout=member.timeout or self._rhythm.timeout, requires=member.requires),
             digest=digest,
         )
-        return Scanned(mark, entry, member.text)
+        return Scanned(mark, entry, member.text, member.broken)
 
     def _last_run_at(self, name: str) -> datetime | None:
         """Return when a file says that an agent last ran, if there is one."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from horae.workspace.files import Content, StrPath
 
 # To be raised when the same plan would give other entries: what was read before is read again.
-READER: Final = 1
+READER: Final = 2
 
 _SECOND: Final = 10**9  # in the unit of stamps
 
@@ -135,6 +135,7 @@ class Shelf(Generic[Kept]):
         # Where there is no root there is nothing that only cannot be read.
         hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
         blocked = {self._inner_name(problem.path) for problem in hidden}
+        broken: dict[str, str] = {}
         standing: dict[str, str] = {}
         pages: dict[str, _Page[Kept]] = {}
         for path in found.plans:
@@ -145,6 +146,11 @@ class Shelf(Generic[Kept]):
                     standing[file] = index[file]
                 else:
                     pages[file] = self._read(path, file, stamp)
+            except _UnderstandError as error:
+                problems.append(error.cause)
+                blocked.add(file)
+                cause = error.cause
+                broken[file] = cause.reason if isinstance(cause, PlanFileError) else str(cause)
             except HoraeError as error:  # also one that went, or is being replaced, as we looked
                 problems.append(error)
                 blocked.add(file)
@@ -160,6 +166,7 @@ class Shelf(Generic[Kept]):
             known,
             is_still=partial(self._is_still, seen),
             is_bare=not found.plans and not hidden,
+            broken=broken,
         )
 
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
@@ -201,7 +208,10 @@ class Shelf(Generic[Kept]):
             # and one in whole seconds never: there, the step is longer than we wait.
             is_trusted = is_unmoved and stamp[-1] % _SECOND != 0
             return was._replace(stamp=stamp, is_trusted=is_trusted)
-        kept, entries = self._understand(content, file, None if was is None else was.kept)
+        try:
+            kept, entries = self._understand(content, file, None if was is None else was.kept)
+        except HoraeError as error:
+            raise _UnderstandError(error) from error
         return _Page(stamp, digest, kept, entries)
 
     def _known_as(self, stamp: Stamp) -> str:
@@ -213,6 +223,14 @@ class Shelf(Generic[Kept]):
         if path in {printable(self._root), printable(self._top)}:
             return ""
         return f"{self._prefix}{path.removeprefix(printable(self._top))}"
+
+
+class _UnderstandError(Exception):
+    """A file that was read, and cannot be understood."""
+
+    def __init__(self, cause: HoraeError) -> None:
+        self.cause = cause
+        super().__init__(str(cause))
 
 
 class _Page(NamedTuple, Generic[Kept]):

@@ -113,6 +113,8 @@ class Base:
             found.pause,
             found.next_at,
             found.failures,
+            found.broken,
+            found.broken_at,
         )
 
     async def _again(self, found: Listed) -> EntryLine:

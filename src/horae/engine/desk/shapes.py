@@ -58,6 +58,8 @@ class EntryLine:
     pause: Pause | None
     next_at: datetime | None
     failures: int
+    broken: str = ""  # why its text cannot be read, if it cannot
+    broken_at: datetime | None = None  # since when its last good text is kept instead
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -82,6 +84,8 @@ class EntryLine:
             "pause": pause,
             "next_at": stamp(self.next_at, self.zone),
             "failures": self.failures,
+            "broken": self.broken or None,
+            "broken_at": stamp(self.broken_at, self.zone),
         }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from horae.engine.desk.base import BATCH, GOING, Base
 from horae.engine.desk.shapes import AgentLine, Standing
 from horae.engine.ports import PATIENCE, Trait
-from horae.rules.entry import key_time
+from horae.rules.entry import Entry, key_time
 from horae.rules.gate import no_machine
 from horae.rules.keeper import place_of, read_memory
 from horae.rules.misfire import GRACE, Status
@@ -59,6 +59,14 @@ class Standings(Base):
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
         crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
         agents = [await self._agent_line(each, in_line) for each in crew]
+        problems = (
+            *engine.problems,
+            *map(broken_words, await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)),
+            *_overdue(counts.overdue, engine),
+            *await self._homeless(in_line),
+            *_problems(await self._troubled(), now),
+            *(each for agent in agents for each in _troubles(agent)),
+        )
         return Standing(
             now,
             self._zone,
@@ -74,13 +82,7 @@ class Standings(Base):
             failed=await newest(failed),
             paused=await shown(Trait.PAUSED),
             unarmed=await shown(Trait.UNARMED),
-            problems=(
-                *engine.problems,
-                *_overdue(counts.overdue, engine),
-                *await self._homeless(in_line),
-                *_problems(await self._troubled(), now),
-                *(each for agent in agents for each in _troubles(agent)),
-            ),
+            problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
         )
 
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
@@ -139,6 +141,17 @@ class Standings(Base):
         """Return the newest receipts of some statuses."""
         page = await self._ledger.receipts(since=since, statuses=statuses, limit=limit)
         return page.receipts
+
+
+def broken_words(found: Listed) -> str:
+    """Return what is said of an entry whose text cannot be read."""
+    name = f"{found.mark.title} ({found.item.origin})"
+    if found.broken_at is not None:
+        since = key_time(found.broken_at)
+        return f"{name} is broken since {since}, its last good text stays armed: {found.broken}"
+    if isinstance(found.item, Entry):
+        return f"{name} is armed only with what can be read of it: {found.broken}"
+    return f"{name} is not armed, and never was: {found.broken}"
 
 
 def _troubles(agent: AgentLine) -> Iterator[str]:

@@ -13,6 +13,8 @@ from horae.kernel.plan import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from horae.kernel.plan import Headline, States
+
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
 _KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
 _BARE_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?!\S)", re.ASCII)
@@ -173,6 +175,32 @@ def _open_block(section: Section) -> Iterator[Found]:
         fix = "end it with #+end_src, src spelled as in the first line; quote lines of stars as ,*"
         yield Found(at, "block-open", Severity.ERROR, message, fix)
 
+
+def unread(headline: Headline, states: States) -> Found | None:
+    r"""Return why the planning line or the drawer of a headline is not read, if one is not.
+
+    >>> from horae.kernel.org.document import read
+    >>> plan = read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n")
+    >>> unread(plan.headlines[0], plan.states).message
+    "line 'note' voids the drawer: none of its properties is read"
+    """
+    text = headline.text
+    has_planning = headline.planning is not None or not _PLANNING_ANY.match(
+        text, text.find("\n") + 1
+    )
+    if has_planning and (headline.drawer is not None or not _DRAWER.search(text)):
+        return None  # so nearly all of them cost little
+    section = Section(headline, states)
+    for check in (_planning_line, _property_drawer):
+        for found in check(section):
+            if found.code in _UNREAD:
+                return found
+    return None
+
+
+_UNREAD: Final = frozenset(
+    {"planning-void", "planning-case", "drawer-void", "drawer-case", "drawer-misplaced"}
+)
 
 LAYOUT: Final[tuple[Check, ...]] = (
     _planning_line,

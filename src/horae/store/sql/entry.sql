@@ -116,6 +116,11 @@ ORDER BY number LIMIT :limit;
 SELECT * FROM entry WHERE failures >= 3 AND gone_at IS NULL
 ORDER BY number LIMIT :limit;
 
+-- name: that_are_broken
+-- The first whose text cannot be read: those first whose last good text is kept.
+SELECT * FROM entry WHERE broken IS NOT NULL AND gone_at IS NULL
+ORDER BY broken_at IS NULL, number LIMIT :limit;
+
 -- name: that_are_missing
 -- The first that the last scans have missed.
 SELECT * FROM entry WHERE missing_at IS NOT NULL AND gone_at IS NULL
@@ -147,17 +152,17 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry';
 -- Take in a new entry.
 INSERT INTO entry (
   number, source, address, title, file, line, rule, body, digest, commit_id, spec, unarmed,
-  accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
+  broken, accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
 VALUES (
   :number, :source, :address, :title, :file, :line, :rule, :body, :digest, :commit_id, :spec,
-  :unarmed, :accounted_to, :ended_at, :next_at, :ticks, :streak, :failures, :now);
+  :unarmed, :broken, :accounted_to, :ended_at, :next_at, :ticks, :streak, :failures, :now);
 
 -- name: update
 -- Write down where an entry stands now and what it is; it is there, so it is not gone.
 UPDATE entry SET
   address = :address, title = :title, file = :file, line = :line, rule = :rule, body = :body,
   digest = :digest, commit_id = :commit_id, spec = :spec, unarmed = :unarmed,
-  missing_at = NULL, gone_at = NULL, next_at = CASE WHEN paused_at IS NULL THEN CAST(:next_at AS BIGINT) END
+  broken = :broken, broken_at = CAST(:broken_at AS BIGINT), missing_at = NULL, gone_at = NULL, next_at = CASE WHEN paused_at IS NULL THEN CAST(:next_at AS BIGINT) END
 WHERE number = :number;
 
 -- name: account

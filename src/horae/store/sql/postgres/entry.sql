@@ -29,10 +29,10 @@ WHERE number IN (SELECT CAST(jsonb_array_elements_text(CAST(:numbers AS jsonb)) 
 -- Take in new entries.
 INSERT INTO entry (
   number, source, address, title, file, line, rule, body, digest, commit_id, spec, unarmed,
-  accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
+  broken, accounted_to, ended_at, next_at, ticks, streak, failures, first_seen_at)
 SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS new (
   number bigint, source text, address text, title text, file text, line bigint, rule text,
-  body text, digest text, commit_id text, spec text, unarmed text, accounted_to bigint,
+  body text, digest text, commit_id text, spec text, unarmed text, broken text, accounted_to bigint,
   ended_at bigint, next_at bigint, ticks bigint, streak bigint, failures bigint, now bigint);
 
 -- name: account_armed_many
