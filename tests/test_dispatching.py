@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.app import SystemClock
-from horae.dispatching import Dispatcher, DispatchRunner, busy_at
+from horae.dispatching import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk
 from horae.engine.ports import HeldBackError, Job, Process, Run, RunError
@@ -336,7 +336,8 @@ async def test_what_a_person_saves_before_it_begins_wins(home: Home) -> None:
         assert (key, status) == ("dispatch:1", "no_work")
         assert reason == "task #2 was not begun: no water"
         assert (home.tasks / "002-bed.md").read_bytes() == before
-        home.save(2, blocked=None)  # and when the person has done with it, it goes out again
+        # And when the person has done with it, it goes out again.
+        home.save(2, blocked=None, priority="high")
         await hall.almanac.rescan("board")
         assert [key for key, _, _ in await hall.until_ended(2, times=2)][1] == "dispatch:2"
     assert home.begun() == [1, 2]
@@ -734,6 +735,60 @@ async def test_a_task_that_somebody_paused_keeps_nobody_from_the_next(home: Home
 
 
 @story
+async def test_a_task_that_was_not_begun_rests_and_keeps_nobody_from_the_next(home: Home) -> None:
+    home.make("wren")
+    for number in (1, 2):
+        home.task(number)
+    async with desktop(home) as desk:
+        assert await desk.look() == [(1, "dispatch:1", "wren")]
+        await desk.end(Status.NO_WORK)  # and its file is as it was
+        assert await desk.look() == [(2, "dispatch:1", "wren")]
+        await desk.end(Status.NO_WORK)
+        assert await desk.look() == []
+        assert desk.dispatcher.next_at == NOW + UNCLAIMED
+        await desk.clock.advance(UNCLAIMED)
+        assert await desk.look() == [(1, "dispatch:2", "wren")]
+
+
+@story
+async def test_one_that_was_changed_meanwhile_need_not_rest(home: Home) -> None:
+    home.make("wren")
+    home.task(1)
+    async with desktop(home) as desk:
+        assert await desk.look() == [(1, "dispatch:1", "wren")]
+        home.save(1, blocked="no water")
+        await desk.end(Status.NO_WORK)
+        assert await desk.look() == []
+        home.save(1, blocked=None)
+        assert await desk.look() == [(1, "dispatch:2", "wren")]
+
+
+@story
+async def test_two_files_with_one_number_are_not_handed_out_and_others_are(home: Home) -> None:
+    home.make("wren", "moss")
+    home.task(1)
+    text = (home.tasks / "001-bed.md").read_text()
+    home.task(2)
+    (home.tasks / "007-copy.md").write_text(text)
+    async with desktop(home) as desk, Processes(home.data) as processes:
+        assert await desk.look() == [(2, "dispatch:1", "wren")]
+        # One that was handed out before its copy came is not begun, and says why.
+        (home.tasks / "007-copy.md").unlink()
+        assert await desk.look() == [(1, "dispatch:1", "moss")]
+        [filed] = [
+            each for each in (await desk.ledger.receipts()).receipts if each.agents == ("moss",)
+        ]
+        (home.tasks / "007-copy.md").write_text(text)
+        held = await runner_of(desk, processes).hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
+        held.go()
+        ended = await held.ended()
+    assert ended.outcome is Status.NO_WORK
+    assert ended.reason.startswith("task #1 was not begun: 2 files have the id 1: ")
+    assert "001-bed.md" in ended.reason
+    assert "007-copy.md" in ended.reason
+
+
+@story
 async def test_a_time_on_the_board_is_when_to_look_again(home: Home) -> None:
     home.make("wren")
     home.task(1, "scheduled_for: 2026-04-01T09:00:00Z")
@@ -795,7 +850,7 @@ async def test_a_task_that_comes_back_goes_on_with_its_history(home: Home) -> No
         assert await desk.look() == [(1, "dispatch:1", "wren")]
         await desk.end()
         home.save(1, status="done")
-        await desk.scan()
+        assert await desk.look() == []
         await desk.clock.advance(3 * SECOND)
         await desk.scan()
         [known] = await desk.ledger.find("task:1:work")

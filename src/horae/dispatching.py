@@ -49,7 +49,7 @@ from horae.runner.processes import UNRELEASED
 from horae.trees import Trees
 from horae.workspace.board import task_at, work_address
 from horae.workspace.files import PlanFileError
-from horae.workspace.tasks import BoardMissingError, TaskMissingError
+from horae.workspace.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -116,7 +116,7 @@ class Dispatcher:
         self._is_stale = True  # whether somebody should look
         self._were_busy: frozenset[str] = frozenset()
         self._out: dict[int, _Out] | None = None  # receipts that are not over, once that is known
-        self._failed: dict[int, datetime] = {}  # tasks whose last run ended badly, and when
+        self._failed: dict[int, datetime] = {}  # tasks that rest since their last run, and its end
         self._handed: dict[int, Task] = {}  # tasks as they stood when they were handed out
         self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
         self.next_at: datetime | None = None  # when something on the board is over by itself
@@ -169,6 +169,9 @@ class Dispatcher:
         if await self._take_back(cards, at_work, now):
             cards = await self._board.read()
         tasks = cards.tasks
+        # What was changed since, and be it back again, is not what was handed out.
+        known = {task.id: task for task in tasks}
+        self._handed = {n: task for n, task in self._handed.items() if known.get(n) == task}
         resting = self._resting(tasks, now)
         coming = (wakes_at(tasks, now=now), *resting.values())
         self.next_at = min((at for at in coming if at is not None), default=None)
@@ -235,12 +238,14 @@ class Dispatcher:
 
     def _rests(self, task: Task, newest: Filed, now: datetime) -> bool:
         """Tell whether a task still rests after its last run, and if so remember it."""
-        if newest.status not in BAD or newest.ended_at is None:
+        is_unbegun = self._handed.get(task.id) == task
+        if newest.status not in BAD and not is_unbegun:
             return False
-        until = self._rests_until(task, newest.ended_at, now)
+        ended_at = newest.ended_at or newest.decided_at
+        until = self._rests_until(task, ended_at, now)
         if until <= now:
             return False
-        self._failed[task.id] = newest.ended_at
+        self._failed[task.id] = ended_at
         self.next_at = until if self.next_at is None else min(until, self.next_at)
         return True
 
@@ -313,7 +318,7 @@ class Dispatcher:
         return bool(over)
 
     def _resting(self, tasks: Sequence[Task], now: datetime) -> dict[int, datetime]:
-        """Return until when tasks rest whose last run ended badly."""
+        """Return until when tasks rest whose last run ended badly, or was not begun."""
         if not self._failed:
             return {}
         known = {task.id: task for task in tasks if task.id in self._failed}
@@ -329,8 +334,8 @@ class Dispatcher:
         # An end that is still to come was written by a clock that ran ahead.
         rest = self._rest(task.number("attempt") or 0)
         if self._handed.get(task.id) == task:
-            # A run that ended before its task could be claimed has left no trace in the file,
-            # and would end so again.
+            # A run that was not begun, or ended before its task could be claimed, has left no
+            # trace in the file, and would end so again.
             rest = max(rest, UNCLAIMED)
         return min(ended_at, now) + rest
 
@@ -389,7 +394,7 @@ class DispatchRunner:
             raise HeldBackError(obstacle)
         try:
             card = await self._claim(errand, job.run, timeout)
-        except (TaskMissingError, BoardMissingError) as error:
+        except (TaskMissingError, TaskAmbiguousError, BoardMissingError) as error:
             card = str(error)
         except (HoraeError, OSError) as error:
             raise RunError(str(error)) from error

@@ -164,6 +164,10 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
     at, cron, place = asked["at"], asked["cron"], asked["timezone"]
     if at is None and cron is None and not asked["clear"]:
         raise TaskScheduleError("a schedule is `at`, `cron` or both, or `clear`")
+    others = ("at", "cron", "timezone", "catchup", "until")
+    given = [f"`{name}`" for name in others if asked[name] is not None]
+    if asked["clear"] and given:
+        raise TaskScheduleError(f"`clear` cannot be used with {' or '.join(given)}; send it alone")
     if at is not None and moment(at) is None:
         raise TaskScheduleError(f"at is a moment like 2026-06-06T09:00:00Z, not {at[:100]!r}")
     if place is not None:

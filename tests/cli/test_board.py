@@ -58,7 +58,6 @@ def with_lines(*lines: str) -> str:
             ('cron_schedule: "@daily"', "timezone: Asia/Tokyo", "catchup: none", 'until: "2026-12-31"'),
         ),
         (("--clear",), "cleared.", ()),
-        (("--clear", "--cron", "@daily"), "cleared.", ()),
     ],
 )  # fmt: skip
 def test_a_schedule_is_written_as_it_was_given_and_nothing_else_changes(
@@ -101,7 +100,12 @@ def test_a_schedule_that_is_set_anew_does_not_go_on_from_the_old_one(
         (("42", "--cron", "not-a-cron"), 1, "invalid cron expression: "),
         (("42", "--cron", "0 9 30 2 *"), 1, "names a day that never comes"),
         (("42", "--cron", "0 9 * * FRI-MON"), 1, "invalid cron expression: "),
-        (("42", "--clear", "--at", "x"), 1, "invalid RFC3339 timestamp: x"),
+        (("42", "--clear", "--at", "2026-03-25T09:00:00Z"), 1, "--clear cannot be used with --at"),
+        (
+            ("42", "--clear", "--cron", "@daily", "--tz", "UTC"),
+            1,
+            "--clear cannot be used with --cron or --tz",
+        ),
         (("42", "--cron", "@daily", "--tz", "Mars/Base"), 2, "Mars/Base"),
         (("42", "--cron", "@daily", "--until", "soon"), 1, "invalid last day: soon (write a date"),
         (("999", "--clear"), 1, "task #999 not found in board/tasks"),
@@ -117,6 +121,41 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     assert (ending.code, ending.out) == (code, "")
     assert message in ending.err
     assert text_of(tasks) == REPORT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("schedule", "42", "--clear"),
+        ("edit", "42", "--priority", "high"),
+        ("transition", "42", "in-progress"),
+        ("assign", "42", "--execution-owner", "wren"),
+        ("archive", "42"),
+        ("show", "42"),
+        ("next", "42"),
+    ],
+)
+def test_a_number_that_two_files_have_is_refused(
+    call: Call, tasks: Path, words: tuple[str, ...]
+) -> None:
+    copy = tasks / "007-copy.md"
+    copy.write_text(REPORT)
+    ending = call("task", *words)
+    both = "board/tasks/007-copy.md, board/tasks/042-report.md"
+    said = f"horae: 2 files have the id 42: {both}; give all but one of them another id\n"
+    assert (ending.code, ending.out, ending.err) == (6, "", said)
+    assert (text_of(tasks), copy.read_text()) == (REPORT, REPORT)
+
+
+def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> None:
+    (tasks / "007-copy.md").write_text(REPORT)
+    for words in (("task", "list"), ("board", "list")):
+        ending = call(*words)
+        assert ending.code == 6
+        assert ending.out.count("Blocked (2 files have the id 42)") == 2
+        assert "007-copy.md, board/tasks/042-report.md" in ending.err
+    health = call("board", "health")
+    assert (health.code, health.out.count("2 files have the id 42")) == (1, 1)
 
 
 def test_without_a_board_that_is_said(call: Call) -> None:

@@ -38,7 +38,7 @@ def test_a_task_for_nobody_in_the_crew_is_not_well(crew: Call) -> None:
     assert ending.code == 1
     assert ending.out == f"#2: {wrong}; write one of wren, or take assignee out\n"
     checked = crew("check", "--table").out
-    assert f"board/tasks/002-sweep.md:2:1: warning task: {wrong}\n" in checked
+    assert f"board/tasks/002-sweep.md:5:1: warning task: {wrong}\n" in checked
 
 
 def test_without_a_crew_an_assignee_may_be_anybody(call: Call) -> None:

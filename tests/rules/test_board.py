@@ -258,6 +258,7 @@ def test_a_summary_counts_the_seven_and_then_what_is_unknown() -> None:
         (("cron_schedule: 0 25 * * *",), "hour 25"),
         (("cron_schedule: 0 9 30 2 *",), "never comes"),
         (("cron_schedule: 0 9 * * *", "timezone: Mars/Base"), "Mars/Base"),
+        (("cron_schedule: 0 9 * * *", "catchup: some"), "some"),
         (("cron_schedule: 0 9 * * *", "until: soon"), "soon"),
         (("depends_on: [9]",), "depends on #9, which does not exist"),
         (("depends_on: [1]",), "waits for itself: #1 -> #1"),
@@ -270,11 +271,18 @@ def test_what_is_wrong_with_a_task_is_said_with_what_to_do(
     [complaint] = complaints([task(1, *fields)], now=NOW)
     assert message in complaint.message
     assert complaint.fix
+    # It stands at the field that it is about: here the last one.
+    assert complaint.field == fields[-1].partition(":")[0]
 
 
-def test_two_files_with_one_number_are_told_once() -> None:
-    [complaint] = complaints([task(1), task(1)], now=NOW)
-    assert complaint.message == "2 files have this number"
+def test_two_files_with_one_number_are_both_blocked_and_no_dependency_is_met_by_one() -> None:
+    ground = [task(1), task(1, "status: done"), task(2, "depends_on: [1]"), task(3)]
+    found = {(each.task.id, each.task.status): each.reason for each in resolve(ground, now=NOW)}
+    assert found == {
+        (1, "backlog"): "2 files have the id 1",
+        (2, "backlog"): "unmet dependency #1",
+        (3, "backlog"): "",
+    }
 
 
 @given(st.dictionaries(st.integers(0, 8), st.lists(st.integers(0, 9), max_size=3).map(tuple)))

@@ -81,12 +81,31 @@ async def test_a_schedule_that_makes_no_sense_changes_nothing(tmp_path: Path) ->
             {"cron": "0 9 * * *", "catchup": "perhaps"},
             {"cron": "0 9 * * *", "until": "never"},
             {"clear": "yes"},
+            {"clear": True, "at": "2026-04-02T09:00:00Z"},
+            {"clear": True, "cron": "0 9 * * *"},
         ):
             answer = await here.client.put(f"/api/v1/{PLACE}/schedule", json=body)
             assert answer.status_code == 400, (body, answer.text)
         assert file.read_text() == TASK
         missing = await here.client.put("/api/v1/board/tasks/8/schedule", json={"clear": True})
         assert missing.status_code == 404
+
+
+@story
+async def test_a_number_that_two_files_have_is_a_problem_of_the_board_and_a_conflict(
+    tmp_path: Path,
+) -> None:
+    file = board(tmp_path)
+    copy = file.with_name("copy.md")
+    copy.write_text(TASK)
+    async with engine(tmp_path) as here:
+        [problem] = (await here.client.get("/api/v1/board")).json()["problems"]
+        assert file.name in problem
+        assert copy.name in problem
+        read = await here.client.get(f"/api/v1/{PLACE}")
+        written = await here.client.put(f"/api/v1/{PLACE}/schedule", json={"clear": True})
+        assert (read.status_code, written.status_code) == (409, 409)
+        assert (file.read_text(), copy.read_text()) == (TASK, TASK)
 
 
 @story

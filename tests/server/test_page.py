@@ -470,6 +470,18 @@ async def test_the_board_says_why_a_task_is_blocked_and_when_one_comes_back(tmp_
         assert "comes back" in sweep
 
 
+@story
+async def test_the_board_names_the_files_that_have_one_id(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        tasks = tmp_path / "board" / "tasks"
+        for name in ("one.md", "two.md"):
+            (tasks / name).write_text("---\nid: 77\ntitle: Rake\n---\n")
+        text = await open_.page("/board")
+        assert "one.md, " in text
+        assert "two.md; give all but one of them another id" in text
+        assert text.count("2 files have the id 77") == 3, "above, and on both cards"
+
+
 # A day, counted and in lines
 
 

@@ -529,6 +529,7 @@ def test_help_names_the_argument_and_the_three_options(project: Project) -> None
     ("line", "code", "message"),
     [
         ("42", 1, "Error: at least one of --at, --cron, or --clear is required\n"),
+        ("42 --clear --at 2026-03-25T09:00:00Z", 1, "Error: --clear cannot be used with --at\n\nCaused by:\n    --clear removes scheduled_for and cron_schedule; use it alone\n"),
         ("42 --at not-a-date", 1, "Error: invalid RFC3339 timestamp: not-a-date\n\nCaused by:\n    year needs four digits, column 1\n"),
         ("42 --cron not-a-cron", 1, "Error: invalid cron expression: "),
         ("42 --cron '0 9 * *'", 1, "Error: invalid cron expression: "),
@@ -566,6 +567,32 @@ def test_an_invalid_expression_is_rejected_at_input_and_not_at_recycle_time(
         assert project.type(f"batty task schedule 42 --cron '{expression}'").code == 0
         found = recycle(project.task, now=DUE, planned_at=DUE - 7 * DAY)
         assert isinstance(found, Recycled), expression
+
+
+def test_the_list_of_the_board_shows_what_blocks_a_task_and_its_schedule(project: Project) -> None:
+    project.type("batty task schedule 42 --at 2999-03-25T09:00:00-04:00 --cron '0 9 * * MON'")
+    texts = {
+        1: PLAIN.replace("status: todo", "status: todo\nblocked_on: the plumber"),
+        2: PLAIN.replace("status: todo", "status: done\ncron_schedule: '@daily'"),
+    }
+    for number, text in texts.items():
+        (project.tasks / f"00{number}.md").write_text(text.replace("id: 42", f"id: {number}"))
+    gate = "scheduled for 2999-03-25T09:00:00-04:00"
+    assert project.type("batty board list").out.splitlines() == [
+        "#1    todo                 Weekly standup report  Blocked (the plumber)",
+        "#2    done                 Weekly standup report  cron_schedule=@daily",
+        f"#42   todo                 Weekly standup report  Blocked ({gate})  cron_schedule=0 9 * * MON",
+    ]
+
+
+def test_an_id_that_two_files_have_is_refused(project: Project) -> None:
+    (project.tasks / "copy.md").write_text(PLAIN)
+    files = ", ".join(f"{TASKS}/{name}" for name in (project.file.name, "copy.md"))
+    said = f"Error: 2 files have the id 42: {files}; give all but one of them another id\n"
+    assert project.type("batty task schedule 42 --clear") == (6, "", said)
+    listed = project.type("batty board list")
+    assert (listed.code, listed.err) == (6, said)
+    assert listed.out.count("Blocked (2 files have the id 42)") == 2
 
 
 def test_clear_with_no_other_flags_removes_both_unconditionally(project: Project) -> None:

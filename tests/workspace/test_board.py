@@ -42,6 +42,7 @@ from horae.workspace.board import (
     Hours,
     RecycleRunner,
     TaskFileError,
+    check_board,
     hours_of,
 )
 from horae.workspace.files import PlanFileError
@@ -397,6 +398,40 @@ def test_people_see_each_moment_of_a_task_once(
 ) -> None:
     put(root, "1.md", task(1, *fields))
     assert hours(root) == shown
+
+
+def test_two_files_with_one_number_are_a_problem_also_after_a_restart(root: Path) -> None:
+    put(root, "1-a.md", task(1, "status: done"))
+    put(root, "2-b.md", task(2))
+    source = BoardSource(root, now=wednesday)
+    assert looked(source).problems == ()
+    put(root, "9-copy.md", task(1, "status: done"))
+    words = (
+        "2 files have the id 1: board/tasks/1-a.md, board/tasks/9-copy.md;"
+        " give all but one of them another id"
+    )
+    scan = looked(source)
+    assert [*map(str, scan.problems)] == [words]
+    later = BoardSource(root, now=wednesday)
+    index = {**scan.index, **looked(source).index}
+    assert [*map(str, scanned(later, index).problems)] == [words]
+    (root / "board/tasks/1-a.md").unlink()
+    for each in (source, later):
+        assert scanned(each, index).problems == ()
+
+
+def test_check_shows_what_is_odd_at_its_field_and_both_of_two_files_with_one_number(
+    root: Path,
+) -> None:
+    put(root, "1-a.md", task(1, "status: odd", "depends_on: [9]"))
+    put(root, "1-b.md", task(1))
+    found = check_board(root, now=WEDNESDAY)
+    assert [(each.file, each.line, each.message) for each in found] == [
+        ("board/tasks/1-a.md", 2, "2 files have the id 1: board/tasks/1-a.md, board/tasks/1-b.md"),
+        ("board/tasks/1-a.md", 4, "status 'odd' is none that we know"),
+        ("board/tasks/1-a.md", 5, "depends on #9, which does not exist"),
+        ("board/tasks/1-b.md", 2, "2 files have the id 1: board/tasks/1-a.md, board/tasks/1-b.md"),
+    ]
 
 
 def test_people_see_what_cannot_be_read_beside_the_rest(root: Path) -> None:

@@ -19,6 +19,7 @@ from horae.workspace.files import Content, PlanFileError
 from horae.workspace.tasks import (
     Board,
     BoardMissingError,
+    TaskAmbiguousError,
     TaskEditError,
     TaskFileError,
     TaskMissingError,
@@ -272,13 +273,19 @@ def test_a_task_is_found_by_its_number_whatever_its_file_is_called(board: Board)
     assert board.card(7).task.title == "Sow"
 
 
-def test_of_two_files_the_one_named_for_the_number_is_meant(board: Board) -> None:
-    put(board, "001-other.md", TASK.replace("Sow", "Other"))
+@pytest.mark.parametrize("name", ["001-other.md", "007-other.md", "other.md"])
+def test_a_number_that_two_files_have_is_none_that_can_be_meant(board: Board, name: str) -> None:
+    put(board, name, TASK.replace("Sow", "Other"))
     put(board, "007-sow.md")
-    assert board.card(7).task.title == "Sow"
-    found = board.read().find(7)
-    assert found is not None
-    assert found.task.title == "Sow"
+    before = [path.read_bytes() for path in sorted(Path(board.directory).iterdir())]
+    files = ", ".join(sorted([f"{board.directory}/{name}", f"{board.directory}/007-sow.md"]))
+    said = f"2 files have the id 7: {files}; give all but one of them another id"
+    for asked in (board.card, board.read().find, lambda n: board.change(n, lambda _: {})):
+        with pytest.raises(TaskAmbiguousError) as error:
+            asked(7)
+        assert (error.value.exit_code, str(error.value)) == (6, said)
+    assert [*map(str, board.read().problems)] == [said]
+    assert [path.read_bytes() for path in sorted(Path(board.directory).iterdir())] == before
 
 
 def test_a_file_named_for_a_number_that_it_does_not_have_is_not_that_task(board: Board) -> None:

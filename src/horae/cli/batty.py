@@ -5,7 +5,7 @@
     batty task schedule 42 --clear
 
 What is wrong is said as `Error: what`, with its cause below, and the exit code is 1; a
-command line that cannot be read is 2.
+command line that cannot be read is 2, and a number that several files have is 6.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ from typing import TYPE_CHECKING
 import click
 
 from horae import __version__
+from horae.app import SystemClock
 from horae.cli.board import (
     TaskNumber,
     assign_task,
     board_at,
     checked_schedule,
+    list_rows,
     move_task,
+    print_rows,
     schedule_task,
 )
 from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.rules.board import STATUSES, summary
+from horae.workspace.tasks import TaskAmbiguousError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,10 +92,13 @@ def board() -> None:
 @board.command("list")
 @click.option("--status", metavar="<STATUS>", help="Only tasks of this status")
 def list_(*, status: str | None) -> None:
-    """List the tasks of the board."""
-    for card in _board().read().cards:
-        if status is None or card.task.status == status.replace("_", "-"):
-            echo(f"#{card.task.id}  {card.task.status}  {card.task.title}")
+    """List the tasks of the board, what blocks each, and its schedule."""
+    cards = _board().read()
+    print_rows(list_rows(cards, status=status, search=None, now=SystemClock().now()))
+    for problem in cards.problems[1:]:
+        click.echo(f"Error: {clean(str(problem))}", err=True)
+    if cards.problems:
+        raise cards.problems[0]
 
 
 @board.command("summary")
@@ -123,7 +130,7 @@ def tell(args: Sequence[str] | None = None) -> int:
         cause = getattr(error, "cause", "")
         if cause:
             click.echo(f"\nCaused by:\n    {clean(cause)}", err=True)
-        return Exit.FINDINGS
+        return error.exit_code if isinstance(error, TaskAmbiguousError) else Exit.FINDINGS
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         return run(batty, name="batty", args=args)  # says it as every other command does
     return Exit.OK

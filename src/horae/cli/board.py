@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
+    from horae.workspace.tasks import Cards
 
     _ParamType = click.ParamType[int]
 else:
@@ -128,6 +129,11 @@ def checked_schedule(
     """Return what was asked for, or raise an error that says what is wrong with it."""
     if at is None and cron is None and not clear:
         raise TaskRequestError("at least one of --at, --cron, or --clear is required")
+    others = {"--at": at, "--cron": cron, "--tz": tz, "--catchup": catchup, "--until": until}
+    given = [name for name, value in others.items() if value is not None]
+    if clear and given:
+        cause = "--clear removes scheduled_for and cron_schedule; use it alone"
+        raise TaskRequestError(f"--clear cannot be used with {' or '.join(given)}", cause=cause)
     if at is not None:
         _check_moment(at)
     if tz is not None:
@@ -468,7 +474,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     now = _now(at)
     card = board.archived_card(number)
     cards = board.read()
-    is_there = cards.find(number) is not None
+    is_there = any(each.path == card.path for each in cards.cards)
     ground = Ground.of(cards.tasks, archived=cards.archived)
     found = _standing(card.task, ground, now) if is_there else None
     coming = _coming_text(card.task, now) if is_there and not card.task.is_archived else []
@@ -575,14 +581,14 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     odd = [odd for card in cards.cards for odd in card.oddities]
     data: list[dict[str, object]] = [error.data() | {"task": None} for error in cards.problems]
     data += [{"task": None, "message": str(each), "fix": each.fix} for each in odd]
-    data += [{"task": each.task, "message": each.message, "fix": each.fix} for each in found]
+    data += [{"task": each.task.id, "message": each.message, "fix": each.fix} for each in found]
     if output.form is not Form.TABLE:
         _print_all(output, data)
     else:
         for line in (*map(str, cards.problems), *(f"{each}; {each.fix}" for each in odd)):
             echo(line)
         for each in found:
-            echo(f"#{each.task}: {each.message}; {each.fix}")
+            echo(f"#{each.task.id}: {each.message}; {each.fix}")
         if not data:
             count = len(cards.cards)
             echo("the one task is well" if count == 1 else f"all {count} tasks are well")
@@ -618,29 +624,45 @@ def _list(
 ) -> int:
     """Print the tasks that are asked for."""
     cards = board.read()
-    ground = Ground.of(cards.tasks, archived=cards.archived)
-    wanted = [card for card in cards.cards if _matches(card.task, status=status, search=search)]
-    rows = [(card, _standing(card.task, ground, now)) for card in wanted]
+    rows = list_rows(cards, status=status, search=search, now=now)
     if output.form is not Form.TABLE:
         _print_all(output, [card_data(card, found) for card, found in rows])
     else:
-        _print_rows(rows)
+        print_rows(rows)
     for problem in cards.problems:
         output.say(problem)
     return cards.problems[0].exit_code if cards.problems else Exit.OK
 
 
-def _print_rows(rows: Sequence[tuple[Card, Resolution | None]]) -> None:
-    """Print tasks, one a line."""
+def list_rows(
+    cards: Cards, *, status: str | None, search: str | None, now: datetime
+) -> list[tuple[Card, Resolution | None]]:
+    """Return the tasks that are asked for, and how each stands."""
+    ground = Ground.of(cards.tasks, archived=cards.archived)
+    wanted = [card for card in cards.cards if _matches(card.task, status=status, search=search)]
+    return [(card, _standing(card.task, ground, now)) for card in wanted]
+
+
+def print_rows(rows: Sequence[tuple[Card, Resolution | None]]) -> None:
+    """Print tasks, one a line, each with what blocks it and its schedule."""
     for card, found in rows:
         task = card.task
         how = "" if found is None else found.standing.value
         why = f" ({found.reason})" if found is not None and found.reason else ""
-        echo(
-            f"#{task.id:<4} {task.status:<11} {task.priority:<8} {task.title}  {how}{why}".rstrip()
+        parts = (
+            f"#{task.id:<4} {task.status:<11} {task.priority:<8} {task.title}",
+            f"{how}{why}",
+            _schedule_text(task, why),
         )
+        echo("  ".join(filter(None, parts)))
     if not rows:
         echo("no task")
+
+
+def _schedule_text(task: Task, why: str) -> str:
+    """Return the schedule of a task in the words of `task schedule`, save what is said already."""
+    rows = (("scheduled_for", task.scheduled_for), ("cron_schedule", task.cron_schedule))
+    return ", ".join(f"{key}={value}" for key, value in rows if value and value not in why)
 
 
 def _matches(task: Task, *, status: str | None, search: str | None) -> bool:

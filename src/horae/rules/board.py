@@ -95,15 +95,24 @@ class Resolution(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What tasks depend on: the status of every task, by its number."""
+    """What tasks depend on: the status of every task, by its number.
+
+    `doubles` are the numbers that several files have, with how many: nobody can tell which of
+    them is meant.
+    """
 
     statuses: Mapping[int, str]
+    doubles: Mapping[int, int]
 
     @classmethod
     def of(cls, tasks: Iterable[Task], *, archived: Iterable[int] = ()) -> Ground:
         """Return the ground of a board; *archived* are the tasks that were put away."""
         put_away = dict.fromkeys(archived, "archived")
-        return cls(put_away | {task.id: task.status for task in tasks})
+        # Of several with one number an open one counts: nothing begins too early for it.
+        known = sorted(tasks, key=lambda task: task.status not in CLOSED)
+        counts = Counter(task.id for task in known)
+        doubles = {number: count for number, count in counts.items() if count > 1}
+        return cls(put_away | {task.id: task.status for task in known}, doubles)
 
     def is_met(self, number: int) -> bool:
         """Tell whether a dependency is met."""
@@ -133,6 +142,8 @@ def standing(task: Task, ground: Ground, *, now: datetime) -> Resolution:
 
 def blocking_reason(task: Task, ground: Ground, *, now: datetime) -> str | None:
     """Return the first thing that is in a task's way, if anything is."""
+    if task.id in ground.doubles:
+        return f"{ground.doubles[task.id]} files have the id {task.id}"
     said = blocked_text(task)
     if said is not None:
         return said
@@ -253,9 +264,13 @@ def summary(tasks: Iterable[Task]) -> dict[str, int]:
 
 
 class Complaint(NamedTuple):
-    """Something about a task that keeps it from what was meant, and what to do about it."""
+    """Something about a task that keeps it from what was meant, and what to do about it.
 
-    task: int
+    `field` is where that stands.
+    """
+
+    task: Task
+    field: str
     message: str
     fix: str
 
@@ -272,12 +287,10 @@ def complaints(
     *crew* are the members that tasks can go to, if that is known.
     """
     ground = Ground.of(tasks, archived=archived)
-    counts = Counter(task.id for task in tasks)
     found = [
         complaint
         for task in tasks
         for complaint in (
-            *_double(task, counts),
             *_odd_words(task),
             *_odd_times(task),
             *_odd_dependencies(task, ground),
@@ -285,11 +298,13 @@ def complaints(
             *_odd_assignee(task, crew),
         )
     ]
-    for circle in circles({task.id: task.depends_on for task in tasks}):
+    by_number = {task.id: task for task in tasks}
+    for circle in circles({number: task.depends_on for number, task in by_number.items()}):
         way = " -> ".join(f"#{number}" for number in circle)
         fix = "leave one of them out of depends_on"
-        found.append(Complaint(circle[0], f"waits for itself: {way}", fix))
-    return sorted(set(found))
+        message = f"waits for itself: {way}"
+        found.append(Complaint(by_number[circle[0]], "depends_on", message, fix))
+    return sorted(found, key=lambda each: (each.task.id, each.message))
 
 
 def circles(numbers: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -333,16 +348,10 @@ def _after_peeling(waits: dict[int, set[int]]) -> dict[int, set[int]]:
     return waits
 
 
-def _double(task: Task, counts: Mapping[int, int]) -> Iterator[Complaint]:
-    if counts[task.id] > 1:
-        fix = "give all but one of them another number"
-        yield Complaint(task.id, f"{counts[task.id]} files have this number", fix)
-
-
 def _odd_words(task: Task) -> Iterator[Complaint]:
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
-        yield Complaint(task.id, f"status {task.status!r} is none that we know", fix)
+        yield Complaint(task, "status", f"status {task.status!r} is none that we know", fix)
 
 
 def _odd_times(task: Task) -> Iterator[Complaint]:
@@ -350,25 +359,31 @@ def _odd_times(task: Task) -> Iterator[Complaint]:
         text = task.text(key)
         if text is not None and moment(text) is None:
             fix = "write it like 2026-03-25T09:00:00-04:00"
-            yield Complaint(task.id, f"{key} {text!r} is no moment, so it gates nothing", fix)
+            yield Complaint(task, key, f"{key} {text!r} is no moment, so it gates nothing", fix)
     if task.cron_schedule is None:
         return
+    field = "timezone"
     try:
         zone(task.timezone or "UTC")
-        task_policy(task)
+        field = "cron_schedule"
         for part in task.cron_schedule.split(";"):
             if Cron(part.strip()).never:
                 fix = "write a day that comes"
-                yield Complaint(task.id, f"cron {part.strip()!r} never comes", fix)
+                yield Complaint(task, field, f"cron {part.strip()!r} never comes", fix)
+        for field in ("catchup", "until"):
+            said = task.text(field)
+            policy_of({field.upper(): said} if said else {}, zone_name=task.timezone or "UTC")
     except (ScheduleError, ZoneError) as error:
-        yield Complaint(task.id, f"it cannot come back: {error}", "set its schedule again")
+        message = f"it cannot come back: {error}"
+        yield Complaint(task, field, message, "set its schedule again")
 
 
 def _odd_dependencies(task: Task, ground: Ground) -> Iterator[Complaint]:
     for number in task.depends_on:
         if number not in ground.statuses:
             fix = "add that task, or leave it out of depends_on"
-            yield Complaint(task.id, f"depends on #{number}, which does not exist", fix)
+            message = f"depends on #{number}, which does not exist"
+            yield Complaint(task, "depends_on", message, fix)
 
 
 def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
@@ -376,7 +391,8 @@ def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
     holder = task.text("claimed_by")
     if holder is not None and end is not None and end <= now:
         fix = "it goes to somebody else by itself"
-        yield Complaint(task.id, f"the claim of {holder} ended at {key_time(end)}", fix)
+        message = f"the claim of {holder} ended at {key_time(end)}"
+        yield Complaint(task, "claim_expires_at", message, fix)
 
 
 def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
@@ -384,7 +400,7 @@ def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
     if crew and name and name not in crew and task.status not in CLOSED:
         message = f"goes to {name!r} alone, and the crew has no such member"
         fix = f"write one of {', '.join(crew)}, or take assignee out"
-        yield Complaint(task.id, message, fix)
+        yield Complaint(task, "assignee", message, fix)
 
 
 def _body_reason(task: Task, ground: Ground) -> str | None:

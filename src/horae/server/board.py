@@ -53,7 +53,7 @@ _BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=list
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/board", board, _BOARD, also=(404,)),
     Operation(
-        "GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404,), has_tag=True
+        "GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404, 409), has_tag=True
     ),
     Operation(
         "PUT",

@@ -21,12 +21,13 @@ import os
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.kernel.plan import Diagnostic, Severity
-from horae.kernel.task import parse
+from horae.kernel.task import id_of, parse
 from horae.rules.armed import Scanned, cron_rule
 from horae.rules.board import CLOSED, complaints, moment, task_policy
 from horae.rules.entry import (
@@ -50,9 +51,24 @@ from horae.rules.recycle import (
     is_net,
     is_trigger,
 )
-from horae.workspace.files import LIMIT, MOST, PlanFileError, PlanMissingError, told
+from horae.workspace.files import (
+    LIMIT,
+    MOST,
+    PlanFileError,
+    PlanMissingError,
+    read_plan,
+    told,
+)
 from horae.workspace.org import Shelf
-from horae.workspace.tasks import ELSEWHERE, TASKS, Board, RecycleRunner, TaskFileError, card_of
+from horae.workspace.tasks import (
+    ELSEWHERE,
+    TASKS,
+    Board,
+    RecycleRunner,
+    TaskFileError,
+    ambiguous,
+    card_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -63,6 +79,7 @@ if TYPE_CHECKING:
     from horae.kernel.task import Task
     from horae.rules.recycle import RecycledEvent
     from horae.workspace.files import Content, StrPath
+    from horae.workspace.tasks import TaskAmbiguousError
 
 __all__ = [
     "BoardSource",
@@ -115,7 +132,10 @@ class BoardSource:
         self._changed = changed
         tasks = tasks.strip("/")
         self._events = EventLog(events_path(f"{os.fspath(root)}/{tasks}"))
+        self._root = os.fspath(root)
+        self._limit = limit
         self._now = now
+        self._ids: dict[str, int | None] = {}  # the numbers of the tasks, by file
         self._shelf = _shelf(root, tasks, self._understand, limit=limit, most=most)
 
     async def scan(self, index: Mapping[str, str]) -> Scan:
@@ -146,11 +166,36 @@ class BoardSource:
         """Look at the tasks; that there is no board is only a problem if there was one."""
         scan = self._shelf.look(index)
         is_absent = any(isinstance(problem, PlanMissingError) for problem in scan.problems)
-        return replace(scan, problems=()) if is_absent and not index else scan
+        if is_absent:
+            return scan if index else replace(scan, problems=())
+        return replace(scan, problems=(*scan.problems, *self._doubles(scan)))
+
+    def _doubles(self, scan: Scan) -> list[TaskAmbiguousError]:
+        """Return which numbers several files have, also of files that were not read now."""
+        for file in scan.standing:
+            if file not in self._ids:
+                self._ids[file] = self._id_in(file)
+        # What was read before may have changed since, or gone: a suspect is read once more.
+        for suspect in self._suspects():
+            self._ids |= {file: self._id_in(file) for file in suspect.files}
+        return self._suspects()
+
+    def _suspects(self) -> list[TaskAmbiguousError]:
+        """Return which numbers several files have, as far as that is known."""
+        known = self._ids.items()
+        return ambiguous((number, file) for file, number in known if number is not None)
+
+    def _id_in(self, file: str) -> int | None:
+        """Return the number of the task in a file, if one can be read there."""
+        try:
+            return id_of(read_plan(f"{self._root}/{file}", limit=self._limit).text)
+        except PlanFileError:
+            return None
 
     def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         """Return the entries of a task file, if it has any."""
         task = card_of(content).task
+        self._ids[file] = task.id
         # Asked after the read: whoever looked at a trigger since then has seen what we see.
         return None, (*_recurring(task, content, file, self._now()), *_open(task, content, file))
 
@@ -226,14 +271,21 @@ def check_board(
 ) -> list[Diagnostic]:
     """Return what is odd in the files of a board, by file and line; of no board that is nothing."""
     found: list[Diagnostic] = []
-    cards: dict[int, tuple[str, Task]] = {}
+    files: dict[str, Task] = {}
 
     def understand(content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
         task, problems = parse(content.text, name=file)
         found.extend(problems)
         if task is not None:
-            cards.setdefault(task.id, (file, task))
+            files[file] = task
         return None, ()
+
+    def odd(
+        file: str, field: str, message: str, fix: str, *, severity: Severity = Severity.WARNING
+    ) -> Diagnostic:
+        places = files[file].fields.places
+        place = places.get(field, places["id"])
+        return Diagnostic(file, place.line, place.column, ODD, severity, message, fix)
 
     scan = _shelf(root, tasks, understand, limit=limit, most=most).look({})
     for problem in scan.problems:
@@ -241,11 +293,12 @@ def check_board(
             place = (problem.path, problem.line or 1, problem.column or 1)
             found.append(Diagnostic(*place, ODD, Severity.ERROR, problem.reason))
     archived = Board(f"{os.fspath(root)}/{tasks.strip('/')}", limit=limit).archived()
-    known = [task for _, task in cards.values()]
-    for each in complaints(known, now=now, archived=archived, crew=crew):
-        file, task = cards[each.task]
-        line = task.fields.places["id"].line
-        found.append(Diagnostic(file, line, 1, ODD, Severity.WARNING, each.message, each.fix))
+    by_task = {id(task): file for file, task in files.items()}
+    known = complaints([*files.values()], now=now, archived=archived, crew=crew)
+    found += [odd(by_task[id(each.task)], each.field, each.message, each.fix) for each in known]
+    for double in ambiguous((task.id, file) for file, task in files.items()):
+        wrong = partial(odd, severity=Severity.ERROR)
+        found.extend(wrong(file, "id", double.reason, double.fix) for file in double.files)
     return sorted(found)
 
 

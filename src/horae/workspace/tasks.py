@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import unicodedata
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.engine.ports import Ended, Process, RunError, Unreleased
 from horae.errors import Exit, HoraeError
 from horae.kernel.plan import Severity, Span
-from horae.kernel.task import FIELDS, Kind, byte_span, lines_of, parse, value_of
+from horae.kernel.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
 from horae.rules.armed import Scanned
 from horae.rules.board import check_depends_on, moment
 from horae.rules.entry import Origin, Unarmed, key_time
@@ -42,7 +43,7 @@ from horae.workspace.files import (
 from horae.workspace.org import Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.engine.ports import Clock, Filed, Job, Run
     from horae.kernel.plan import Diagnostic
@@ -111,6 +112,20 @@ class TaskMissingError(HoraeError):
         super().__init__(f"task #{task} not found in {directory}{where}")
 
 
+class TaskAmbiguousError(HoraeError):
+    """A number that several files of the board have."""
+
+    code = "task_ambiguous"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, task: int, files: Sequence[str]) -> None:
+        self.task = task
+        self.files = tuple(files)
+        self.reason = f"{len(files)} files have the id {task}: {', '.join(files)}"
+        self.fix = "give all but one of them another id"
+        super().__init__(f"{self.reason}; {self.fix}")
+
+
 class BoardMissingError(HoraeError):
     """A board that is not there."""
 
@@ -167,10 +182,28 @@ class Cards(NamedTuple):
         return [card.task for card in self.cards]
 
     def find(self, number: int) -> Card | None:
-        """Return the task of a number; of two files the one that is named for it."""
-        found = [card for card in self.cards if card.task.id == number]
-        named = (card for card in found if _number_in(card.path) == number)
-        return next(named, found[0] if found else None)
+        """Return the task of a number; raises TaskAmbiguousError if two files have it."""
+        return _only(number, [card for card in self.cards if card.task.id == number])
+
+
+def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
+    """Return what is wrong with tasks that go by their numbers: each is to be in one file.
+
+    >>> [str(each) for each in ambiguous([(7, "a.md"), (8, "b.md"), (7, "c.md")])]
+    ['2 files have the id 7: a.md, c.md; give all but one of them another id']
+    """
+    files: defaultdict[int, list[str]] = defaultdict(list)
+    for number, file in ids:
+        files[number].append(file)
+    doubles = sorted((number, sorted(found)) for number, found in files.items() if len(found) > 1)
+    return [TaskAmbiguousError(number, found) for number, found in doubles]
+
+
+def _only(number: int, cards: Sequence[Card]) -> Card | None:
+    """Return the one card of a number, if there is one."""
+    for double in ambiguous((number, card.path) for card in cards):
+        raise double
+    return cards[0] if cards else None
 
 
 def find_tasks(root: StrPath, *, board: str | None = None) -> str:
@@ -208,28 +241,31 @@ class Board:
         files = {each.item.origin.file for each in scan.entries}
         self._cards = {file: self._cards[file] for file in files}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
-        return Cards(tuple(cards), scan.problems, self.archived())
+        doubles = ambiguous((card.task.id, card.path) for card in cards)
+        return Cards(tuple(cards), (*scan.problems, *doubles), self.archived())
 
     def card(self, number: int) -> Card:
-        """Return one task, or raise TaskMissingError."""
-        # Most files are named for their number: then no other need be read.
-        broken: Content | None = None
-        for path in self._named_for(number):
-            content = read_plan(path, root=self.directory, limit=self._limit)
-            task = parse(content.text).task
-            if task is None:
-                broken = content
-            elif task.id == number:
-                return card_of(content)
-        cards = self.read()
-        card = cards.find(number)
+        """Return one task; raises TaskMissingError, or TaskAmbiguousError if two files have it."""
+        found: list[Card] = []
+        unread: list[PlanFileError] = []
+        for path in self._files():
+            try:
+                content = read_plan(path, root=self.directory, limit=self._limit)
+                written = id_of(content.text)
+                if written == number or (written is None and _number_in(path) == number):
+                    found.append(card_of(content))
+            except PlanMissingError:
+                continue  # it went while we looked
+            except PlanFileError as error:
+                unread.append(error)
+        card = _only(number, found)
         if card is not None:
             return card
-        if broken is not None:
-            return card_of(broken)  # which says what is wrong with it
-        raise TaskMissingError(
-            number, self.directory, put_away=self._put_away(number), unread=cards.problems
-        )
+        for problem in unread:
+            if _number_in(problem.path) == number:
+                raise problem
+        put_away = self._put_away(number)
+        raise TaskMissingError(number, self.directory, put_away=put_away, unread=unread)
 
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Change fields of one task, as *decide* says of what stands there; return it after."""
@@ -317,15 +353,16 @@ class Board:
         mark = Mark(address, task.title, "", "")
         return None, (Scanned(mark, Unarmed(address, Origin(file, 1), task.title, "")),)
 
-    def _named_for(self, number: int) -> list[str]:
-        """Return the files whose names begin with a number."""
+    def _files(self) -> list[str]:
+        """Return the files in which tasks can be."""
         try:
             with os.scandir(self.directory) as found:
-                names = sorted(each.name for each in found if each.is_file(follow_symlinks=False))
+                files = [each.name for each in found if each.is_file(follow_symlinks=False)]
         except OSError as error:
             reason = _NOWHERE if error.errno == errno.ENOENT else str(error.strerror)
             raise BoardMissingError(self.directory, reason) from None
-        return [f"{self.directory}/{name}" for name in names if _number_in(name) == number]
+        names = sorted(each for each in files if each.endswith(".md") and not each.startswith("."))
+        return [f"{self.directory}/{name}" for name in names]
 
     def archived(self) -> frozenset[int]:
         """Return the numbers of the tasks whose files were put away."""
