@@ -117,6 +117,19 @@ async def test_what_a_member_commits_comes_to_the_origin(ground: Ground, where: 
 
 @pytest.mark.parametrize("where", ["here", "away"])
 @story
+async def test_a_member_signs_its_commits_on_a_machine_where_git_knows_nobody(
+    ground: Ground, where: str
+) -> None:
+    tree = await getattr(ground, where)().make("wren")
+    nobody = {"PATH": os.environ["PATH"], "HOME": str(ground.side), "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "-c", "user.useConfigOnly=true", "commit", "-q", "--allow-empty", "-mNote"]
+    subprocess.run(command, cwd=tree.path, check=True, env=nobody)
+    said = git("log", "-1", "--format=%an <%ae>", at=tree.path)
+    assert said == "wren <wren@horae.localhost>\n"
+
+
+@pytest.mark.parametrize("where", ["here", "away"])
+@story
 async def test_a_clone_follows_what_others_pushed(ground: Ground, where: str) -> None:
     trees: Trees = getattr(ground, where)()
     await trees.make("wren")

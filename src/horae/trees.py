@@ -20,6 +20,7 @@ from horae.engine.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.runner.steps import clear
 from horae.workspace.git import (
+    Author,
     Delivery,
     Git,
     GitError,
@@ -181,9 +182,10 @@ class Trees:
     async def _clone(self, path: Path) -> None:
         async with _whole(path) as new:
             if self.origin is None:
-                await self._git(self.root).clone(new)
+                made = await self._git(self.root).clone(new)
             else:
-                await Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
+                made = await Git.clone_of(self.origin, new, branch=self.branch, local=self.local)
+            await made.sign_as(Author.named(path.name))
 
     async def _pull(self, path: Path) -> Pull:
         git = self._git(path)

@@ -477,6 +477,11 @@ class Git:
         await made._git("reset", "--quiet", "--hard", "HEAD")
         return made
 
+    async def sign_as(self, author: Author) -> None:
+        """Let commits that are made here be by an author, whoever git takes the user for."""
+        await self._git("config", "--local", "user.name", author.name)
+        await self._git("config", "--local", "user.email", author.email)
+
     async def send(self, *, agent: str) -> Delivery:
         """Bring this clone's own commits to its origin.
 
