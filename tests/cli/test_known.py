@@ -145,3 +145,11 @@ def test_a_new_plan_is_simulated_without_a_skip(call: Call) -> None:
     assert call("init", "garden").code == 0
     said = json.loads(call("simulate", "garden", "--days", "1", "--json").out)
     assert set(said["totals"]) == {"ran"}, "a run of which nothing is known ends at once"
+
+
+def test_a_schedule_that_no_longer_parses_is_shown_as_it_was_last_good(kept: Call) -> None:
+    Path("plan.org").write_text(PLAN.replace("0 * * * *", "0 * * * * * * * *"))
+    assert ("16:00", "Tick") in shown(kept, "next")
+    rows = kept("simulate", "--from", NOON, "--days", "1", "--jsonl").out.splitlines()
+    ran = [each["title"] for each in map(json.loads, rows) if each["what"] == "ran"]
+    assert "Tick" in ran

@@ -156,3 +156,21 @@ def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> 
     assert f"but the entry is paused {pause} (away): this is skipped" in lines[4]
     assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  it is still to come")
     assert lines[-1].endswith("plan.org:16 has the same name; give one of the two an :ID:")
+
+
+def test_what_is_broken_says_what_is_wrong_and_what_stays_armed(kept: Call) -> None:
+    async def breaking() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=NINE)
+        before, poll = PLAN.split("* Poll")
+        text = f"{before}* Poll{poll.replace('0 9 ', '0 99 ')}"
+        found = scan_plan(read(text), file="plan.org", zone_name="Europe/Berlin")
+        await ledger.scan("org", Scan(tuple(found)), now=NINE, term=1)
+        await ledger.close()
+
+    asyncio.run(breaking())
+    lines = kept("why", "Poll", "--at", NOON, "--table").out.splitlines()
+    assert lines[1] == "at 09:00 every day (Europe/Berlin)"
+    assert lines[2].startswith(
+        "broken since 2026-04-01 Wed 09:00 Europe/Berlin: cron '0 99 * * *': "
+    )
+    assert lines[2].endswith("; it stays armed as it was last good")

@@ -274,9 +274,10 @@ def _items(
         file = _steady(source.name)
         if file not in files:
             files.add(file)
-            written = entries_of(source.plan, file=file, zone_name=zone_name)
-            named = source._replace(name=file)
-            yield from written if ledgers is None else ledgers.plan_items(named, written)
+            if ledgers is None:
+                yield from entries_of(source.plan, file=file, zone_name=zone_name)
+            else:
+                yield from ledgers.plan_items(source._replace(name=file))
 
 
 def _armed(items: Iterable[Entry | Unarmed]) -> Iterator[Entry]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from horae.cli.output import Form, echo
 from horae.config import FILE, load
 from horae.errors import Exit, HoraeError
+from horae.rules.armed import entries_of, scan_plan
 from horae.rules.entry import CadenceRule, CronRule, Entry, Unarmed
 
 if TYPE_CHECKING:
@@ -59,9 +60,15 @@ class Known:
             self._placed(each.item).origin for each in self._there if _ticks(each.item)
         }
 
-    def joined(self, item: Entry | Unarmed) -> Entry | Unarmed:
-        """Return an item of a file with what the ledger knows of it."""
+    def joined(self, item: Entry | Unarmed, *, is_broken: bool = False) -> Entry | Unarmed:
+        """Return an item of a file with what the ledger knows of it.
+
+        If its text is broken, it is the last good entry that stays armed.
+        """
         found = self._by_address.get(self._address(item))
+        if is_broken and found is not None and isinstance(found.item, Entry):
+            was_good = not found.broken or found.broken_at is not None
+            return replace(self._placed(found.item), origin=item.origin) if was_good else item
         if found is None or not isinstance(item, Entry) or not isinstance(found.item, Entry):
             return item
         return _with(item, found.item)
@@ -136,15 +143,16 @@ class Ledgers:
         root = self._root_of(file)
         return None if root is None else self.of_root(root)
 
-    def plan_items(
-        self, source: Source, items: Iterable[Entry | Unarmed]
-    ) -> Iterator[Entry | Unarmed]:
+    def plan_items(self, source: Source) -> Iterator[Entry | Unarmed]:
         """Yield the items of a plan file as they are known; those of a whole root come at once."""
+        written = {"file": source.name, "zone_name": self._zone}
         known = self.of_file(source.name)
         if known is None:
-            yield from items
+            yield from entries_of(source.plan, **written)
         elif not known.engine.is_running:
-            yield from map(known.joined, items)
+            broken = {each.item.origin for each in scan_plan(source.plan, **written) if each.broken}
+            for item in entries_of(source.plan, **written):
+                yield known.joined(item, is_broken=item.origin in broken)
         elif known.root not in self._roots.values():
             yield from known.items(os.path.relpath(source.name, known.root).replace(os.sep, "/"))
 

@@ -512,6 +512,12 @@ def _print_why(said: Why) -> None:
         echo(f"paused{pause_words(entry.pause, zone_name=entry.zone)}")
     if entry.reason:
         echo(f"not armed: {entry.reason}")
+    elif entry.broken:
+        since = (
+            "" if entry.broken_at is None else f" since {moment_text(entry.broken_at, entry.zone)}"
+        )
+        kept = "with what can be read of it" if entry.broken_at is None else "as it was last good"
+        echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
     for answer in said.answers:
         echo("")
         _print_answer(answer, entry.zone)

@@ -113,8 +113,13 @@ class Past:
             if known is None:
                 continue
             scanned = scan_plan(each.plan, file=each.name, zone_name=zone_name)
-            past.scanned += tuple(scanned)
-            for item in (known.joined(one.item) for one in scanned):
+            items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
+            # As they were while they were good: the simulated engine reads them broken.
+            past.scanned += tuple(
+                replace(one, item=item, broken="") if one.broken else one
+                for one, item in zip(scanned, items, strict=True)
+            )
+            for item in items:
                 if isinstance(item, Entry) and item.number:
                     past.entries[item.address] = item
                     numbers.setdefault(known, {})[item.number] = item.origin

@@ -16,7 +16,7 @@ from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
-from horae.rules.armed import cron_rule, entries_of, tasks_of
+from horae.rules.armed import cron_rule, tasks_of
 from horae.rules.due import due as due_lines
 from horae.rules.entry import CadenceRule, Entry, Origin, Task
 from horae.rules.project import Moment, project
@@ -206,8 +206,7 @@ class View:
     def items(self, *, with_tasks: bool = True) -> Iterator[Entry | Task | Unarmed]:
         """Yield everything that fires, or looks as if it did, and what somebody has to do."""
         for each in self._sources:
-            written = entries_of(each.plan, file=each.name, zone_name=self._zone)
-            yield from self._ledgers.plan_items(each, written)
+            yield from self._ledgers.plan_items(each)
             if with_tasks:
                 yield from tasks_of(each.plan, file=each.name, zone_name=self._zone)
         yield from self._beside.items
