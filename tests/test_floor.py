@@ -125,6 +125,13 @@ def test_the_oldest_is_taken_and_of_equals_the_distributions(
     assert floor.oldest() == ((3, 11, 0), "/usr/bin/python3")
 
 
-def test_every_test_of_the_floor_is_there(floor: ModuleType) -> None:
-    assert [each for each in (*floor.TESTS, *floor.COMPILED) if not (ROOT / each).exists()] == []
+def test_another_minor_version_runs_what_needs_no_compiled_package(floor: ModuleType) -> None:
+    every = floor.runnable(sys.version_info[:3])
+    assert [each for each in every if not (ROOT / each).is_file()] == []
+    pure = floor.runnable((3, 99, 0))
+    assert "tests/kernel/test_grammar.py" in pure
+    assert {*every} - {*pure} >= {"tests/kernel/test_yaml.py", "tests/kernel/test_document.py"}
+
+
+def test_the_distributions_own_python_is_asked_first(floor: ModuleType) -> None:
     assert floor.candidates()[0] == "/usr/bin/python3"
