@@ -52,7 +52,6 @@ SOMETIMES = (
     *(fault.value for fault in Fault if fault not in World.unknown),
     *(f"status {status}" for status in Status),
     "catch-up of more than one",
-    "fired at the end of a gap",
     "queue of more than ten",
     "retried",
     "interrupted and retried",
@@ -71,7 +70,7 @@ SOMETIMES = (
     "ended by a stop",
 )
 # What is too rare for a small batch.
-SELDOM = ("fired in a fold", "set aside")
+SELDOM = ("fired at the end of a gap", "fired in a fold", "set aside")
 
 
 def told(seed: int, *, days: int = 60, **changes: object) -> Verdict:
