@@ -92,6 +92,12 @@ SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 :COMMAND:  sh -c 'echo begun; exec sleep 600'
 :END:
 
+* Speak much :workflow:
+:PROPERTIES:
+:ID:       much
+:COMMAND:  sh -c 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); yes "part $i of fifty" | head -c 1000000; echo; done; echo the very last; exec sleep 600'
+:END:
+
 * Speak markup {EVIL} :workflow:
 :PROPERTIES:
 :ID:       evil

@@ -16,8 +16,9 @@ import httpx
 from engine.world import story
 from horae.app import SystemClock
 from horae.engine.ports import LedgerWriteError
+from horae.runner import output
 from horae.server.api import BODY, OPERATIONS, Front, app
-from horae.server.stream import log_parts
+from horae.server.stream import SEGMENT, log_parts
 from scale import scaled
 from server.stage import JSON, PLAN, engine, shell
 
@@ -96,6 +97,37 @@ async def test_what_is_put_out_while_the_end_is_looked_for_is_heard_too(tmp_path
 
     parts = log_parts(path, 0, goes_on=ends_now, clock=SystemClock())
     assert b"".join([part async for part in parts]) == b"first\nlast\n"
+
+
+@story
+async def test_whoever_follows_a_long_log_gets_the_newest_and_hears_what_was_left_out(
+    tmp_path: Path,
+) -> None:
+    assert SEGMENT == output.SEGMENT
+    told, log = tmp_path / "run", output.Log(bytes(tmp_path / "run"))
+    lines = [b"%07d\n" % n for n in range(6 * SEGMENT // 8 + 100)]  # six MiB and a bit
+    turn = iter([lines[: SEGMENT // 4], lines[SEGMENT // 4 : -50], lines[-50:]])
+
+    def goes_on() -> bool:
+        more = next(turn, None)
+        if more is None:
+            log.finish()
+            return False
+        log.write(b"".join(more))
+        return True
+
+    path = told / "output.log"
+    parts = log_parts(path, 0, goes_on=goes_on, clock=SystemClock())
+    heard = b"".join([part async for part in parts])
+    begin, left_out, end = re.split(rb"\n\[(\d+) bytes of output left out\]\n", heard)
+    whole = b"".join(lines)
+    assert begin == whole[: 2 * SEGMENT]
+    assert len(begin) + int(left_out) + len(end) == len(whole)
+    assert whole.endswith(end)
+    assert SEGMENT <= len(end) <= 2 * SEGMENT
+    again = log_parts(path, 0, goes_on=lambda: False, clock=SystemClock())
+    assert b"".join([part async for part in again]) == path.read_bytes()
+    assert [each.name for each in told.iterdir()] == ["output.log"]
 
 
 @story

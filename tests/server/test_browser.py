@@ -222,6 +222,43 @@ def test_the_log_of_a_run_is_followed_and_can_be_searched(person: Person) -> Non
     assert person.is_marked
 
 
+def test_a_log_of_fifty_megabytes_keeps_flowing_until_one_scrolls_up(person: Person) -> None:
+    receipt = person.ask("entries/much/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.mark()
+
+    def is_followed() -> bool:
+        return bool(
+            person.driver.execute_script("return document.getElementById('log-follow').checked")
+        )
+
+    def scroll(to: str) -> None:
+        person.driver.execute_script(
+            f"const log = document.getElementById('log'); log.scrollTop = {to}"
+        )
+
+    person.until(
+        lambda: (
+            "the very last" in person.text("#log li:last-child, #log li:nth-last-child(2)") or None
+        ),
+        60,
+    )
+    assert "running" in person.text("h1")
+    person.says("The first and the last MiB, as they were put out", "#log-part .note")
+    assert "All of it" not in person.text("#log-part")
+    assert len(person.all("#log li")) <= 5000
+    assert is_followed()
+    scroll("log.scrollHeight / 2")
+    person.until(lambda: not is_followed() or None)
+    scroll("log.scrollHeight")
+    person.until(lambda: is_followed() or None)
+    [run] = person.ask(f"receipts/{receipt}", "GET")["runs"]
+    person.ask(f"runs/{run['run']}/cancel")
+    person.says("killed", "h1")
+    person.says("between them were left out", "#log-part .note")
+    assert person.is_marked
+
+
 def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
     person.go("/entries/digest")
     person.mark()

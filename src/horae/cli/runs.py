@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Filed, Run
     from horae.house import House
 
+_KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 _TOO_LONG: Final = "it ran longer than "  # as the rules say it of a wall clock
@@ -165,7 +167,7 @@ def logs(
         whole = b"".join(_log(far, found.run.number))
         screen.show(_last_lines(whole, tail))
         if follow:
-            for part in _log(far, found.run.number, start=len(whole), follow=True):
+            for part in _log(far, found.run.number, start=_length(whole), follow=True):
                 screen.show(part)
     if not screen.has_shown and tail != 0:
         was_more = bool(found.run.facts.get("output"))
@@ -201,6 +203,12 @@ async def _meant(desk: Desk, what: str, *, is_going: bool = False) -> RunLine:
             raise RunNotFoundError(number)
         return await desk.run(number)
     return await (desk.going(what) if is_going else desk.last_run(what))
+
+
+def _length(shown: bytes) -> int:
+    """Return how much a run has put out of which this was given: some may be left out."""
+    left_out = re.search(rb"\n\[(\d{1,18}) bytes of output left out\]\n", shown[_KEPT : _KEPT + 64])
+    return len(shown) + (int(left_out[1]) - len(left_out[0]) if left_out else 0)
 
 
 # Waiting for a run

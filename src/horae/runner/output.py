@@ -28,16 +28,19 @@ SHORT = 1 << 15  # bytes of what a filter puts out that need no file
 
 
 class Log:
-    """The output on disk: its first MiB, and its last in two files that take turns."""
+    """The output on disk: its first MiB, and its end in files of one MiB, of which two are kept.
+
+    File `output.log.N` holds the bytes from N MiB on, so whoever reads meanwhile knows where it
+    is. At the end the first MiB and the last are joined.
+    """
 
     def __init__(self, path: bytes) -> None:
         self._path = path
         self._directory = -1  # made when it is needed
         self._descriptor = -1  # made when there is something to write
-        self._names = (LOG + b".1", LOG + b".2")
-        self._segments: list[int] = []
+        self._segments: list[tuple[bytes, int]] = []  # names and descriptors, the newest last
         self._room = SEGMENT  # in the file that is written to
-        self._turn = 0
+        self._turn = 0  # how many of them there were
         self.total = 0
         self.left_out = 0
 
@@ -62,14 +65,14 @@ class Log:
                 self._rotate()
             part, data = data[: self._room], data[self._room :]
             self._room -= len(part)
-            _put(self._segments[self._turn] if self._segments else self._descriptor, part)
+            _put(self._segments[-1][1] if self._segments else self._descriptor, part)
 
     def finish(self) -> None:
         """Join what was kept, with a line that says how much was left out."""
         if not self._segments:
             return
-        newest = self._segments[self._turn]
-        older = self._segments[self._turn - 1] if len(self._segments) > 1 else None
+        newest = self._segments[-1][1]
+        older = self._segments[-2][1] if len(self._segments) > 1 else None
         written = SEGMENT - self._room
         missing = SEGMENT - written if older is not None else 0
         self.left_out = self.total - SEGMENT - written - missing
@@ -78,24 +81,25 @@ class Log:
         if older is not None:
             _copy(older, self._descriptor, SEGMENT - missing, missing)
         _copy(newest, self._descriptor, 0, written)
-        for name in self._names[: len(self._segments)]:
+        for name, _ in self._segments:
             quietly(os.remove, name, dir_fd=self._directory)
 
     def close(self) -> None:
         """Let go of its files."""
-        for each in (self._directory, self._descriptor, *self._segments):
+        for each in (self._directory, self._descriptor, *(file for _, file in self._segments)):
             if each >= 0:
                 os.close(each)
 
     def _rotate(self) -> None:
-        """Go on in the other file, over what is oldest."""
+        """Go on in another file, and drop the oldest of three."""
         self._room = SEGMENT
-        if len(self._segments) < 2:
-            self._turn = len(self._segments)
-            self._segments.append(self._open(self._names[self._turn]))
-        else:
-            self._turn = 1 - self._turn
-            os.lseek(self._segments[self._turn], 0, os.SEEK_SET)
+        self._turn += 1
+        if len(self._segments) > 1:
+            name, oldest = self._segments.pop(0)
+            quietly(os.remove, name, dir_fd=self._directory)
+            os.close(oldest)
+        name = LOG + b".%d" % self._turn
+        self._segments.append((name, self._open(name)))
 
     def _open(self, name: bytes) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

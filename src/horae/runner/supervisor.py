@@ -20,7 +20,7 @@ nothing of the house but the masker: memory and the time of a fork are paid for 
 """
 
 # Without pathlib: its memory would be a part of each run.
-# ruff: noqa: PTH102, PTH107, PTH110, PTH113, PTH118
+# ruff: noqa: PTH102, PTH110, PTH113, PTH118
 from __future__ import annotations
 
 import _socket
@@ -618,11 +618,9 @@ def _forget_before(path: bytes) -> None:
     except FileNotFoundError:
         return
     except FileExistsError:
-        for name in (REPORT, LOG):
-            try:
-                os.remove(path + b"/" + name)
-            except FileNotFoundError:
-                continue
+        for name in os.listdir(path):  # noqa: PTH208
+            if name == REPORT or name.startswith(LOG):
+                quietly(os.remove, path + b"/" + name)
 
 
 def _apart(*, certain: bool) -> Apart:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections import deque
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 1 << 16  # bytes of a log that are read at once
 LOOK: Final = timedelta(seconds=0.1)  # between two looks at a log that grows
+SEGMENT: Final = 1 << 20  # bytes of a file of a log; what is kept of a long one is in several
+LEFT_OUT: Final = b"\n[%d bytes of output left out]\n"
+_LEFT_OUT: Final = re.compile(rb"\n\[(\d{1,18}) bytes of output left out\]\n")
 HEARTBEAT: Final = 15.0  # seconds after which a listener hears that we are still there
 SHARED: Final = 1000  # events that are kept for all listeners
 _LOOK: Final = 0.2  # seconds between two looks for new events
@@ -118,14 +122,16 @@ async def log_parts(
 ) -> AsyncIterator[bytes]:
     """Yield a log in parts, as fast as whoever reads it takes them, up to the byte *end*.
 
-    What a run put out last is in the file before its end is known, so after that one more
-    look is enough.
+    *start* counts what the run has put out. Of a long output not all is kept: who reads more
+    slowly than it comes is told how much was left out, and goes on with what is newer. What a
+    run put out last is in the file before its end is known, so after that one more look is
+    enough.
     """
     never = asyncio.Event()
     while True:
         is_over = not goes_on()
-        while part := await asyncio.to_thread(_read, path, start, end):
-            start += len(part)
+        while (found := await asyncio.to_thread(_read, path, start, end))[0]:
+            part, start = found
             yield part
         if is_over or (end is not None and start >= end):
             return
@@ -133,9 +139,47 @@ async def log_parts(
         await clock.wait(never, until=clock.now() + LOOK)
 
 
-def _read(path: Path, start: int, end: int | None) -> bytes:
-    """Return a part of a file; nothing if there is no more of it, or no such file."""
+def _read(path: Path, start: int, end: int | None) -> tuple[bytes, int]:
+    """Return a part of what a run has put out, and where the next begins; nothing: no more."""
     size = CHUNK if end is None else max(0, min(CHUNK, end - start))
+    if start < SEGMENT:
+        part = _part(path, start, min(size, SEGMENT - start))
+        return part, start + len(part)
+    newer = segments(path)
+    if not newer:
+        return _rest(path, start, size)
+    if (first := newer[0] * SEGMENT) > start:
+        return LEFT_OUT % (first - start), first
+    part = _part(segment(path, start // SEGMENT), start % SEGMENT, size)
+    return part, start + len(part)
+
+
+def _rest(path: Path, start: int, size: int) -> tuple[bytes, int]:
+    """Return a part behind the first MiB of a log whose parts are joined."""
+    found = _LEFT_OUT.match(_part(path, SEGMENT, 64))
+    if found is None:
+        part = _part(path, start, size)
+        return part, start + len(part)
+    left_out = int(found[1])
+    if start < SEGMENT + left_out:
+        return LEFT_OUT % (SEGMENT + left_out - start), SEGMENT + left_out
+    part = _part(path, start - left_out + len(found[0]), size)
+    return part, start + len(part)
+
+
+def segments(path: Path) -> list[int]:
+    """Return which parts of a long output are there while it grows; each has a MiB and a number."""
+    names = (each.name.rpartition(".")[2] for each in path.parent.glob(f"{path.name}.*"))
+    return sorted(int(each) for each in names if each.isdecimal())
+
+
+def segment(path: Path, number: int) -> Path:
+    """Return where a part of a long output is, while it grows."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _part(path: Path, start: int, size: int) -> bytes:
+    """Return a part of a file; nothing if there is no more of it, or no such file."""
     with opened(path) as descriptor:
         return b"" if descriptor is None else os.pread(descriptor, size, start)
 

@@ -61,7 +61,7 @@ async def _going(front: Front, line: Line) -> _Going:
     runs = (await front.desk.receipt(line.filed.number)).runs
     if not runs:
         return _Going(line, None, ())
-    text, _ = await asyncio.to_thread(tail, front.log_of(runs[-1]), 4096)
+    text = (await asyncio.to_thread(tail, front.log_of(runs[-1]), 4096)).text
     return _Going(line, runs[-1], text.rstrip("\n").split("\n")[-LOGGED:] if text else ())
 
 

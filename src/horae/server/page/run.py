@@ -63,13 +63,16 @@ async def _record(house: House, look: Look, number: int, chosen: int | None) -> 
     run = runs.get(chosen) if chosen is not None else next(reversed(account.runs), None)
     filed = account.line.filed
     values: dict[str, object] = {"line": account.line, "filed": filed, "runs": account.runs}
-    values |= {"run": run, "log": [], "log_end": 0, "is_cut": False, "steps": None, "facts": []}
+    values |= {"run": run, "log": [], "log_end": 0, "steps": None, "facts": []}
     values["policy"] = policy_words(filed.policy, zone_name=account.line.zone)
     values["is_open"] = filed.status in OPEN
     values["is_bad"] = filed.status in BAD
     if run is not None:
-        text, end = await asyncio.to_thread(tail, front.log_of(run), TAIL)
-        values |= {"log": text.split("\n") if text else [], "log_end": end, "is_cut": end > TAIL}
+        log = await asyncio.to_thread(tail, front.log_of(run), TAIL)
+        left_out = run.facts.get("left_out")
+        values |= {"log": log.text.split("\n") if log.text else [], "log_end": log.end}
+        values |= {"is_cut": log.start > 0, "is_whole": log.is_whole and not left_out}
+        values["left_out"] = _bytes(left_out) if left_out else ""
         record = run.facts.get("record")
         values["steps"] = graph(record) if isinstance(record, dict) else None
         values["facts"] = _told_facts(run)
