@@ -23,7 +23,8 @@ import horae.house
 from horae.app import SystemClock
 from horae.cli.far import Far
 from horae.config import load
-from horae.house import keep, open_house
+from horae.engine.desk import Desk
+from horae.house import keep, new_id, open_house
 from horae.rules.keeper import read_memory
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
@@ -171,8 +172,15 @@ class Kept:
 
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
-        asked = await self.house.desk.tick(name)
-        return await self.over(asked.filed.number)
+        asked = await self.begin(name)
+        return await self.over(asked.number)
+
+    async def begin(self, name: str = "wren") -> Filed:
+        """Let an agent tick as if its time had come: whether it can is not asked before."""
+        house = self.house
+        poke = house.almanac.note_change
+        desk = Desk(ledger=house.ledger, clock=house.clock, ids=new_id, poke=poke)
+        return (await desk.tick(name)).filed
 
     async def over(self, number: int) -> Filed:
         async with asyncio.timeout(20):
@@ -476,7 +484,7 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
     path = ground.root / "wren.org"
     path.write_text("* wren :agent:\nYou write.\n")
     async with kept(ground) as here:
-        number = (await here.house.desk.tick("wren")).filed.number
+        number = (await here.begin()).number
 
         async def is_held() -> bool:
             filed = await here.house.ledger.receipt(number)
@@ -915,7 +923,7 @@ def nameless(ground: Ground, name: str = "wren") -> None:
 
 async def held(here: Kept) -> Filed:
     """Let wren tick, and return the receipt that is held back."""
-    number = (await here.house.desk.tick("wren")).filed.number
+    number = (await here.begin()).number
     async with asyncio.timeout(20):
         while True:
             filed = await here.house.ledger.receipt(number)

@@ -800,3 +800,10 @@ def _meant(name: str) -> str | None:
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.75)
     inner = [full for full in names if full.endswith(f".{name.lower()}")]
     return next(iter([*near, *(inner if len(inner) == 1 else [])]), None)
+
+
+def settings_hint(root: str) -> str:
+    """Return where to name a command for every agent that has none."""
+    if os.path.isfile(f"{root}/{FILE}"):  # noqa: PTH113 - pathlib is slow to load
+        return f"set agent.command in {FILE}"
+    return f"make a file {FILE} in the plan root that sets agent.command"

@@ -391,7 +391,7 @@ class DispatchRunner:
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
         obstacle = self._registry.obstacle(agent, environ=self._place.environ)
         if obstacle is not None:
-            raise HeldBackError(obstacle)
+            raise HeldBackError(str(obstacle))
         try:
             card = await self._claim(errand, job.run, timeout)
         except (TaskMissingError, TaskAmbiguousError, BoardMissingError) as error:
@@ -437,7 +437,8 @@ class DispatchRunner:
         if errand is None:
             return None
         agent, _ = await asyncio.to_thread(self._who, filed, errand)
-        return self._registry.obstacle(agent, environ=self._place.environ)
+        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        return None if obstacle is None else str(obstacle)
 
     async def over(self, errand: Errand, how: Ended) -> Ended:
         """Return an end with where its work went and what became of its task."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.app import SystemClock, machine_zone
-from horae.config import SettingError, load
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
 from horae.engine.almanac import AGAIN, LONGEST_REST, Almanac
 from horae.engine.desk import Desk, EngineFacts
@@ -28,11 +27,18 @@ from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
 from horae.kernel.selftest import misread
 from horae.prompting import PromptRunner, agent_of
+from horae.readiness import (
+    Readiness,
+    agents_of,
+    command_of,
+    readiness_of,
+    registry_of,
+)
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
 from horae.rules.gate import Capacity
 from horae.rules.receipt import FINAL
-from horae.runner.agents import BlockAgents, Registry, provider_of
+from horae.runner.agents import BlockAgents, Registry
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
@@ -58,7 +64,6 @@ if TYPE_CHECKING:
     from horae.engine.desk import Line
     from horae.engine.ports import Clock, Ended, Filed, Held, Job, Run, Runner, Unreleased
     from horae.engine.source import Source
-    from horae.engine.triggers import AgentCard
     from horae.runner.agents import Agent
     from horae.store.ledger import BookLedger
 
@@ -171,7 +176,7 @@ class House:
 
     def agents(self) -> Registry:
         """Return the agents that plans and settings define, as they are written now."""
-        return _agents(self.config)
+        return agents_of(self.config)
 
     def facts(self) -> EngineFacts:
         """Return what is known of the engine itself."""
@@ -394,7 +399,9 @@ def _runners(
     """Return for each kind of work whoever makes its runs."""
     config = rooms.config
     commands = CommandRunner(rooms.processes, rooms.place)
-    prompts = PromptRunner(rooms.processes, rooms.place, lambda: _agents(config), rooms.store)
+    prompts = PromptRunner(
+        rooms.processes, rooms.place, lambda: agents_of(config), rooms.store, rooms.ledger.text
+    )
     runners: dict[Work, Runner] = {
         Work.COMMAND: commands,
         Work.POST: commands,
@@ -417,7 +424,7 @@ def _block_agents(rooms: Rooms) -> BlockAgents:
 
     async def find(name: str) -> tuple[Registry, Agent]:
         card = await rooms.store.agent(name)
-        registry = await asyncio.to_thread(_agents, rooms.config)
+        registry = await asyncio.to_thread(agents_of, rooms.config)
         return registry, registry.get(name) if card is None else agent_of(card)
 
     return BlockAgents(find, rooms.processes, rooms.place)
@@ -523,6 +530,7 @@ def _desk(rooms: Rooms) -> Desk:
         zone_name=rooms.zone_name,
         machines=None if rooms.shared is None else rooms.shared.machines,
         places=partial(names_of, rooms.root),
+        unready=_readiness(rooms).of_entries,
     )
 
 
@@ -567,59 +575,28 @@ def _crew(config: Config, zone_name: str) -> _Crew | None:
     return _Crew(config, replace(keeping, is_single=True, manifest=definition), single)
 
 
-def _agents(config: Config) -> Registry:
-    """Return the agents that plans and settings define, as they are written now."""
-    from horae.cli.agents import Found
-    from horae.cli.output import Form, Output
-
-    # What is odd in them is said by `check`, and by whatever needs them.
-    found = Found.of(config, Output(Form.TABLE), says=False).registry
-    found.command = _command(config)
-    return found
-
-
 def _triggers(rooms: Rooms) -> Triggers:
     """Return where triggers are asked about and changed."""
     from shutil import which
     from uuid import uuid4
 
-    from horae.cli.triggers import caution_of
-
     config = rooms.config
-
-    def obstacle(card: AgentCard) -> str:
-        return registry_of(config).obstacle(agent_of(card), environ=os.environ) or ""
-
     return Triggers(
         store=rooms.store,
         ledger=rooms.ledger,
         clock=rooms.clock,
         ids=lambda: str(uuid4()),
         poke=rooms.poke,
-        others=lambda: frozenset(each.name for each in _agents(config)),
-        obstacle=obstacle,
-        caution=lambda card, made: caution_of(card, made, default=config.agent_command or ()),
+        others=lambda: frozenset(each.name for each in agents_of(config)),
+        ready=_readiness(rooms),
         has_gh=lambda: which("gh") is not None,
         term=rooms.term,
     )
 
 
-def registry_of(config: Config) -> Registry:
-    """Return where agents are known, and what runs those that name no command."""
-    return Registry(command=_command(config), provider=provider_of(os.environ))
-
-
-def _command(config: Config) -> tuple[str, ...]:
-    """Return what runs an agent that names no command, as `horae.toml` says it now."""
-    known = config.agent_command or ()
-    is_given = any(
-        row.name == "agent.command" and row.origin.startswith(("flag ", "environment "))
-        for row in config.origins()
-    )
-    try:
-        return known if is_given else load(config.root, environ={}).agent_command or ()
-    except SettingError:  # half an edit, perhaps
-        return known
+def _readiness(rooms: Rooms) -> Readiness:
+    """Return who tells what cannot run."""
+    return readiness_of(rooms.config, card=rooms.store.agent, text=rooms.ledger.text)
 
 
 async def keep(
@@ -765,7 +742,7 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
 
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
-    house.registry.command = await asyncio.to_thread(_command, house.config)
+    house.registry.command = await asyncio.to_thread(command_of, house.config)
     if house.almanac.is_blank:
         return  # or all that files made would be disabled
     changed, wrong = await sync(str(house.root), house.triggers, house.store, environ=os.environ)

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.kernel.plan import Plan
     from horae.kernel.task import Task
+    from horae.rules.command import Unready
     from horae.rules.crew import Member
     from horae.rules.handed import Handed
     from horae.rules.lifecycle import Lifecycle, State
@@ -178,7 +179,7 @@ class KeeperRunner:
             await asyncio.to_thread(self._note, job, story)
             return _Still(self, story, told)
         if obstacle is not None:
-            raise HeldBackError(obstacle)
+            raise HeldBackError(str(obstacle))
         tree = await self._trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
@@ -218,7 +219,8 @@ class KeeperRunner:
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a tick that is held back would be so again; None if it would not."""
         says = await self._ledger.text(filed.digest)
-        return None if says is None else (await self._who(filed, says))[2]
+        obstacle = None if says is None else (await self._who(filed, says))[2]
+        return None if obstacle is None else str(obstacle)
 
     async def began(self, story: _Story) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
@@ -280,7 +282,7 @@ class KeeperRunner:
 
     # What a tick needs to know
 
-    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, str | None]:
+    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, Unready | None]:
         """Return whose tick it is, who that is now, and why it cannot run, if it cannot.
 
         It is a member as the manifest had it when that was decided; one that cannot run so is

@@ -29,13 +29,13 @@ from horae.house import (
     keep,
     limits_of,
     read_again,
-    registry_of,
     run_place,
     try_reader,
     wire,
 )
 from horae.porch import app_of, open_porch
 from horae.porter import Porter
+from horae.readiness import registry_of
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status

@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from horae.engine.desk import CannotRunError
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
+from horae.readiness import readiness_of
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Entry
 from horae.rules.lifecycle import parse_lifecycle
@@ -54,7 +56,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
         clock=house.clock,
         ids=new_id,
         poke=house.almanac.note_change,
-        check=lambda name: _known(house, name),
+        check=lambda name: _refuse_unready(house, name),
         zone_name=house.zone_name,
         term=house.term,
     )
@@ -84,10 +86,14 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
     return app(front, pages=routes(front, papers_of(house)))
 
 
-async def _known(house: House, name: str) -> None:
-    """Raise an error unless there is an agent of this name."""
-    if await house.store.agent(name) is None:
+async def _refuse_unready(house: House, name: str) -> None:
+    """Raise an error unless there is an agent of this name, and it can run; no name is anybody."""
+    if name and await house.store.agent(name) is None:
         (await asyncio.to_thread(house.agents)).get(name)
+    ready = readiness_of(house.config, card=house.store.agent, text=house.ledger.text)
+    why = await ready.of_agent(name) if name else ready.of_nobody()
+    if why is not None:
+        raise CannotRunError(name or "the request", why)
 
 
 class Porch:

@@ -27,10 +27,11 @@ from horae.server.asking import NAME
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from horae.engine.ports import Ended, Filed, Held, Job, Run
     from horae.engine.triggers import AgentCard
+    from horae.rules.tools import ToolPolicy
     from horae.runner.agents import Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
@@ -46,11 +47,13 @@ class PromptRunner:
         place: Place,
         registry: Callable[[], Registry],
         triggers: BookTriggers,
+        text: Callable[[str], Awaitable[str | None]],
     ) -> None:
         self._processes = processes
         self._place = place
         self._registry = registry
         self._triggers = triggers
+        self._text = text  # what a digest stands for
 
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go."""
@@ -65,13 +68,10 @@ class PromptRunner:
         said = order.values if filed.source == NAME else {}
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
-        card = await self._triggers.agent(agent.name)
-        tools = order.enforced
-        if tools is None and card is not None and "tool_policy" in card.config:
-            tools = parse_tools(card.config["tool_policy"])
-        obstacle = registry.obstacle(agent, environ=self._place.environ)
+        tools = policy_for(await self._triggers.agent(agent.name), order.enforced)
+        obstacle = registry.obstacle(agent, environ=self._place.environ, tools=tools)
         if obstacle is not None:
-            raise HeldBackError(obstacle)
+            raise HeldBackError(str(obstacle))
         timeout = filed.policy.timeout or agent.definition.timeout or self._place.timeout
         return await hold_agent(
             registry,
@@ -98,15 +98,31 @@ class PromptRunner:
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a prompt that is held back would be so again; None if it would not."""
         agent = await self._agent(filed)
-        return self._registry().obstacle(agent, environ=self._place.environ)
+        text = await self._text(filed.digest)
+        tools = policy_for(await self._triggers.agent(agent.name), read_order(text or "").enforced)
+        environ = self._place.environ
+        obstacle = self._registry().obstacle(agent, environ=environ, tools=tools)
+        return None if obstacle is None else str(obstacle)
 
     async def _agent(self, filed: Filed) -> Agent:
         """Return the agent that a receipt needs."""
         if not filed.agents:  # made for one request
-            return Agent(NAME, AgentDefinition(NAME, NAME, ""), filed.origin)
+            return unnamed(filed.origin)
         [name] = filed.agents
         card = await self._triggers.agent(name)
         return self._registry().get(name) if card is None else agent_of(card)
+
+
+def unnamed(origin: Origin) -> Agent:
+    """Return the agent that is made for one request that names none."""
+    return Agent(NAME, AgentDefinition(NAME, NAME, ""), origin, remedy="")
+
+
+def policy_for(card: AgentCard | None, tools: ToolPolicy | None) -> ToolPolicy | None:
+    """Return the tool policy that a run of an agent must keep: its order's, else its own."""
+    if tools is not None or card is None or "tool_policy" not in card.config:
+        return tools
+    return parse_tools(card.config["tool_policy"])
 
 
 def agent_of(card: AgentCard) -> Agent:
@@ -123,4 +139,12 @@ def agent_of(card: AgentCard) -> Agent:
     env = said.get("env", {})
     origin = Origin(card.file or f"agents/{card.name}", 1)
     where = Path(said["working_dir"])
-    return Agent(card.name, definition, origin, where, environment=env, secrets=tuple(env))
+    return Agent(
+        card.name,
+        definition,
+        origin,
+        where,
+        environment=env,
+        secrets=tuple(env),
+        remedy=f"write command: in {card.file}" if card.file else "",
+    )

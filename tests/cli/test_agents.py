@@ -30,6 +30,7 @@ WRITER = """* The writer :agent:
 :END:
 You write.
 """
+MISSING = "no-such-agent is not on the PATH; install it, or write its whole path"
 EDITOR = "* moss :agent:\nYou edit.\n"
 
 
@@ -70,7 +71,7 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
     ]
     assert found.data[0]["obstacle"] == (
         "the agent moss has no command; write :COMMAND: in defs/both.org:11,"
-        " or set agent.command in horae.toml"
+        " or make a file horae.toml in the plan root that sets agent.command"
     )
 
 
@@ -200,9 +201,12 @@ def test_what_keeps_one_from_running_that_somebody_asked_for_is_said(
     make(call, "crow", "--command", "no-such-agent")
     call("words", "apply", ".agentd")
     told = {row["agent"]: row["obstacle"] for row in call("agents", "--json").data}
-    assert told["finch"].startswith("agent 'finch' has no command, and agent.command of horae.toml")
-    assert told["crow"] == "the agent crow needs no-such-agent, which is not in the PATH"
-    assert told["robin"] == "agent 'robin' is disabled"
+    assert told["finch"] == (
+        "the agent finch has no command; make a file horae.toml in the plan root that sets "
+        "agent.command"
+    )
+    assert told["crow"] == f"the agent crow: {MISSING}"
+    assert told["robin"].startswith("the agent robin is disabled; ")
 
 
 def test_one_that_somebody_asked_for_is_shown_and_run_with_its_own_tools(
@@ -287,7 +291,7 @@ def test_a_prompt_may_come_from_the_input(
         (
             "no-such-agent",
             1,
-            "horae: the agent moss needs no-such-agent, which is not in the PATH\n",
+            f"horae: the agent moss: {MISSING}\n",
         ),
     ],
 )

@@ -249,7 +249,7 @@ def test_whoever_has_the_lock_and_does_not_answer_is_named(call: Call, tmp_path:
     program = (
         "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
         "from horae.store.lock import Lock\n"
-        f"Lock.acquire(Path({str(data)!r}), now=datetime.now(UTC))\n"
+        f"Lock.acquire(Path({str(data)!r}), now=datetime(2026, 4, 1, tzinfo=UTC))\n"
         "print('held', flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(

@@ -49,7 +49,7 @@ def call(
 ) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HORAE_TEST_TOKEN", "s3cret-canary")
-    monkeypatch.setenv("HORAE_AGENT_COMMAND", "my-agent")
+    monkeypatch.setenv("HORAE_AGENT_COMMAND", "cat")
     horae = click.Group("horae")
     for command in (trigger, approvals, approve, deny):
         horae.add_command(command)
@@ -259,7 +259,7 @@ def test_a_policy_that_a_program_cannot_keep_is_said_when_it_is_made(call: Call)
     add = ("horae", "trigger", "add", "a", "--agent", "worker", "--manual", "--prompt", "Go.")
     ending = call(*add, "--tools", '{"mode": "deny_list", "tools": ["Bash(rm *)"]}')
     assert ending.code == 0
-    assert "my-agent cannot be made to keep this tool policy" in ending.err
+    assert "cat cannot be made to keep the tool policy deny_list; use claude" in ending.err
     ending = call("horae", "trigger", "edit", "a", "--tools", '{"mode": "require_approval"}')
     assert "cannot be made" not in ending.err
 

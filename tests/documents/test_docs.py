@@ -188,6 +188,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     for name, value in {"TZ": "UTC", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}.items():
         monkeypatch.setenv(name, value)
+    for name in ("restic", "notify-send"):  # which pages take to be installed
+        program = tmp_path / ".bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / '.bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -114,8 +114,10 @@ def go_though_it_is_not_known(patch: pytest.MonkeyPatch) -> None:
 def catch_up_from_now(patch: pytest.MonkeyPatch) -> None:
     """Begin again at this moment after an outage, and forget what it cost."""
 
-    def decided(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
-        decision = misfire.decide(entry, now=now, is_busy=is_busy)
+    def decided(
+        entry: Entry, *, now: datetime, is_busy: bool = False, behind: str = ""
+    ) -> Decision:
+        decision = misfire.decide(entry, now=now, is_busy=is_busy, behind=behind)
         late = [each for each in decision.receipts if now - each.planned_at > GRACE]
         return Decision((), now, entry.ended_at) if late else decision
 

@@ -32,6 +32,7 @@ from horae.rules.misfire import (
     Receipt,
     Status,
     begin,
+    behind_words,
     close,
     decide,
     jitter,
@@ -558,6 +559,16 @@ def test_a_moment_that_comes_during_a_run(
 def test_a_skipped_moment_says_so() -> None:
     (receipt,) = decide(entry(crons("0 9 * * *"), EIGHT), now=NINE, is_busy=True).receipts
     assert receipt.reason == "the run before it was still going on, and overlap is skip"
+
+
+def test_a_moment_behind_one_that_does_not_run_says_why_that_is_so() -> None:
+    before = behind_words(Status.HELD, "its agent has no command")
+    found = entry(crons("0 9 * * *"), EIGHT)
+    (receipt,) = decide(found, now=NINE, is_busy=True, behind=before).receipts
+    assert receipt.status is Status.SKIPPED
+    assert receipt.reason == (
+        "the one before it is held (its agent has no command), and overlap is skip"
+    )
 
 
 def test_moments_made_good_together_wait_for_one_another_whatever_the_overlap() -> None:

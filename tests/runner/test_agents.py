@@ -152,7 +152,7 @@ def test_an_agent_without_a_command_uses_that_of_the_settings() -> None:
 
 def test_one_without_any_command_says_so_when_it_is_made() -> None:
     why = Registry().add(agent(), environ={})
-    assert why == (
+    assert str(why) == (
         "the agent wren has no command; write :COMMAND: in wren.org:1,"
         " or set agent.command in horae.toml"
     )
@@ -160,13 +160,15 @@ def test_one_without_any_command_says_so_when_it_is_made() -> None:
 
 def test_one_whose_program_is_not_there_says_so() -> None:
     why = Registry().add(agent(":COMMAND: no-such-agent"), environ={"PATH": PATH})
-    assert why == "the agent wren needs no-such-agent, which is not in the PATH"
+    assert str(why) == (
+        "the agent wren: no-such-agent is not on the PATH; install it, or write its whole path"
+    )
 
 
 def test_one_whose_tools_cannot_be_read_says_so() -> None:
     why = Registry().add(agent(":COMMAND: cat", ":TOOLS: Bash(git"), environ={"PATH": PATH})
     assert why is not None
-    assert "has a :TOOLS: that cannot be used" in why
+    assert "has a :TOOLS: that cannot be used" in str(why)
 
 
 def test_a_model_needs_a_name_and_a_key_unless_it_is_on_this_machine() -> None:

@@ -26,12 +26,12 @@ from horae.runner.processes import (
     OldRunsError,
     Processes,
     Spec,
-    allowed_environment,
     boot_seconds,
     can_kill_trees,
     parse_end,
     read_end,
 )
+from horae.runner.ready import allowed_environment
 from runner.stage import (
     HOSTILE,
     children,

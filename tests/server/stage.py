@@ -177,7 +177,9 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
             runner=Runners(
                 {
                     Work.COMMAND: CommandRunner(processes, place),
-                    Work.PROMPT: PromptRunner(processes, place, lambda: registry, store),
+                    Work.PROMPT: PromptRunner(
+                        processes, place, lambda: registry, store, ledger.text
+                    ),
                 }
             ),
             sources=[OrgSource(root, zone_name="UTC"), TriggerSource(ledger)],
@@ -186,7 +188,8 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
         desk = Desk(ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change)
 
         async def known(name: str) -> None:
-            registry.get(name)
+            if name:
+                registry.get(name)
 
         asking = Asking(
             ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change, check=known

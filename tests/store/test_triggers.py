@@ -13,6 +13,7 @@ import pytest
 from horae.engine.ports import PATIENCE, LedgerBusyError, Process, Step
 from horae.engine.source import Scan
 from horae.engine.triggers import (
+    AgentCard,
     AgentUnavailableError,
     Polls,
     TriggerConflictError,
@@ -24,6 +25,7 @@ from horae.engine.triggers import (
     refusal,
 )
 from horae.errors import HoraeError
+from horae.rules.command import Unready
 from horae.rules.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.rules.misfire import Status, decide
 from horae.rules.trigger import TriggerError
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from horae.engine.ports import Filed
+    from horae.rules.tools import ToolPolicy
     from horae.store.ledger import BookLedger
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
@@ -328,6 +331,19 @@ async def test_while_triggers_cannot_be_read_what_is_known_of_them_stands() -> N
 
 
 @dataclass
+class Told:
+    """Says of every agent what the stage says."""
+
+    stage: Stage
+
+    async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:  # noqa: ARG002
+        return Unready(self.stage.obstacle, "name one") if self.stage.obstacle else None
+
+    def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:  # noqa: ARG002
+        return Unready(self.stage.obstacle, "name one") if self.stage.obstacle else None
+
+
+@dataclass
 class Stage:
     """Triggers on a ledger, with a clock that is set by hand."""
 
@@ -348,7 +364,7 @@ class Stage:
             ids=self._id,
             poke=self._poke,
             others=lambda: self.others,
-            obstacle=lambda _: self.obstacle,
+            ready=Told(self),
             has_gh=lambda: self.has_gh,
         )
         self.source = TriggerSource(self.ledger, triggers=self.store, follow=self.triggers.follow)
@@ -644,11 +660,16 @@ async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_he
     ledger: BookLedger,
 ) -> None:
     stage = Stage(ledger, obstacle="agent.command names none")
-    assert (await stage.agent())["notes"] == ["agent.command names none"]
+    assert (await stage.agent())["notes"] == [
+        "agent.command names none; name one; until then its work is held"
+    ]
     await stage.workflow()
     assert await stage.come(now=NINE) == []
     asked = await stage.triggers.trigger_now("report")
-    assert (asked["status"], asked["reason"]) == ("pending", "agent.command names none")
+    assert (asked["status"], asked["reason"]) == (
+        "pending",
+        "held back: agent.command names none; name one",
+    )
     assert {each["status"] for each in await stage.history()} == {"pending"}
     stage.obstacle = ""
     await stage.triggers.update_agent("worker", {"command": ["my-agent"]})

@@ -24,7 +24,7 @@ from horae.cli.output import (
     print_line,
     print_rows,
 )
-from horae.config import load
+from horae.config import load, settings_hint
 from horae.errors import Exit, HoraeError
 from horae.kernel.org.document import read
 from horae.rules.agent import AgentError, parse_agent
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
-    from horae.cli.triggers import Room
     from horae.config import Config
     from horae.engine.ports import Ended
-    from horae.engine.triggers import AgentCard
+    from horae.engine.triggers import AgentCard, Triggers
     from horae.rules.agent import AgentDefinition
+    from horae.rules.command import Unready
     from horae.rules.tools import ToolPolicy
     from horae.runner.agents import AgentRun
 
@@ -175,7 +175,7 @@ class Known:
 
     agent: Agent
     card: AgentCard | None = None
-    lack: str = ""  # what a card has not that it needs
+    why: Unready | None = None  # why a card cannot run
 
     @property
     def defined_by(self) -> str:
@@ -198,9 +198,11 @@ class Known:
 
         return parse_tools(self.card.config.get("tool_policy"))
 
-    def obstacle(self, registry: Registry) -> str | None:
+    def obstacle(self, registry: Registry) -> Unready | None:
         """Return why it cannot run, if so."""
-        return self.lack or registry.obstacle(self.agent, environ=os.environ)
+        if self.card is not None:
+            return self.why
+        return registry.obstacle(self.agent, environ=os.environ)
 
 
 class Everybody:
@@ -244,18 +246,17 @@ class Everybody:
 
         try:
             room = Room(root=root, data=data)
-            for card in room.read(lambda triggers: triggers.cards()):
-                self._add(card, room)
+            for card, why in room.read(_cards):
+                self._add(card, why)
         except HoraeError as error:
             self._found.say(error)
         self.known.sort(key=lambda known: known.agent.name)
 
-    def _add(self, card: AgentCard, room: Room) -> None:
+    def _add(self, card: AgentCard, why: Unready | None) -> None:
         from horae.engine.triggers import TriggerConflictError
         from horae.prompting import agent_of
 
-        lack = room.obstacle(card) if card.is_enabled else f"agent '{card.name}' is disabled"
-        made = Known(agent_of(card), card, lack)
+        made = Known(agent_of(card), card, why)
         for other in self.known:
             if other.agent.name == card.name:
                 reason = (
@@ -266,6 +267,11 @@ class Everybody:
         self.known.append(made)
 
 
+async def _cards(triggers: Triggers) -> list[tuple[AgentCard, Unready | None]]:
+    """Return the agents that the ledger keeps, each with why it cannot run."""
+    return [(each, triggers.why_unready(each)) for each in await triggers.cards()]
+
+
 class Found:
     """The agents that the settings and the plan root tell of; what is odd is said."""
 
@@ -274,19 +280,34 @@ class Found:
         self._output = output
         self._says = says
         self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
-        self.registry = Registry(command=config.agent_command, provider=provider_of(os.environ))
+        self.registry = Registry(
+            command=config.agent_command,
+            provider=provider_of(os.environ),
+            settings=settings_hint(config.root),
+            root=Path(self._root),
+        )
         self.keeper = ""  # what the single keeper is called, if there is one
         self.exit_code: int = Exit.OK
 
     @classmethod
-    def of(cls, config: Config, output: Output, *, says: bool = True) -> Found:
-        """Return all agents; the crew's first, since the manifest has the last word on a name."""
+    def of(
+        cls, config: Config, output: Output, *, says: bool = True, beneath: bool = True
+    ) -> Found:
+        """Return all agents; the crew's first, since the manifest has the last word on a name.
+
+        Without *beneath* only those that tick.
+        """
         found = cls(config, output, says=says)
-        for each in found._all():
+        for each in found._all() if beneath else found._ticking():
             found._add(each)
         return found
 
     def _all(self) -> Iterator[Agent]:
+        yield from self._ticking()
+        yield from self._beneath()
+
+    def _ticking(self) -> Iterator[Agent]:
+        """Yield who ticks."""
         config = self._config
         if config.crew_def is not None:
             yield from self._crew(os.path.abspath(config.crew_def))  # noqa: PTH100 - as above
@@ -295,7 +316,6 @@ class Found:
             for each in self._defined(keeper, otherwise=KEEPER):
                 self.keeper = self.keeper or each.name
                 yield each
-        yield from self._beneath()
 
     def _crew(self, manifest: str) -> Iterator[Agent]:
         """Yield the members of a crew, each under its name in the manifest."""
@@ -491,7 +511,7 @@ def _row(registry: Registry, known: Known) -> dict[str, Any]:
         "command": list(registry.command_of(each)) if each.runner.value == "command" else None,
         "model": registry.model_of(each),
         "can_run": obstacle is None,
-        "obstacle": obstacle,
+        "obstacle": None if obstacle is None else str(obstacle),
     }
 
 

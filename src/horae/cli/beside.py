@@ -128,7 +128,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
     if folder.errors:
         return  # an agent whose file is wrong would seem to be missing
     try:
-        _, wrong = Room(root=root, data=None).read(
+        changes, wrong = Room(root=root, data=None).read(
             lambda triggers: judge_files(triggers, folder.agents, folder.workflows)
         )
     except HoraeError as error:
@@ -136,6 +136,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
         yield Diagnostic(_TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
         return
     yield from wrong
+    yield from (note for change in changes for note in change.notes)
 
 
 def _roots(paths: Sequence[str]) -> list[str]:

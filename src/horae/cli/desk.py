@@ -20,7 +20,7 @@ from horae.cli.sources import default_root
 from horae.config import load
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
-from horae.errors import Exit, HoraeError
+from horae.errors import Exit, HoraeError, ScheduleError
 from horae.rules.misfire import Status
 from horae.store import database
 from horae.store.ledger import ANYBODY
@@ -28,6 +28,7 @@ from horae.store.lock import DataLockedError, holder_of
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, parse_duration
+from horae.timing.rfc3339 import parse_rfc3339
 from horae.workspace.files import names_of
 
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ if TYPE_CHECKING:
 
     from horae.cli.far import Far
     from horae.engine.ports import Listed
+    from horae.rules.command import Unready
     from horae.store.ledger import BookLedger
 
 T = TypeVar("T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
-STARTING: Final = timedelta(seconds=1)  # how long whoever has the lock may take to listen
+BRIEF: Final = timedelta(seconds=1)  # how long a command may have the lock
+STARTING: Final = timedelta(seconds=15)  # how long an engine may take to listen, from its start
 
 _RAN: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
 _LAST: Final = 20  # runs of an entry that tell how long the next one takes
@@ -121,7 +124,8 @@ def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | N
 
     async def asking() -> T:
         async with reader_of(place) as ledger:
-            return await work(_desk(ledger, place, at=at))
+            desk = _desk(ledger, place, at=at, unready=_unready(ledger, place))
+            return await work(desk)
 
     return asyncio.run(asking())
 
@@ -289,13 +293,14 @@ class FarDesk(Desk):
 def engine_at(place: Place) -> Far | None:
     """Return the engine that has the lock of a data directory; None if nobody has it.
 
-    Whoever has it may be starting, or be another command that is done in a moment.
+    Whoever has it may be starting, and is waited for, or be another command that is done in a
+    moment.
     """
     from time import monotonic, sleep
 
     from horae.cli.far import EngineUnreachableError, Far
 
-    gives_up_at = monotonic() + STARTING.total_seconds()
+    began_at = monotonic()
     while True:
         holder = holder_of(place.directory)
         if holder is None:
@@ -303,7 +308,7 @@ def engine_at(place: Place) -> Far | None:
         far = Far(place.directory, pid=holder.pid)
         if far.answers():
             return far
-        if monotonic() >= gives_up_at:
+        if monotonic() - began_at >= _patience(holder.since, now=SystemClock().now()):
             what = f" ({holder.command})" if holder.command else ""
             reason = (
                 f"in use by process {holder.pid}{what}, which does not answer; "
@@ -311,6 +316,17 @@ def engine_at(place: Place) -> Far | None:
             )
             raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
         sleep(0.02)
+
+
+def _patience(since: str, *, now: datetime) -> float:
+    """Return for how many seconds whoever has had a lock since a moment is waited for."""
+    try:
+        age = now - parse_rfc3339(since)
+    except ScheduleError:
+        return BRIEF.total_seconds()
+    # One that has not listened by now may hang. A clock that was set back says nothing.
+    left = STARTING if timedelta(0) <= age < STARTING else BRIEF
+    return left.total_seconds()
 
 
 def leader_of(place: Place, store: str) -> Far | None:
@@ -370,7 +386,13 @@ def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
     return parse_moment(text, where)
 
 
-def _desk(ledger: BookLedger, place: Place, *, at: datetime | None = None) -> Desk:
+def _desk(
+    ledger: BookLedger,
+    place: Place,
+    *,
+    at: datetime | None = None,
+    unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
+) -> Desk:
     """Return the desk of a ledger; on one that is shared, a person may write in any term."""
     term, machines = 1, None
     if place.store is not None:
@@ -386,7 +408,25 @@ def _desk(ledger: BookLedger, place: Place, *, at: datetime | None = None) -> De
         term=term,
         machines=machines,
         places=place.files,
+        unready=unready if at is None else None,  # whether it could have run then nobody knows
     )
+
+
+def _unready(
+    ledger: BookLedger, place: Place
+) -> Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None:
+    """Return who tells which entries cannot run; an engine that runs knows that better."""
+    if holder_of(place.directory) is not None:
+        return None
+
+    async def asking(entries: Iterable[Listed]) -> Mapping[int, Unready]:
+        from horae.readiness import readiness_of
+        from horae.store.triggers import BookTriggers
+
+        config, card = load(place.root), BookTriggers(ledger).agent
+        return await readiness_of(config, card=card, text=ledger.text).of_entries(entries)
+
+    return asking
 
 
 @asynccontextmanager

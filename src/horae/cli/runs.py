@@ -24,6 +24,7 @@ from horae.cli.far import EngineUnreachableError, Far
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
 from horae.engine.desk import EntryNotFoundError, RunNotFoundError
+from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
@@ -215,7 +216,7 @@ def _length(shown: bytes) -> int:
 
 
 def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, Any]:
-    """Show what the runs of a receipt put out until it is final, and return it then."""
+    """Show what the runs of a receipt put out until it is final or held back, and return it."""
     from time import sleep
 
     shown: set[int] = set()
@@ -231,7 +232,8 @@ def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, 
                     screen.show(part)
         if coming:
             continue
-        if Status(told["status"]) in FINAL:
+        is_held_back = told["status"] == Status.HELD and told["reason"].startswith(HELD_BACK)
+        if is_held_back or Status(told["status"]) in FINAL:
             return told
         looks += 1
         if looks % _ASK_WHY == 0 and output.form is Form.TABLE:
@@ -244,6 +246,8 @@ def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, 
 
 def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
     """Return why a receipt does not start."""
+    if told["status"] == Status.HELD:
+        return str(told["reason"])
     line = far.get("gate", limit=1000)["waiting"]
     reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
     return next(reasons, f"it may start at {told['start_at']}")
@@ -407,8 +411,9 @@ def _read_log(place: Place, run: Run) -> bytes:
 def print_end(output: Output, told: Mapping[str, Any]) -> int:
     """Print how a receipt ended, and return the exit code that belongs to that."""
     if output.form is Form.TABLE:  # beside what its run has put out
-        status = str(told["status"]).replace("_", " ")
-        echo(f"horae: {told['title']}: {status}: {told['reason']}{_goes_on(told)}", err=True)
+        status, reason = str(told["status"]).replace("_", " "), told["reason"]
+        reason = reason.removeprefix(HELD_BACK)
+        echo(f"horae: {told['title']}: {status}: {reason}{_goes_on(told)}", err=True)
     else:
         print_answer(output, told, "")
     return _code(Status(told["status"]), told["reason"])

@@ -14,7 +14,6 @@ from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.triggers import (
-    AgentCard,
     TriggerNotFoundError,
     Triggers,
     apply_changes,
@@ -22,7 +21,7 @@ from horae.engine.triggers import (
     plan_teardown,
 )
 from horae.errors import Exit
-from horae.rules.trigger import OPTIONS, Order, TriggerError
+from horae.rules.trigger import OPTIONS, TriggerError
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from horae.cli.far import Far
     from horae.config import Config
     from horae.engine.triggers import Change
-    from horae.rules.tools import ToolPolicy
-    from horae.rules.trigger import Definition
+    from horae.readiness import Readiness
     from horae.store.ledger import BookLedger
     from horae.workspace.agentd import Folder
 
@@ -127,10 +125,15 @@ class Room:
             "clock": Dial(),
             "ids": lambda: str(uuid4()),
             "others": self._others,
-            "obstacle": self.obstacle,
-            "caution": self._caution,
+            "ready": self.readiness(ledger),
             "has_gh": lambda: which("gh") is not None,
         }
+
+    def readiness(self, ledger: BookLedger) -> Readiness:
+        """Return who tells what cannot run here."""
+        from horae.readiness import readiness_of
+
+        return readiness_of(self._config, card=BookTriggers(ledger).agent, text=ledger.text)
 
     def _others(self) -> frozenset[str]:
         """Return the agents that plans and settings define."""
@@ -140,18 +143,6 @@ class Room:
             found = Found.of(self._config, Output(Form.TABLE))
             self._names = frozenset(each.name for each in found.registry)
         return self._names
-
-    def _caution(self, card: AgentCard | None, definition: Definition) -> str:
-        return caution_of(card, definition, default=self._config.agent_command or ())
-
-    def obstacle(self, card: AgentCard) -> str:
-        """Return why an agent cannot run, if so."""
-        if card.config.get("command") or self._config.agent_command:
-            return ""
-        return (
-            f"agent '{card.name}' has no command, and agent.command of horae.toml names none; "
-            "what it is to do is held until there is one"
-        )
 
 
 class FarTriggers(Triggers):
@@ -215,23 +206,6 @@ class FarTriggers(Triggers):
         """Return what the engine answers to one request."""
         answer: dict[str, Any] = self._far.post("triggers", verb, body=said)
         return answer
-
-
-def caution_of(card: AgentCard | None, definition: Definition, *, default: Sequence[str]) -> str:
-    """Return what an agent's program, else the default one, cannot keep of a tool policy."""
-    from horae.runner.programs import can_keep, program_of
-
-    own = () if card is None else tuple(card.config.get("command", ()))
-    command = own or tuple(default)
-    tools = order_tools(definition)
-    if card is None or tools is None or not command or can_keep(program_of(command), tools):
-        return ""
-    return f"{command[0]} cannot be made to keep this tool policy, so it will not be started"
-
-
-def order_tools(definition: Definition) -> ToolPolicy | None:
-    """Return what whoever runs a trigger must enforce, if anything."""
-    return Order(definition.template, tools=definition.tools).enforced
 
 
 # horae trigger
@@ -592,7 +566,10 @@ def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
         await apply_changes(triggers, changes)
         return changes
 
-    return room.read(plan) if dry_run else room.write(change)
+    changes = room.read(plan) if dry_run else room.write(change)
+    for note in (note for each in changes for note in each.notes):
+        echo(f"horae: {note}; {note.fix}", err=True)
+    return changes
 
 
 def torn_down(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:

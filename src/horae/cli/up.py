@@ -90,6 +90,7 @@ def up(
         echo(f"horae: {finding.message}", err=True)
     if config.store is not None:
         return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+    _let_commands_end(config.data)
     return asyncio.run(_up(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
 
 
@@ -151,6 +152,19 @@ async def take_part(
             stop.set()
             await showing
     return Exit.OK
+
+
+def _let_commands_end(data: Path) -> None:
+    """Wait for a command that has the lock for a moment; an engine that has it answers."""
+    from time import monotonic, sleep
+
+    from horae.cli.desk import BRIEF
+    from horae.cli.far import Far
+    from horae.store.lock import holder_of
+
+    gives_up_at = monotonic() + BRIEF.total_seconds()
+    while holder_of(data) is not None and not Far(data).answers() and monotonic() < gives_up_at:
+        sleep(0.02)
 
 
 async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
@@ -247,6 +261,7 @@ async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
         await _show_screen(house, stop)
         return
     telling = asyncio.create_task(_tell_problems(house))
+    beginning = asyncio.create_task(_tell_beginning(house))
     try:
         async for event in _events(house, stop):
             if shown == "json":
@@ -257,6 +272,22 @@ async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
                     echo(line)
     finally:
         telling.cancel()
+        beginning.cancel()
+
+
+async def _tell_beginning(house: House) -> None:
+    """Say once on stderr who ticks first and when, and what could not run."""
+    while house.almanac.turned_at is None:
+        await asyncio.sleep(_REFRESH / 5)
+    engine = house.facts()
+    stands = await house.desk.status(engine)
+    for problem in (each for each in stands.problems if each not in engine.problems):
+        echo(f"horae: {problem}", err=True)
+    ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
+    if ticking:
+        at, first = min(ticking, key=lambda each: each[0])
+        when = f"{local(at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
+        echo(f"horae: {first.name} ticks first, at {when}", err=True)
 
 
 async def _tell_problems(house: House) -> None:

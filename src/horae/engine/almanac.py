@@ -30,16 +30,16 @@ from horae.engine.ports import (
 from horae.engine.source import Revision
 from horae.errors import HoraeError
 from horae.rules.after import LOOKED_BACK, follows, occasions
-from horae.rules.entry import AfterRule, Entry, key_time
-from horae.rules.misfire import Receipt, Status, decide
-from horae.rules.receipt import followed_by
+from horae.rules.entry import AfterRule, Entry, Overlap, key_time
+from horae.rules.misfire import Receipt, Status, behind_words, decide
+from horae.rules.receipt import OPEN, followed_by, is_planned
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from horae.engine.cluster import SharedLedger
-    from horae.engine.ports import Clock, Filed, Ledger, Listed, Runner
+    from horae.engine.ports import Clock, Due, Filed, Ledger, Listed, Runner
     from horae.engine.source import Scan, Source
 
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
@@ -396,15 +396,23 @@ class Almanac:
     async def _decide_all(self, now: datetime) -> None:
         """Decide about all that has come due, in batches."""
         while due := await self._ledger.due(now=now, limit=BATCH):
-            steps = [
-                Step(each.entry, decide(each.entry, now=now, is_busy=each.is_busy)) for each in due
-            ]
+            steps = [await self._step(each, now) for each in due]
             filed = await self._ledger.decide(steps, now=now, term=self._term)
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
             self._offer(admitted)
             self._has_unsettled |= len(admitted) < len(filed)
             if len(due) < BATCH or not any(map(_moves, steps)):
                 return
+
+    async def _step(self, due: Due, now: datetime) -> Step:
+        """Return what is decided about an entry that has come due."""
+        entry, before = due.entry, ""
+        if due.is_busy and entry.policy.overlap is Overlap.SKIP:
+            page = await self._ledger.receipts(entry=entry.number, statuses=OPEN, limit=BATCH)
+            planned = [each for each in page.receipts if is_planned(each.receipt.key)]
+            if planned:  # the longest known one is the one that is waited for
+                before = behind_words(planned[-1].status, planned[-1].receipt.reason)
+        return Step(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
 
     def _start_all(self, now: datetime) -> None:
         """Begin to make the runs that the gate lets in."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 
@@ -55,6 +55,16 @@ class Call:
     argv: tuple[str, ...] = ()
     address: str = ""
     variables: tuple[str, ...] = ()
+
+
+class Unready(NamedTuple):
+    """Why something cannot run, and what to do about it."""
+
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.fix}"
 
 
 def call_of(props: Mapping[str, str]) -> Call | None:

@@ -110,16 +110,17 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
     return Decision((), since, ended_at)
 
 
-def decide(entry: Entry, *, now: datetime, is_busy: bool = False) -> Decision:
+def decide(entry: Entry, *, now: datetime, is_busy: bool = False, behind: str = "") -> Decision:
     """Return a receipt for every moment that came since the watermark, and the new watermark.
 
-    *is_busy* tells whether the entry has a run that is not over.
+    *is_busy* tells whether the entry has a receipt that is not over, and *behind* why that one
+    does not run, if it does not.
     """
     since = entry.accounted_to
     pending = None if since is None or now <= since else _pending(entry, since, now)
     if pending is None:
         return Decision((), since, entry.ended_at)
-    receipts = _receipts(entry, pending, now=now, is_busy=is_busy)
+    receipts = _receipts(entry, pending, now=now, blocked=behind or _BUSY if is_busy else "")
     return Decision(receipts, pending.newest[-1].at, _ended_at(entry, receipts, now))
 
 
@@ -198,17 +199,17 @@ def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Ite
 
 
 def _receipts(
-    entry: Entry, pending: _Pending, *, now: datetime, is_busy: bool
+    entry: Entry, pending: _Pending, *, now: datetime, blocked: str
 ) -> tuple[Receipt, ...]:
-    """Return a receipt for each of the moments, those that run last."""
+    """Return a receipt for each of the moments, those that run last; *blocked* is why none may."""
     catchup = _catchup(entry)
     newest = pending.newest
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
-    is_blocked = is_busy and _gives_way(entry, catchup, running, now)
-    if is_blocked and catchup is CatchUp.LATEST:
-        return tuple(_passed(entry, pending, Status.SKIPPED, _BUSY))
-    then = _running(entry, running, now, catchup=catchup, is_blocked=is_blocked)
+    why = blocked if _gives_way(entry, catchup, running, now) else ""
+    if why and catchup is CatchUp.LATEST:
+        return tuple(_passed(entry, pending, Status.SKIPPED, why))
+    then = _running(entry, running, now, catchup=catchup, blocked=why)
     if runs == pending.total:
         return tuple(then)
     passed = pending._replace(total=pending.total - runs, newest=newest[: len(newest) - runs])
@@ -216,6 +217,21 @@ def _receipts(
 
 
 _BUSY: Final = "the run before it was still going on, and overlap is skip"
+
+
+def behind_words(status: Status, reason: str) -> str:
+    """Return why a moment is skipped behind a receipt that stands so; nothing if that runs.
+
+    >>> behind_words(Status.HELD, "its agent has no command")
+    'the one before it is held (its agent has no command), and overlap is skip'
+    """
+    match status:
+        case Status.HELD:
+            return f"the one before it is held ({reason}), and overlap is skip"
+        case Status.WAITING:
+            return "the one before it still waits to start, and overlap is skip"
+        case _:
+            return ""
 
 
 def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
@@ -276,12 +292,12 @@ def _running(
     now: datetime,
     *,
     catchup: CatchUp,
-    is_blocked: bool,
+    blocked: str,
 ) -> Iterator[Receipt]:
     """Yield the receipts of the moments that run, unless another run is in the way."""
     for moment in moments:
-        if is_blocked:
-            yield _receipt(entry, moment, Status.SKIPPED, _BUSY)
+        if blocked:
+            yield _receipt(entry, moment, Status.SKIPPED, blocked)
             continue
         late = now - moment.at
         reason = "its time has come"

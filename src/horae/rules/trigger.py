@@ -591,6 +591,11 @@ def read_order(text: str) -> Order:
     return Order(template, data["values"], data["metadata"], tools, data.get("approval", {}))
 
 
+def enforced(definition: Definition) -> ToolPolicy | None:
+    """Return the tool policy that whoever runs a trigger must enforce, if there is one."""
+    return Order(definition.template, tools=definition.tools).enforced
+
+
 def order_of(trigger: Trigger, task: Task | None = None) -> Order:
     """Return what a trigger asks for; *task* is what was handed over with the request."""
     definition, config = trigger.definition, trigger.definition.config

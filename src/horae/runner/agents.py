@@ -16,13 +16,14 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from shutil import which
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from horae.engine.ports import Ended, RunError
 from horae.errors import Exit, HoraeError
 from horae.rules.agent import AgentDefinition, Runner
 from horae.rules.armed import agent_blocks
+from horae.rules.command import Unready
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, shown, verdict
 from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
@@ -33,7 +34,6 @@ from horae.runner.processes import (
     UNRELEASED,
     Past,
     Spec,
-    allowed_environment,
     guessed_secrets,
 )
 from horae.runner.programs import (
@@ -46,12 +46,12 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
+from horae.runner.ready import allowed_environment, why_unready
 from horae.runner.workflow import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from datetime import timedelta
-    from pathlib import Path
 
     from horae.engine.ports import Held, Process, Run
     from horae.rules.entry import Origin
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from horae.runner.processes import Processes
     from horae.runner.workflow import Order as WorkflowOrder
 
+SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.runner.model")
 OPENAI: Final = "https://api.openai.com/v1"
 LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
@@ -94,8 +95,9 @@ class AgentNotFoundError(HoraeError):
     def __init__(self, name: str, *, near: str | None = None) -> None:
         self.name = name
         self.near = near
-        hint = f"; did you mean {near}?" if near else "; `horae agents` lists those there are"
-        super().__init__(f"no agent is called {shown(name)!r}{hint}")
+        self.reason = f"no agent is called {shown(name)!r}"
+        self.fix = f"did you mean {near}?" if near else "`horae agents` lists those there are"
+        super().__init__(f"{self.reason}; {self.fix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Agent:
     variables: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+    remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
 
     @property
     def runner(self) -> Runner:
@@ -156,13 +159,21 @@ def provider_of(environ: Mapping[str, str]) -> Provider:
 class Registry:
     """The agents there are, each by its name.
 
-    `command` runs those that name none; `provider` is where models are called.
+    `command` runs those that name none; `provider` is where models are called; `settings` tells
+    where to name a command for all, and relative directories begin at `root`.
     """
 
     def __init__(
-        self, *, command: tuple[str, ...] | None = None, provider: Provider | None = None
+        self,
+        *,
+        command: tuple[str, ...] | None = None,
+        provider: Provider | None = None,
+        settings: str = SETTINGS,
+        root: Path | None = None,
     ) -> None:
         self.command = command or ()
+        self.settings = settings
+        self.root = root or Path()
         self.provider = provider or Provider()
         self._agents: dict[str, Agent] = {}
 
@@ -172,7 +183,7 @@ class Registry:
     def __len__(self) -> int:
         return len(self._agents)
 
-    def add(self, agent: Agent, *, environ: Mapping[str, str]) -> str | None:
+    def add(self, agent: Agent, *, environ: Mapping[str, str]) -> Unready | None:
         """Take an agent in; return why it cannot run yet, if that is so.
 
         The same definition again changes nothing; another one of the same name is refused.
@@ -205,39 +216,54 @@ class Registry:
         of_provider = self.provider.model if agent.runner is Runner.MODEL else None
         return agent.definition.model or of_provider
 
-    def obstacle(self, agent: Agent, *, environ: Mapping[str, str]) -> str | None:
+    def obstacle(
+        self,
+        agent: Agent,
+        *,
+        environ: Mapping[str, str],
+        tools: ToolPolicy | None = None,
+    ) -> Unready | None:
         """Return why an agent cannot run, with what to do about it; None if it can.
 
-        A receipt of such an agent is held, with this reason.
+        A receipt of such an agent is held, with this reason. *tools* is a policy that must be
+        kept.
         """
+        who = f"the agent {agent.name}"
         try:
             policy_of(agent.definition.tools)
         except ToolPolicyError as error:
-            return f"the agent {agent.name} has a :TOOLS: that cannot be used: {error}"
+            return Unready(f"{who} has a :TOOLS: that cannot be used: {error}", "correct it")
         if agent.runner is Runner.MODEL:
             return self._no_model(agent, environ)
         command = self.command_of(agent)
         if not command:
-            return (
-                f"the agent {agent.name} has no command; write :COMMAND: in {agent.origin},"
-                " or set agent.command in horae.toml"
-            )
-        path = _environment(agent, environ).get("PATH", os.defpath)
-        if "/" not in command[0] and which(command[0], path=path) is None:
-            return f"the agent {agent.name} needs {command[0]}, which is not in the PATH"
-        return None
+            here = f"write :COMMAND: in {agent.origin}" if agent.remedy is None else agent.remedy
+            fix = ", or ".join(filter(None, (here, self.settings)))
+            return Unready(f"{who} has no command", fix)
+        if tools is not None and not can_keep(program_of(command), tools):
+            reason = f"{who}: {command[0]} cannot be made to keep the tool policy {tools.mode}"
+            return Unready(reason, "use claude or :RUNNER: model, or allow all tools")
+        why = why_unready(
+            command,
+            directory=_work_of(agent, self.root),
+            environ={**environ, **agent.environment},
+            variables=(*agent.variables, *agent.definition.variables),
+        )
+        return None if why is None else Unready(f"{who}: {why.reason}", why.fix)
 
-    def _no_model(self, agent: Agent, environ: Mapping[str, str]) -> str | None:
+    def _no_model(self, agent: Agent, environ: Mapping[str, str]) -> Unready | None:
         """Return why a model cannot be called for an agent."""
         from importlib.util import find_spec
 
+        who = f"the agent {agent.name}"
         if find_spec("pydantic_ai") is None or find_spec("openai") is None:
-            return str(MissingExtraError())
+            error = MissingExtraError()
+            return Unready(error.reason, error.fix)
         if self.model_of(agent) is None:
-            return f"the agent {agent.name} names no model; write :MODEL: in {agent.origin}"
+            return Unready(f"{who} names no model", f"write :MODEL: in {agent.origin}")
         is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", self.provider.url) is not None
         if not environ.get(self.provider.key) and not is_local:
-            return f"the agent {agent.name} has no key for its model; set {self.provider.key}"
+            return Unready(f"{who} has no key for its model", f"set {self.provider.key}")
         return None
 
 
@@ -266,9 +292,9 @@ async def hold_agent(
     *facts* are variables about the run. *tools* and *model*, where given, count instead of the
     definition's; such a policy must be kept, so a program that cannot keep it is not started.
     """
-    obstacle = registry.obstacle(agent, environ=place.environ)
+    obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
     if obstacle is not None:
-        raise RunError(obstacle)
+        raise RunError(str(obstacle))
     wanted = model or registry.model_of(agent)
     if wanted is not None and not is_model(wanted):
         raise RunError(f"{shown(wanted)!r} cannot name a model")
@@ -278,7 +304,7 @@ async def hold_agent(
     spec = Spec(
         run=run.number,
         argv=(),
-        cwd=agent.directory or place.root,
+        cwd=_work_of(agent, place.root),
         environment={
             **_environment(agent, place.environ),
             **(facts or {}),
@@ -294,7 +320,7 @@ async def hold_agent(
         spec, called = _model_spec(spec, asked, registry.provider, place)
     else:
         command = registry.command_of(agent)
-        spec, called = _command_spec(spec, asked, command, must_keep=tools is not None)
+        spec, called = _command_spec(spec, asked, command)
     _make(directory, called, asked)
     try:
         live = await processes.hold(spec)
@@ -435,7 +461,7 @@ class RunAgents:
         registry, agent = await self._agents.find(name)
         obstacle = registry.obstacle(agent, environ=self._agents.place.environ)
         if obstacle is not None:
-            raise RunError(obstacle)
+            raise RunError(str(obstacle))
         return name
 
     async def ask(self, at: int, prompt: str, given: bytes) -> Answer:
@@ -489,6 +515,11 @@ def secrets_of(
     return tuple(sorted(found))
 
 
+def _work_of(agent: Agent, root: Path) -> Path:
+    """Return where an agent works: in its directory, which begins at the plan root, or there."""
+    return root / (agent.directory or "")
+
+
 def _environment(agent: Agent, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what an agent may know: what every command may, what it asks for, and its own."""
     names = (*agent.variables, *agent.definition.variables)
@@ -509,15 +540,8 @@ class _Asked:
         return f"{self.agent.definition.prompt}\n\n{self.prompt}".strip() + "\n"
 
 
-def _command_spec(
-    spec: Spec, asked: _Asked, command: tuple[str, ...], *, must_keep: bool
-) -> tuple[Spec, Called]:
+def _command_spec(spec: Spec, asked: _Asked, command: tuple[str, ...]) -> tuple[Spec, Called]:
     """Return how a program is run for an agent, and how its answer is read."""
-    if must_keep and not can_keep(program_of(command), asked.policy):
-        raise RunError(
-            f"{command[0]} cannot be made to keep the tool policy {asked.policy.mode};"
-            " use claude or :RUNNER: model, or allow all tools"
-        )
     called = call(
         command,
         model=asked.model,

@@ -21,7 +21,8 @@ from horae.errors import ScheduleError
 from horae.kernel.org.document import read
 from horae.rules.command import Call, call_of
 from horae.rules.entry import key_time
-from horae.runner.processes import LOG_NAME, UNRELEASED, Spec, allowed_environment, guessed_secrets
+from horae.runner.processes import LOG_NAME, UNRELEASED, Spec, guessed_secrets
+from horae.runner.ready import allowed_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -51,7 +51,6 @@ RETRIES: Final = 2  # of a call that the provider could not take
 DONE: Final = "Done"
 
 _PR_SET_DUMPABLE: Final = 4
-_INSTALL: Final = "the model runner needs the extra `model`: pip install 'horae[model]'"
 
 
 class MissingExtraError(HoraeError):
@@ -60,7 +59,9 @@ class MissingExtraError(HoraeError):
     code = "missing_extra"
 
     def __init__(self) -> None:
-        super().__init__(_INSTALL)
+        self.reason = "the model runner needs the extra `model`"
+        self.fix = "pip install 'horae[model]'"
+        super().__init__(f"{self.reason}: {self.fix}")
 
 
 @dataclass(frozen=True, slots=True)

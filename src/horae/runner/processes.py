@@ -75,13 +75,6 @@ _SECRET: Final = re.compile(
 _NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
 _IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
-# What a command is given of our own environment; all else may be a secret.
-_ALLOWED: Final = frozenset({
-    "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY",
-    "http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy",
-})  # fmt: skip
-
 
 class OldRunsError(HoraeError):
     """Runs of an engine before this one that are still alive; they may be gone soon."""
@@ -694,17 +687,6 @@ class LiveRun:
         with suppress(OSError):
             os.kill(process.pid, signal.SIGKILL)
         return True
-
-
-def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return what a command may know of an environment, and the variables it asks for by name.
-
-    >>> allowed_environment({"PATH": "/bin", "LC_ALL": "C", "TERM": "xterm", "TOKEN": "s3cret"})
-    {'PATH': '/bin', 'LC_ALL': 'C', 'TERM': 'dumb'}
-    """
-    wanted = {*_ALLOWED, *names}
-    kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
-    return {**kept, "TERM": "dumb"}
 
 
 def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:

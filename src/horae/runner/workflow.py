@@ -28,7 +28,8 @@ from horae.rules.outcome import Finish, Why, last_lines, shown, verdict, with_ou
 from horae.runner.command import facts_of
 from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import Masker, disguises
-from horae.runner.processes import LOG_NAME, Limits, allowed_environment, guessed_secrets
+from horae.runner.processes import LOG_NAME, Limits, guessed_secrets
+from horae.runner.ready import allowed_environment
 from horae.runner.record import (
     RECORD,
     SHOWN,

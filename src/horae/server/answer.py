@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
+from horae.engine.desk import CannotRunError
 from horae.engine.triggers import refusal
 from horae.errors import Exit, HoraeError
 from horae.server.request import HttpRequestError
@@ -150,7 +151,15 @@ def refused(
     said = error.data()
     if voice_of(path) is Voice.PLAIN:
         return as_json({"error": said["message"]}, status, headers=headers)
-    problem = {
+    return as_json(problem_of(error, status), status, kind=PROBLEM, headers=headers)
+
+
+def problem_of(error: HoraeError, status: int) -> dict[str, object]:
+    """Return an error as a problem document."""
+    said = error.data()
+    # `error` is what clients of the older paths look for.
+    more = {"error": said["message"]} if isinstance(error, CannotRunError) else {}
+    return {
         "type": f"urn:horae:error:{said['code']}",
         "title": HTTPStatus(status).phrase,
         "status": int(status),
@@ -158,8 +167,8 @@ def refused(
         "code": said["code"],
         "exit_code": int(error.exit_code),
         "facts": said["facts"],
+        **more,
     }
-    return as_json(problem, status, kind=PROBLEM, headers=headers)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
@@ -169,6 +178,8 @@ async def on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HttpRequestError):
         return refused(error, path, error.status)
     usual = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    if isinstance(error, CannotRunError):
+        return as_json(problem_of(error, usual), usual, kind=PROBLEM)
     if voice_of(path) is Voice.PLAIN:
         status, said = refusal(error)
         return as_json(said, usual if status == HTTPStatus.INTERNAL_SERVER_ERROR else status)

@@ -42,7 +42,7 @@ class Asking:
         clock: Clock,
         ids: Callable[[], str],
         poke: Callable[[], None],
-        check: Callable[[str], Awaitable[None]],  # raises for an agent that is not known
+        check: Callable[[str], Awaitable[None]],  # raises for an agent that cannot run
         zone_name: str = "UTC",
         term: int = 1,
     ) -> None:
@@ -58,8 +58,7 @@ class Asking:
     async def begin(self, asked: Mapping[str, Any], *, key: str | None = None) -> str:
         """File a request, and return what its run goes by; the same *key* gives the same one."""
         agent: str = asked["agent"] or ""
-        if agent:
-            await self._check(agent)
+        await self._check(agent)
         now = self._clock.now()
         name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
         receipt = Receipt(name, Status.WAITING, "somebody asked", now, now)
@@ -81,6 +80,8 @@ class Asking:
             return None
         last = next(reversed(await self._ledger.runs_of(filed.number)), None)
         told = {"id": run, "receipt": filed.number, "reason": filed.receipt.reason, "reviews": []}
+        if filed.status is Status.HELD:  # until somebody does something about its reason
+            return {**told, "status": "held", "live": False, "steps": None}
         if filed.status in OPEN:
             status = {"status": "running", "live": True, "steps": None}
             return {**told, **status, "standing": filed.status.value}

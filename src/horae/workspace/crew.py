@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.source import Scan
+from horae.errors import HoraeError
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.agent import agent_name, check_agent
 from horae.rules.armed import Scanned
@@ -53,6 +54,19 @@ class Rhythm:
     continuous: bool = False
     breather: timedelta = timedelta(seconds=45)
     timeout: timedelta | None = None
+
+
+class IdleCrewError(HoraeError):
+    """A manifest in which nobody ticks."""
+
+    code = "idle_crew"
+
+    def __init__(self, manifest: str) -> None:
+        self.manifest = manifest
+        super().__init__(
+            f"{manifest}: no agent ticks, as the crew's manifest names none; "
+            "write a heading for each, with a :DEF: that names its definition"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +146,10 @@ class CrewSource:
             return Scan((), problems=(error,), is_bare=True if self._is_in_plan else None)
         except PlanFileError as error:
             return Scan((), standing=("",), problems=(error,), is_bare=is_bare)
-        return Scan(tuple(self._members(content.text)), is_bare=is_bare)
+        entries = tuple(self._members(content.text))
+        ticks = any(isinstance(each.item, Entry) for each in entries)
+        problems = () if ticks else (IdleCrewError(self._manifest),)
+        return Scan(entries, problems=problems, is_bare=is_bare)
 
     def _members(self, text: str) -> Iterator[Scanned]:
         """Yield the members; each that can tick begins a stagger after the one before it."""

@@ -16,6 +16,7 @@ from horae.engine.desk.backfilling import MOST, Backfilling, no_progress
 from horae.engine.desk.base import Dial
 from horae.engine.desk.errors import (
     AmbiguousEntryError,
+    CannotRunError,
     EntryNotFoundError,
     EntryStateError,
     ReceiptNotFoundError,
@@ -50,6 +51,7 @@ __all__ = [
     "AmbiguousEntryError",
     "Backfill",
     "Cancelled",
+    "CannotRunError",
     "Desk",
     "Dial",
     "EngineFacts",

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.desk.base import BATCH, GOING
-from horae.engine.desk.errors import EntryStateError, RequestError, RunStateError
+from horae.engine.desk.errors import CannotRunError, EntryStateError, RequestError, RunStateError
 from horae.engine.desk.looking import Looking, waiting_words
 from horae.engine.desk.shapes import Cancelled, Rest
 from horae.engine.ports import Step, Trait
@@ -86,6 +86,7 @@ class Asking(Looking):
             key = f"manual:{self._ids()}"
         else:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
+        await self._refuse_unready(found)
         reason = f"somebody asked: {note}" if note else "somebody asked"
         asked = Receipt(key, Status.WAITING, reason, now, now)
         [line] = await self._file(found, [asked], now=now, parent=parent)
@@ -97,6 +98,7 @@ class Asking(Looking):
         A tick that waits already is the one that was asked for; one that is held may start.
         """
         found = await self._agent(word) or await self.named(word)
+        await self._refuse_unready(found)
         for _ in range(_TRIES):
             now = self._clock.now()
             entry = _agent_of(found)
@@ -132,6 +134,12 @@ class Asking(Looking):
         if before > now:
             raise RequestError(f"{key_time(before)} is still to come; only the past is pruned")
         return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
+
+    async def _refuse_unready(self, found: Listed) -> None:
+        """Raise an error for an entry whose run could not start: it would wait for nothing."""
+        why = {} if self._unready is None else await self._unready([found])
+        if found.number in why and found.is_armed:
+            raise CannotRunError(found.mark.title, why[found.number])
 
     async def _file(
         self,

@@ -13,10 +13,11 @@ from horae.rules.misfire import Status
 from horae.rules.words import words
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.ports import Filed, Ledger, Listed
+    from horae.rules.command import Unready
     from horae.rules.gate import Machine
 
 BATCH: Final = 1000  # receipts in one commit, or on one page
@@ -46,7 +47,9 @@ class Base:
         zone_name: str = "UTC",
         machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
         places: Callable[[str], Iterable[str]] = lambda _: (),
+        unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
     ) -> None:
+        self._unready = unready  # which entries cannot run
         self._places = places  # what the ledger may call a file that a person names
         self._machines = machines  # which of them are up, if several share the ledger
         self._ledger = ledger

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from horae.engine.ports import Listed
+    from horae.rules.command import Unready
 
 
 class EntryNotFoundError(HoraeError):
@@ -62,6 +63,18 @@ class EntryStateError(HoraeError):
         self.title = found.mark.title
         self.reason = reason
         super().__init__(f"{found.mark.title} (entry {found.number}): {reason}; {remedy}")
+
+
+class CannotRunError(HoraeError):
+    """An entry whose run could not start."""
+
+    code = "cannot_run"
+
+    def __init__(self, title: str, why: Unready) -> None:
+        self.title = title
+        self.reason = why.reason
+        self.fix = why.fix
+        super().__init__(f"{title} cannot run: {why}")
 
 
 class ReceiptNotFoundError(HoraeError):

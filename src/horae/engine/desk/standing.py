@@ -59,6 +59,7 @@ class Standings(Base):
         in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
         crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
         agents = [await self._agent_line(each, in_line) for each in crew]
+        coming = await ledger.coming(limit=limit)
         problems = (
             *engine.problems,
             *map(broken_words, await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)),
@@ -66,6 +67,7 @@ class Standings(Base):
             *await self._homeless(in_line),
             *_problems(await self._troubled(), now),
             *(each for agent in agents for each in _troubles(agent)),
+            *await self._cannot_run(coming, {each.entry.number for each in agents if each.held}),
         )
         return Standing(
             now,
@@ -76,7 +78,7 @@ class Standings(Base):
             agents=tuple(agents),
             running=await lines(each for each in in_line if each.status in GOING),
             waiting=await lines(each for each in in_line if each.status not in GOING),
-            coming=tuple(map(self._entry_line, await ledger.coming(limit=limit))),
+            coming=tuple(map(self._entry_line, coming)),
             late=await newest(each for each in (*pending, *late) if _is_late(each)),
             missed=await newest(missed),
             failed=await newest(failed),
@@ -115,6 +117,15 @@ class Standings(Base):
                 about = f"{each.title} ({each.origin}) waits: {no_machine(requires)}"
                 first.setdefault(each.entry, about)
         return [*first.values()]
+
+    async def _cannot_run(self, coming: Iterable[Listed], said: Collection[int]) -> list[str]:
+        """Return what comes next and could not start, but for what is said already."""
+        listed = {each.number: each for each in coming if each.number not in said}
+        why = {} if self._unready is None else await self._unready(listed.values())
+        return [
+            f"{listed[number].mark.title} ({listed[number].item.origin}) cannot run: {each}"
+            for number, each in why.items()
+        ]
 
     async def _troubled(self) -> list[Listed]:
         """Return the entries that somebody should look at, the longest known first."""

@@ -166,8 +166,8 @@ class Agents(Asking, Doorman):
         """Return what somebody should know of an agent that was just made."""
         unused = [name for name in _UNUSED if name in card.config]
         notes = [f"{', '.join(unused)}: kept, and not used by horae"] if unused else []
-        obstacle = self._obstacle(card)
-        return [*notes, obstacle] if obstacle else notes
+        obstacle = self.why_unready(card) if card.is_enabled else None
+        return notes if obstacle is None else [*notes, f"{obstacle}; until then its work is held"]
 
 
 def message_name(agent: str) -> str:

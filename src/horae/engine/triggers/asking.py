@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.launch import HELD_BACK
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.doorman import APPROVAL, waits
 from horae.engine.triggers.errors import (
@@ -146,7 +147,9 @@ class Asking(Base):
         order = order_of(trigger, task)
         agent = trigger.definition.agent
         receipt = Receipt(key, Status.WAITING, reason, now, now)
-        why_not = await self._why_not(agent) or await self._lack(agent)
+        why_not = await self._why_not(agent)
+        if not why_not and (lack := await self._lack(agent, order.enforced)):
+            why_not = f"{HELD_BACK}{lack}"
         if not why_not and order.needs_approval:
             order = order.asked(until=now + APPROVAL)
             why_not = waits(order)

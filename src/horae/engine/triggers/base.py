@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
 from horae.rules.entry import key_time
-from horae.rules.trigger import TriggerError, read_order, view
+from horae.rules.trigger import TriggerError, enforced, read_order, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -15,14 +15,27 @@ if TYPE_CHECKING:
     from horae.engine.desk import Dial
     from horae.engine.ports import Ledger
     from horae.engine.triggers.store import Dispatched, TriggerStore
+    from horae.rules.command import Unready
+    from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Definition, Trigger
+
+
+class Ready(Protocol):
+    """Tells whether an agent can run under a tool policy that must be kept."""
+
+    async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent of a name cannot run; None if it can."""
+        ...
+
+    def of_card(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent cannot run that a request or a file made; None if it can."""
+        ...
 
 
 class Base:
     """What every story about triggers stands on.
 
-    *others* names the agents that are defined elsewhere, *obstacle* says why one cannot run
-    (nothing if it can), and *caution* what its runner cannot enforce of a tool policy.
+    *others* names the agents that are defined elsewhere, *ready* says why one cannot run.
     """
 
     def __init__(
@@ -35,8 +48,7 @@ class Base:
         term: int = 1,
         poke: Callable[[], None] = lambda: None,
         others: Callable[[], Collection[str]] = tuple,
-        obstacle: Callable[[AgentCard], str] = lambda _: "",
-        caution: Callable[[AgentCard | None, Definition], str] = lambda _, __: "",
+        ready: Ready | None = None,
         has_gh: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
@@ -46,8 +58,7 @@ class Base:
         self._term = term
         self._poke = poke
         self._others = others
-        self._obstacle = obstacle
-        self._caution = caution
+        self._ready = ready
         self._has_gh = has_gh
 
     async def found(self, word: str) -> Trigger:
@@ -117,10 +128,26 @@ class Base:
             return f"there is no agent called '{agent}'"
         return "" if card.is_enabled else f"agent '{agent}' is disabled"
 
-    async def _lack(self, agent: str) -> str:
-        """Return what an agent that is there lacks to run, if so."""
+    async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> str:
+        """Return what an agent that is there lacks to run under a policy, if so."""
         card = await self._store.agent(agent)
-        return self._obstacle(card) if card is not None else ""
+        why = None if card is None else self.why_unready(card, tools)
+        return "" if why is None else str(why)
+
+    def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent cannot run under a policy that must be kept, if there is one."""
+        return None if self._ready is None else self._ready.of_card(card, tools)
+
+    async def why_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
+        """Return why an agent of a name cannot run, whoever defines it."""
+        return None if self._ready is None else await self._ready.of_agent(name, tools)
+
+    async def why_unfit(self, definition: Definition, card: AgentCard | None) -> Unready | None:
+        """Return why what a workflow asks for cannot run; *card* is its agent, if it comes anew."""
+        tools = enforced(definition)
+        if card is not None:
+            return self.why_unready(card, tools)
+        return await self.why_agent(definition.agent, tools)
 
     async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
         """Return a receipt in the shape of the API."""

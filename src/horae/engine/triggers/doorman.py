@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.launch import HELD_BACK
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.rules.entry import Overlap, key_time
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.engine.ports import Filed
-    from horae.rules.trigger import Order
+    from horae.rules.tools import ToolPolicy
+    from horae.rules.trigger import Order, Trigger
 
 SOURCE: Final = "trigger"
 APPROVAL: Final = timedelta(seconds=300)  # how long a person may take to approve
@@ -31,7 +33,8 @@ class _Look:
 
     busy: Mapping[str, str]  # the agents that run now, and what they do
     now: datetime
-    agents: dict[str, tuple[str, str]] = field(default_factory=dict)  # why one takes nothing
+    # Why an agent takes nothing, and what it lacks, under a policy.
+    agents: dict[tuple[str, ToolPolicy | None], tuple[str, str]] = field(default_factory=dict)
     orders: dict[str, Order] = field(default_factory=dict)  # by digest
 
 
@@ -93,9 +96,11 @@ class Doorman(Base):
     async def _may_start(self, filed: Filed, look: _Look) -> bool:
         """Tell whether a receipt may go to the gate, and put it elsewhere if not."""
         [agent] = filed.agents or ("",)
-        if agent not in look.agents:
-            look.agents[agent] = (await self._why_not(agent), await self._lack(agent))
-        why_not, lack = look.agents[agent]
+        tools = (await self._order(filed, look.orders)).enforced
+        if (agent, tools) not in look.agents:
+            about = (await self._why_not(agent), await self._lack(agent, tools))
+            look.agents[agent, tools] = about
+        why_not, lack = look.agents[agent, tools]
         is_tick = filed.receipt.key.startswith("cron:")
         gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
         if not why_not and gives_way and agent in look.busy:
@@ -103,9 +108,10 @@ class Doorman(Base):
         if why_not and gives_way:
             await self._store.skip(filed.number, reason=why_not, now=look.now)
             return False
-        why_not = why_not or lack
-        if why_not:
-            await self._ledger.hold(filed.number, reason=why_not, now=look.now, term=self._term)
+        if why_not or lack:
+            # What an agent lacks may come without a word, so it is asked for again.
+            reason = why_not or f"{HELD_BACK}{lack}"
+            await self._ledger.hold(filed.number, reason=reason, now=look.now, term=self._term)
             return False
         return not await self._asks_first(filed, look)
 
@@ -153,14 +159,35 @@ class Doorman(Base):
             raise TriggerConflictError(f"receipt {number} is {filed.status}, and waits for nobody")
         return filed, order
 
+    async def _refit(self, trigger: Trigger) -> None:
+        """Let what was held for a tool policy start under the one that its workflow has now."""
+        entry = await self._store.entry(trigger.id)
+        now, definition = self._clock.now(), trigger.definition
+        known: dict[str, Order] = {}
+        for filed in await self._held():
+            is_held_back = filed.receipt.reason.startswith(HELD_BACK)
+            if entry is None or filed.entry != entry.number or not is_held_back:
+                continue
+            order = await self._order(filed, known)
+            fit = replace(order, tools=definition.tools)
+            if fit == order or await self.why_agent(definition.agent, fit.enforced) is not None:
+                continue
+            reason = "its workflow has another tool policy now"
+            await self._store.carry(
+                filed.number, fit.text(), status=Status.WAITING, reason=reason, now=now
+            )
+
     async def _release(self, agent: str) -> None:
         """Let what was held for want of an agent wait again, if it can take it now."""
-        if await self._why_not(agent) or await self._lack(agent):
+        if await self._why_not(agent):
             return
         now = self._clock.now()
         known: dict[str, Order] = {}
         for filed in await self._held():
-            if agent in filed.agents and not (await self._order(filed, known)).is_asked:
+            order = await self._order(filed, known)
+            if agent not in filed.agents or order.is_asked:
+                continue
+            if not await self._lack(agent, order.enforced):
                 reason = f"agent '{agent}' can take it now"
                 await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
         self._poke()

@@ -9,14 +9,15 @@ from horae.engine.triggers.agents import AGENT_FIELDS
 from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
 from horae.errors import HoraeError
 from horae.kernel.plan import Diagnostic, Severity
-from horae.rules.trigger import MASK, Definition, Kind, TriggerError, parse_tools
+from horae.rules.trigger import MASK, Definition, Kind, TriggerError, enforced, parse_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from horae.engine.triggers import Triggers
-    from horae.engine.triggers.store import TriggerStore
+    from horae.engine.triggers.store import AgentCard, TriggerStore
     from horae.kernel.trigger import AgentFile, WorkflowFile
+    from horae.rules.command import Unready
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,13 @@ class Change:
     place: str
     diff: tuple[tuple[str, object, object], ...] = ()
     said: Mapping[str, Any] = field(default_factory=dict)  # what is asked for
+    notes: tuple[Diagnostic, ...] = ()  # what keeps it from running, if something does
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
         diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
         about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
-        return {**about, "diff": diff}
+        return {**about, "diff": diff, "notes": [each.data() for each in self.notes]}
 
 
 async def plan_files(
@@ -53,10 +55,11 @@ async def judge_files(
     """Return what would change if files were applied, agents first, and what is wrong with them."""
     wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
     changes: list[Change] = []
-    coming = {each.name for each in agents}
+    coming: dict[str, AgentCard | None] = {each.name: None for each in agents}
     for file in agents:
         try:
-            changes.append(await _agent_change(triggers, file))
+            coming[file.name] = card = _card(triggers, file)
+            changes.append(await _agent_change(triggers, file, card))
         except HoraeError as error:
             wrong.append(_located(error, file))
     for workflow in workflows:
@@ -129,28 +132,38 @@ async def plan_removed(store: TriggerStore, files: Collection[str], folder: str)
     ]
 
 
-async def _agent_change(triggers: Triggers, file: AgentFile) -> Change:
+def _said(file: AgentFile) -> dict[str, Any]:
+    return {**file.config, "name": file.name, "enabled": file.is_enabled}
+
+
+def _card(triggers: Triggers, file: AgentFile) -> AgentCard:
+    """Return the agent that a file makes."""
+    return triggers.judged_card(_said(file), file=file.file)
+
+
+async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> Change:
     """Return what applying an agent's file would change."""
-    said = {**file.config, "name": file.name, "enabled": file.is_enabled}
-    card = triggers.judged_card(said, file=file.file)
+    said = _said(file)
+    why = triggers.why_unready(card) if card.is_enabled else None
+    notes = () if why is None else (_note(file, "command", why),)
     try:
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
-        return Change("create", "agent", file.name, _place(file), said=said)
+        return Change("create", "agent", file.name, _place(file), said=said, notes=notes)
     old = {**was.config, "enabled": was.is_enabled}
     new = {**card.config, "enabled": card.is_enabled}
     diff = _diff(_masked(old), _masked(new), differs=lambda name: old.get(name) != new.get(name))
     # What a file no longer says is no longer so.
     said |= {name: _EMPTY[AGENT_FIELDS[name]] for name in old.keys() - new.keys()}
     verb = "update" if diff else "unchanged"
-    return Change(verb, "agent", file.name, _place(file), diff, said)
+    return Change(verb, "agent", file.name, _place(file), diff, said, notes)
 
 
 _EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False, int: 0}
 
 
 async def _workflow_change(
-    triggers: Triggers, file: WorkflowFile, coming: Collection[str]
+    triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
 ) -> Change:
     """Return what applying a workflow's file would change."""
     said: dict[str, Any] = {
@@ -166,10 +179,11 @@ async def _workflow_change(
     }
     made = await _judged(triggers, said, file, coming)
     place = _place(file)
+    notes = await _notes(triggers, made, file, coming)
     try:
         was = (await triggers.found(file.name)).definition
     except TriggerNotFoundError:
-        return Change("create", "workflow", file.name, place, said=said)
+        return Change("create", "workflow", file.name, place, said=said, notes=notes)
     is_new_delay = made.kind is Kind.DELAY and made.config != was.config
     if was.is_wanted == made.is_wanted and not is_new_delay:
         # Somebody may have disabled it since, or it has fired: the file has nothing new to say.
@@ -182,7 +196,24 @@ async def _workflow_change(
     # What a file no longer says is no longer so.
     said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
     is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
-    return Change("unchanged" if is_same else "update", "workflow", file.name, place, diff, said)
+    verb = "unchanged" if is_same else "update"
+    return Change(verb, "workflow", file.name, place, diff, said, notes)
+
+
+async def _notes(
+    triggers: Triggers,
+    made: Definition,
+    file: WorkflowFile,
+    coming: Mapping[str, AgentCard | None],
+) -> tuple[Diagnostic, ...]:
+    """Return what keeps a workflow from running, unless the file of its agent says it already."""
+    card = coming.get(file.agent)
+    if not made.is_enabled or (file.agent in coming and card is None):
+        return ()
+    why = await triggers.why_unfit(made, card)
+    if why is None or (card is not None and triggers.why_unready(card) == why):
+        return ()
+    return (_note(file, "tool_policy" if enforced(made) else "agent", why),)
 
 
 async def _judged(
@@ -264,6 +295,11 @@ def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> Diagnostic:
     """Return an error with the place of the field that it is about."""
     name = error.field if isinstance(error, TriggerError) else ""
     return _wrong(file, name, str(error).removeprefix("invalid input: "))
+
+
+def _note(file: AgentFile | WorkflowFile, name: str, why: Unready) -> Diagnostic:
+    """Return what keeps something from running, at a field of its file."""
+    return _wrong(file, name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)
 
 
 def _wrong(file: AgentFile | WorkflowFile, name: str, message: str) -> Diagnostic:

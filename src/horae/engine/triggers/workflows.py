@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.triggers.base import Base
+from horae.engine.triggers.doorman import Doorman
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.fields import flag, options, whole, without_empty
 from horae.engine.triggers.shapes import page_of, workflow_shape
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TRIES: Final = 5  # at a definition that others change at the same time
 
 
-class Workflows(Base):
+class Workflows(Doorman):
     """Lists, makes, changes and forgets workflows."""
 
     async def page(self, *, limit: int | None = None, offset: int | None = None) -> dict[str, Any]:
@@ -70,6 +70,7 @@ class Workflows(Base):
                 return workflow_shape(was)
             changed = await self._store.change(was, definition, now=self._clock.now())
             if changed is not None:
+                await self._refit(changed)
                 self._poke()
                 return await self._told(changed.id, definition)
             taken = await self._store.named(definition.name)
@@ -176,6 +177,6 @@ class Workflows(Base):
         kept = await self._store.get(trigger)
         if kept is None:
             raise TriggerNotFoundError("workflow", trigger)
-        card = await self._store.agent(definition.agent)
-        caution = self._caution(card, definition)
-        return {**workflow_shape(kept), "notes": [caution] if caution else []}
+        why = await self.why_unfit(definition, None) if definition.is_enabled else None
+        notes = [] if why is None else [f"{why}; until then its work is held"]
+        return {**workflow_shape(kept), "notes": notes}

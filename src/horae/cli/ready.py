@@ -1,0 +1,116 @@
+"""What `check` says of plans and crews that could not run here, as the engine would find it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from horae.kernel.check.finding import Found, place_of
+from horae.kernel.plan import Diagnostic, Severity
+from horae.rules.armed import agent_blocks, is_entry
+from horae.rules.command import CommandError, call_of, shell_syntax
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from horae.config import Config
+    from horae.engine.triggers import Triggers
+    from horae.kernel.plan import Headline, Plan
+    from horae.rules.command import Unready
+
+_UNNAMED = Found(
+    0,
+    "agent-unready",
+    Severity.ERROR,
+    "this block names no agent",
+    "write :agent NAME behind its language, or :AGENT: NAME in the drawer of its workflow",
+)
+
+
+def check_ready(plans: Sequence[tuple[str, Plan]], root: str, config: Config) -> list[Diagnostic]:
+    """Return what in plans, or in the crew that the settings name, could not run here."""
+    return [
+        *(each for name, plan in plans for each in _check_programs(name, plan)),
+        *_check_blocks(plans, root),
+        *_check_keepers(config),
+    ]
+
+
+def _check_programs(name: str, plan: Plan) -> Iterator[Diagnostic]:
+    """Yield the commands of a plan whose program is not there."""
+    calling = [each for each in plan.headlines if "COMMAND" in each.props and is_entry(each)]
+    if not calling:
+        return
+    places = dict(zip(map(id, plan.headlines), plan.places(), strict=True))
+    for headline in calling:
+        why = _why_not(headline, os.path.dirname(name) or ".")  # noqa: PTH120 - pathlib is slow
+        if why is not None:
+            at = place_of(headline, "COMMAND")
+            found = Found(at, "program", Severity.WARNING, why.reason, why.fix)
+            yield found.located(name, places[id(headline)], headline.text)
+
+
+def _why_not(headline: Headline, directory: str) -> Unready | None:
+    """Return why the command of a headline could not run."""
+    from horae.runner.ready import why_unready
+
+    if "HOST" in headline.props:
+        return None  # it runs on another machine
+    try:
+        call = call_of(headline.props)
+    except CommandError:
+        return None  # said by what reads it
+    syntax = shell_syntax(headline.props["COMMAND"])
+    if call is None or (syntax is not None and syntax[0] == 0):
+        return None  # its first word is no program, and that is said
+    variables, environ = call.variables, os.environ
+    return why_unready(call.argv, directory=directory, environ=environ, variables=variables)
+
+
+def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:
+    """Yield the agent blocks of plans that nobody can answer to."""
+    blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
+    why = _unready_agents({agent for *_, agent in blocks if agent}, root)
+    for name, plan, index, agent in blocks:
+        found = _UNNAMED
+        if agent is not None:
+            if agent not in why:
+                continue
+            unready = why[agent]
+            found = Found(0, "agent-unready", Severity.WARNING, unready.reason, unready.fix)
+        yield found.located(name, plan.places()[index], plan.headlines[index].text)
+
+
+def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
+    """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
+    from horae.cli.triggers import Room
+    from horae.errors import HoraeError
+    from horae.workspace.agentd import read_folder
+
+    if not names:
+        return {}
+    try:
+        folder = read_folder(f"{root}/.agentd", environ=os.environ, base=root)
+        names = names - {each.name for each in folder.agents}
+    except HoraeError:
+        pass  # there is none, or what is wrong with it is said by whoever checks it
+
+    async def asking(triggers: Triggers) -> dict[str, Unready]:
+        return {name: why for name in sorted(names) if (why := await triggers.why_agent(name))}
+
+    return Room(root=root, data=None).read(asking)
+
+
+def _check_keepers(config: Config) -> Iterator[Diagnostic]:
+    """Yield those of the crew, or the single keeper, that nothing can run."""
+    if config.crew_def is None and config.keeper_def is None:
+        return
+    from horae.cli.agents import Found as Agents
+    from horae.cli.output import Form, Output
+
+    output = Output(Form.TABLE)
+    for agent in (registry := Agents.of(config, output, says=False, beneath=False).registry):
+        why = registry.obstacle(agent, environ=os.environ)
+        if why is not None:
+            place = (agent.origin.file, agent.origin.line, 1)
+            yield Diagnostic(*place, "agent-unready", Severity.WARNING, why.reason, why.fix)

@@ -1,0 +1,76 @@
+"""Whether a command can run here: its directory, its program, and the environment it gets.
+
+What a run is told when it starts is known before: `check`, the making of agents and triggers,
+`status` and every request for a run ask the same question.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from shlex import join
+from shutil import which
+from typing import TYPE_CHECKING, Final
+
+from horae.rules.command import Unready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_OF_THE_SHELL: Final = frozenset(
+    {".", "alias", "cd", "eval", "exec", "export", "set", "source", "trap", "ulimit", "umask"}
+)
+
+# What a command is given of our own environment; all else may be a secret.
+_ALLOWED: Final = frozenset({
+    "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy",
+})  # fmt: skip
+
+
+def why_unready(
+    argv: Sequence[str],
+    *,
+    directory: str | Path,
+    environ: Mapping[str, str],
+    variables: Iterable[str] = (),
+) -> Unready | None:
+    """Return why a command cannot run in a directory, and what to do about it; None if it can.
+
+    *environ* is the engine's environment, of which the command sees what is allowed and the
+    *variables* that it asks for.
+    """
+    where = Path(directory)
+    if not where.is_dir():
+        return Unready(f"the directory {where} is not there", "make it, or name another one")
+    name = argv[0]
+    if "/" in name:
+        return _why_not_file(where / name, name, where)
+    path = allowed_environment(environ, variables).get("PATH", os.defpath)
+    if which(name, path=path) is not None:
+        return None
+    if name in _OF_THE_SHELL:
+        return Unready(f"{name} is a command of the shell", f"write sh -c '{join(argv)}'")
+    return Unready(f"{name} is not on the PATH", "install it, or write its whole path")
+
+
+def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a command may know of an environment, and the variables it asks for by name.
+
+    >>> allowed_environment({"PATH": "/bin", "LC_ALL": "C", "TERM": "xterm", "TOKEN": "s3cret"})
+    {'PATH': '/bin', 'LC_ALL': 'C', 'TERM': 'dumb'}
+    """
+    wanted = {*_ALLOWED, *names}
+    kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
+    return {**kept, "TERM": "dumb"}
+
+
+def _why_not_file(path: Path, name: str, where: Path) -> Unready | None:
+    """Return why a file cannot be run as a program."""
+    if not path.exists():
+        hint = "correct the path" if name.startswith("/") else f"write it as it is from {where}"
+        return Unready(f"the program {name} is not there", hint)
+    if path.is_dir() or not os.access(path, os.X_OK):
+        return Unready(f"the program {name} is not executable", f"call chmod +x {path}")
+    return None

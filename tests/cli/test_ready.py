@@ -1,0 +1,218 @@
+"""What cannot run is said before its time comes, and at once to whoever asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from horae.cli import desk
+from horae.cli.far import Far
+from horae.server import address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from calling import Call
+
+HORAE = (sys.executable, "-m", "horae.cli.main")
+MISSING = "no-such-agent is not on the PATH; install it, or write its whole path"
+POLICY = "the agent robin: cat cannot be made to keep the tool policy allow_list"
+PLAN = """* Missing
+:PROPERTIES:
+:SCHEDULE: 0 3 * * *
+:COMMAND: no-such-program --now
+:END:
+* Digest :workflow:
+** Sum up :component:
+#+begin_src agent :agent nobody
+Be brief.
+#+end_src
+"""
+CREW = "* wren\n:PROPERTIES:\n:DEF: wren.org\n:INTERVAL: 10m\n:END:\n"
+WREN = "* wren :agent:\n:PROPERTIES:\n:COMMAND: no-such-agent\n:END:\nYou write.\n"
+ONCE = """name: once
+agent: robin
+source:
+  type: delay
+  run_at: "2026-04-01T02:00:00Z"
+prompt_template: Deploy.
+"""
+TOOLS = "tool_policy:\n  mode: allow_list\n  tools: [Read]\n"
+
+
+@pytest.fixture
+def home(call: Call) -> Call:
+    files = {
+        "horae.toml": 'listen = "127.0.0.1:0"\n[crew]\ndef = "crew.org"\n',
+        "plan.org": PLAN,
+        "crew.org": CREW,
+        "wren.org": WREN,
+        ".agentd/agents/robin.yml": "name: robin\ncommand: [cat]\n",
+        ".agentd/workflows/once.yml": ONCE + TOOLS,
+    }
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    return call
+
+
+@contextmanager
+def engine() -> Iterator[Far]:
+    environ = {**os.environ, "HORAE_RUN_DRAIN": "0s"}
+    with Path("up.log").open("wb") as log:
+        up = subprocess.Popen([*HORAE, "up", "."], stdout=log, stderr=log, env=environ)
+    far = Far(Path(".horae"))
+    try:
+        wait(lambda: far.answers() and far.get("status")["agents"])
+        yield far
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(30)
+
+
+def wait(condition: Callable[[], object], *, limit: float = 30) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def asked(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return what the engine answers to a request on its socket."""
+    with socket.socket(socket.AF_UNIX) as wire, address(Path(".horae")) as where:
+        wire.connect(where)
+        connection = HTTPConnection("localhost")
+        connection.sock = wire
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def test_check_names_the_program_the_policy_and_the_agent_that_are_not_there(home: Call) -> None:
+    ending = home("check", ".", "--json")
+    found = {(each["file"], each["line"], each["code"]): each for each in ending.data}
+    program = found["plan.org", 4, "program"]
+    assert (program["column"], program["severity"]) == (11, "warning")
+    assert program["message"] == "no-such-program is not on the PATH"
+    assert program["fix"] == "install it, or write its whole path"
+    assert found["plan.org", 7, "agent-unready"]["message"] == "no agent is called 'nobody'"
+    assert (
+        found["wren.org", 1, "agent-unready"]["message"]
+        == f"the agent wren: {MISSING}".partition(";")[0]
+    )
+    assert found[".agentd/workflows/once.yml", 7, "agentd"]["message"] == POLICY
+
+
+def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
+    Path("plan.org").write_text(PLAN.replace("no-such-program", "true").replace("nobody", "wren"))
+    Path("wren.org").write_text(WREN.replace("no-such-agent", "cat"))
+    Path(".agentd/workflows/once.yml").write_text(ONCE)
+    assert home("check", ".", "--json").data == []
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("cd /srv", "cd is a command of the shell"),
+        ("./plan.org", "the program ./plan.org is not executable"),
+        ("./none", "the program ./none is not there"),
+        ("sh -c true", ""),
+    ],
+)
+def test_a_program_is_looked_for_where_its_run_would(call: Call, command: str, reason: str) -> None:
+    Path("plan.org").write_text(f"* A\n:PROPERTIES:\n:COMMAND: {command}\n:END:\n")
+    assert [each["message"] for each in call("check", "--json").data] == [reason] * bool(reason)
+
+
+def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agent(
+    home: Call,
+) -> None:
+    said = f"horae: .agentd/workflows/once.yml:7:1: warning agentd: {POLICY}; use claude"
+    dry = home("trigger", "apply", ".agentd", "--dry-run", "--json")
+    assert said in dry.err
+    assert [note["message"] for row in dry.data for note in row["notes"]] == [POLICY]
+    assert said in home("trigger", "apply", ".agentd").err
+
+
+def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
+    with engine() as far:
+        ticked = home("tick", "wren", "--watch")
+        assert (ticked.code, ticked.err) == (
+            1,
+            f"horae: wren cannot run: the agent wren: {MISSING}\n",
+        )
+        ran = home("run", "Missing", "--wait")
+        assert (ran.code, "no-such-program is not on the PATH; install it" in ran.err) == (1, True)
+        assert home("run", "Digest", "--wait").code == 1
+        status, said = asked("/api/run", {"task": "Sweep.", "agent": "wren"})
+        assert (status, said["code"]) == (422, "cannot_run")
+        assert said["facts"]["reason"] == f"the agent wren: {MISSING}".partition(";")[0]
+        assert said["facts"]["fix"] == "install it, or write its whole path"
+        assert said["error"] == said["detail"]
+        status, said = asked("/api/run", {"task": "Sweep."})
+        assert (status, said["facts"]["fix"]) == (422, "set agent.command in horae.toml")
+        status, said = asked("/api/v1/agents/wren/tick", {})
+        assert (status, said["title"]) == (422, "Unprocessable Entity")
+        problems = far.get("status")["problems"]
+        assert [each.partition(" cannot run: ")[0] for each in problems] == [
+            f"wren ({Path('crew.org').absolute()}:1)",
+            "Missing (plan.org:1)",
+        ]
+        assert home("status", "--json").data["problems"] == problems
+        assert [each for each in far.get("receipts")["receipts"] if each["title"] != "once"] == []
+        # Refused for its tools, a one-shot is held and armed; it runs when they can be kept.
+        wait(lambda: home("trigger", "history", "once", "--json").data)
+        [held] = home("trigger", "history", "once", "--json").data
+        assert (held["status"], POLICY in held["reason"]) == ("pending", True)
+        assert home("trigger", "show", "once", "--json").data["enabled"] is True
+        Path(".agentd/workflows/once.yml").write_text(ONCE)
+        wait(lambda: not home("trigger", "show", "once", "--json").data["enabled"])
+        [done] = home("trigger", "history", "once", "--json").data
+        assert (done["status"], done["source_id"]) == ("completed", held["source_id"])
+    told = Path("up.log").read_text()
+    assert "horae: wren ticks first, at 20" in told
+    assert f"wren ({Path('crew.org').absolute()}:1) cannot run: the agent wren: {MISSING}" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("WB_KEEPER_DEF", None, "agents.org: does not exist"),
+        ("WB_CREW_DEF", "", "no agent ticks, as the crew's manifest names none"),
+    ],
+)
+def test_an_unknown_keeper_and_an_empty_crew_are_said_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("agents.org").absolute()
+    if text is not None:
+        path.write_text(text)
+    environ = {**os.environ, name: str(path), "HORAE_LISTEN": "127.0.0.1:0"}
+    up = subprocess.Popen(
+        [*HORAE, "up", ".", "--seconds", "30"], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    assert up.stderr is not None
+    assert any(said in line for line in up.stderr)
+    up.send_signal(signal.SIGTERM)
+    up.communicate(timeout=30)
+
+
+def test_an_engine_that_is_just_starting_is_waited_for_and_an_old_one_is_not() -> None:
+    now = datetime(2026, 4, 1, tzinfo=UTC)
+    just = f"{now - timedelta(seconds=2):%Y-%m-%dT%H:%M:%SZ}"
+    assert desk._patience(just, now=now) == 15
+    assert desk._patience("2026-03-31T00:00:00Z", now=now) == 1
+    assert desk._patience("", now=now) == 1
