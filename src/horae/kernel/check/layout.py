@@ -198,9 +198,7 @@ def unread(headline: Headline, states: States) -> Found | None:
     return None
 
 
-_UNREAD: Final = frozenset(
-    {"planning-void", "planning-case", "drawer-void", "drawer-case", "drawer-misplaced"}
-)
+_UNREAD: Final = frozenset({"planning-void", "planning-case", "drawer-void", "drawer-misplaced"})
 
 LAYOUT: Final[tuple[Check, ...]] = (
     _planning_line,
