@@ -174,3 +174,12 @@ def test_what_is_broken_says_what_is_wrong_and_what_stays_armed(kept: Call) -> N
         "broken since 2026-04-01 Wed 09:00 Europe/Berlin: cron '0 99 * * *': "
     )
     assert lines[2].endswith("; it stays armed as it was last good")
+
+
+def test_an_answer_of_the_plan_has_the_shape_of_one_of_the_ledger(kept: Call) -> None:
+    written, known = (
+        json.loads(kept("why", title, "--at", NOON, "--json").out) for title in ("Notes", "Report")
+    )
+    assert written.keys() == known.keys()
+    assert written["entry"].keys() == known["entry"].keys()
+    assert written["answers"][0].keys() == known["answers"][0].keys()

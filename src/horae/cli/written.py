@@ -72,6 +72,8 @@ class Written:
                 "pause": None,
                 "next_at": stamp(self.next_at, self.zone),
                 "failures": 0,
+                "broken": None,
+                "broken_at": None,
             },
             "from": None,
             "to": None,

@@ -141,7 +141,8 @@ class Looking(Base):
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
             coming = answers(found, [], _coming(found, now=now), now=now)
-            coming = coming or (Answer(nothing_comes(found), is_moment=False),)
+            if not coming and (not last or isinstance(found.item, Entry)):
+                coming = (Answer(nothing_comes(found), is_moment=False),)
             return Why(now, about, (*last, *coming))
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
