@@ -379,6 +379,83 @@ def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Pers
     assert "0 9 * * MON" in text
 
 
+@complains_of("412")
+def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Person) -> None:
+    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    person.until(lambda: person.one("#scheduling[open]"))
+    person.ask("board/tasks/1/schedule", "PUT", {"cron": "0 7 * * TUE"})
+    cron = person.one("#sched-form [name=cron]")
+    save = person.one("#sched-save")
+    assert cron is not None
+    assert save is not None
+    cron.clear()
+    cron.send_keys("0 8 * * SUN")
+    person.says("at 08:00 on Sundays", "#sched-preview")
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("Somebody changed this task since you opened it", "#sched-conflict")
+    person.says("0 8 * * SUN", "#sched-conflict tbody tr:first-child td:nth-child(2)")
+    person.says("0 7 * * TUE", "#sched-conflict tbody tr:first-child td:nth-child(3)")
+    shoot(person.driver, "conflict")
+    assert "0 7 * * TUE" in file.read_text()
+    person.click("#sched-theirs")
+    person.says("at 07:00 on Tuesdays", "#sched-preview")
+    cron.clear()
+    cron.send_keys("0 8 * * SUN")
+    person.says("at 08:00 on Sundays", "#sched-preview")
+    person.ask("board/tasks/1/schedule", "PUT", {"cron": "0 6 * * WED"})
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("0 6 * * WED", "#sched-conflict tbody tr:first-child td:nth-child(3)")
+    person.click("#sched-mine")
+    person.says("at 08:00 on Sundays", "#task1")
+    assert "0 8 * * SUN" in file.read_text()
+
+
+@complains_of("412")
+def test_a_change_elsewhere_in_a_task_is_no_conflict(person: Person) -> None:
+    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    person.until(lambda: person.one("#scheduling[open]"))
+    file.write_text(f"{file.read_text()}\nA line that somebody added.\n")
+    cron = person.one("#sched-form [name=cron]")
+    save = person.one("#sched-save")
+    assert cron is not None
+    assert save is not None
+    cron.clear()
+    cron.send_keys("0 5 * * FRI")
+    person.says("at 05:00 on Fridays", "#sched-preview")
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("at 05:00 on Fridays", "#task1")
+    assert "A line that somebody added." in file.read_text()
+
+
+@complains_of("412")
+def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person) -> None:
+    person.go("/entries/mail")
+    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.driver.execute_async_script(
+        """const done = arguments[0];
+        const button = document.querySelector("button[data-post$='/pause']");
+        const headers = {"Content-Type": "application/json"};
+        const body = JSON.stringify({note: "theirs"});
+        fetch(button.dataset.post, {method: "POST", headers, body}).then(() => {
+          button.click();
+          done();
+        });"""
+    )
+    person.says("Nothing was done, as somebody changed it since. You saw: ", "#said")
+    person.says("not paused. Now: ", "#said")
+    person.says(", paused since ", "#said")
+    assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+
+
 def test_the_timeline_is_moved_by_keys_and_by_dragging_and_zoomed(person: Person) -> None:
     from selenium.webdriver import ActionChains, Keys
 

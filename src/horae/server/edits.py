@@ -19,6 +19,7 @@ from horae.server.request import HttpRequestError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from horae.engine.ports import Listed
     from horae.server.front import Front
     from horae.server.table import Operation, Tagging
 
@@ -71,7 +72,11 @@ def with_tag(operation: Operation, tag: Tagging) -> Operation:
 
 async def entry_tag(front: Front, request: Request) -> str:
     """Return the tag of an entry: what is written of it, and whether it rests."""
-    found = await front.desk.named(request.path_params["entry"])
+    return tag_of_entry(await front.desk.named(request.path_params["entry"]))
+
+
+def tag_of_entry(found: Listed) -> str:
+    """Return the tag of an entry as it is known."""
     mark, pause = found.mark, found.pause
     rest = pause and (stamp(pause.at, "UTC"), stamp(pause.until, "UTC"), pause.note)
     written = (mark.address, mark.title, mark.rule, mark.body)

@@ -12,6 +12,7 @@ from horae.rules.entry import Entry, Work
 from horae.rules.project import project
 from horae.rules.receipt import OPEN
 from horae.rules.seams import seams
+from horae.server.edits import tag_of_entry
 from horae.server.page.coming import firing
 from horae.server.page.look import DAY, FAR
 from horae.server.page.sheet import Asked, Sheet, View
@@ -38,6 +39,7 @@ async def entry(house: House, look: Look, request: Request) -> Sheet:
     values: dict[str, object] = {"line": line, "history": history, "status": asked.status("status")}
     values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
     values["tags"] = await house.tags.of(found)
+    values["tag"] = tag_of_entry(found)
     if isinstance(item, Entry):
         shown = firing(found)
         fires = await asyncio.to_thread(

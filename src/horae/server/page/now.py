@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.rules.misfire import Status
 from horae.rules.receipt import ENDS
+from horae.server.edits import tag_of_entry
 from horae.server.page.coming import coming
 from horae.server.page.log import tail
 from horae.server.page.look import DAY
@@ -51,6 +52,10 @@ async def now(house: House, look: Look, _: Request) -> Sheet:
         "slots": front.almanac.gate.capacity.slots,
         "held": len(front.almanac.gate.holders),
         "ended": ended.lines,
+        "tags": {
+            each.number: tag_of_entry(await front.desk.named(str(each.number)))
+            for each in stands.paused
+        },
         "band": await _band(house, look),
         "Status": Status,
     }

@@ -18,12 +18,14 @@ function onceKey() {
 }
 
 // Ask the engine for something; return its answer, or null after saying why there is none.
-export async function ask(url, body, { method = "POST", headers = {} } = {}) {
+// With a tag it is done only if nobody was faster; if somebody was, `changed` is called instead.
+export async function ask(url, body, { method = "POST", headers = {}, tag = "", changed = null } = {}) {
+  const match = tag ? { "If-Match": `"${tag}"` } : {};
   let answer;
   try {
     answer = await fetch(url, {
       method,
-      headers: { "Content-Type": "application/json", ...headers },
+      headers: { "Content-Type": "application/json", ...match, ...headers },
       body: JSON.stringify(body),
     });
   } catch {
@@ -32,6 +34,10 @@ export async function ask(url, body, { method = "POST", headers = {} } = {}) {
   }
   const told = await answer.json().catch(() => ({}));
   if (answer.ok) return told;
+  if (answer.status === 412 && changed !== null) {
+    await changed();
+    return null;
+  }
   say(told.detail ?? told.error ?? `The engine refused (${answer.status}).`, true);
   return null;
 }
@@ -48,12 +54,24 @@ function isSure(button) {
   return false;
 }
 
+// Say what a person saw, and what stands there now.
+async function sayBoth(button) {
+  const url = button.dataset.post.replace(/\/\w+$/, "");
+  const now = await fetch(url, { cache: "no-store" }).then((answer) => answer.json());
+  const pause = now.pause ? `paused since ${now.pause.at.slice(0, 19)}` : "not paused";
+  const there = `${now.rule ?? now.reason}, ${pause}`;
+  const seen = button.dataset.seen;
+  const both = seen === there ? `Its text in ${now.file}:${now.line} is another one now.` : `You saw: ${seen}. Now: ${there}.`;
+  say(`Nothing was done, as somebody changed it since. ${both}`, true);
+}
+
 async function act(button) {
   if (button.dataset.busy !== undefined || !isSure(button)) return;
   button.dataset.busy = "";
   const isRun = button.dataset.post.endsWith("/run");
   const headers = isRun ? { "Idempotency-Key": onceKey() } : {};
-  const told = await ask(button.dataset.post, {}, { headers });
+  const { tag } = button.dataset;
+  const told = await ask(button.dataset.post, {}, { headers, tag, changed: () => sayBoth(button) });
   if (told !== null) say(button.dataset.said);
   delete button.dataset.busy;
   await refresh();

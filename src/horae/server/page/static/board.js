@@ -3,7 +3,10 @@ import { ask, say } from "./actions.js";
 import { refresh } from "./live.js";
 
 const part = (id) => document.getElementById(id);
+const NAMES = { cron: "comes back by", timezone: "in the zone", at: "held back until" };
 let task = null;
+let tag = ""; // of the task as it was read
+let read = {}; // its schedule then
 let looking = null;
 let turn = 0;
 
@@ -68,17 +71,68 @@ async function preview() {
   part("sched-save").disabled = false;
 }
 
-function open(button) {
-  const form = part("sched-form");
-  task = button.dataset.schedule;
-  part("sched-title").textContent = `#${task} ${button.dataset.title}`;
-  for (const name of ["cron", "at", "timezone"]) form.elements[name].value = button.dataset[name];
-  part("scheduling").showModal();
+// Read the task as it is now, with its tag; null after saying why that cannot be.
+async function readTask() {
+  const answer = await fetch(`/api/v1/board/tasks/${task}`, { cache: "no-store" }).catch(() => null);
+  const told = await answer?.json().catch(() => ({}));
+  if (!answer?.ok) {
+    say(told?.detail ?? "The engine does not answer.", true);
+    return null;
+  }
+  tag = (answer.headers.get("etag") ?? "").replaceAll('"', "");
+  return {
+    cron: told.cron_schedule ?? "",
+    timezone: told.timezone ?? "",
+    at: told.scheduled_for ?? "",
+  };
+}
+
+function fill(schedule) {
+  read = schedule;
+  for (const name of Object.keys(NAMES)) part("sched-form").elements[name].value = schedule[name];
+  part("sched-conflict").hidden = true;
   preview();
 }
 
+async function open(button) {
+  task = button.dataset.schedule;
+  part("sched-title").textContent = `#${task} ${button.dataset.title}`;
+  const schedule = await readTask();
+  if (schedule === null) return;
+  fill(schedule);
+  part("scheduling").showModal();
+}
+
+// Somebody saved the task since it was read: if they left its schedule alone, ours goes beside
+// theirs; if not, show both, and let a person choose.
+async function meet(body) {
+  const before = read;
+  const theirs = await readTask();
+  if (theirs === null) return;
+  if (Object.keys(NAMES).every((name) => theirs[name] === before[name])) {
+    await save(body);
+    return;
+  }
+  const row = (name) => {
+    const made = document.createElement("tr");
+    const head = line("th", NAMES[name]);
+    head.scope = "row";
+    made.append(head, line("td", body[name] || "–"), line("td", theirs[name] || "–"));
+    return made;
+  };
+  const conflict = part("sched-conflict");
+  conflict.querySelector("tbody").replaceChildren(...Object.keys(NAMES).map(row));
+  conflict.hidden = false;
+  part("sched-mine").onclick = () => {
+    read = theirs;
+    save(body);
+  };
+  part("sched-theirs").onclick = () => fill(theirs);
+}
+
 async function save(body) {
-  const told = await ask(`/api/v1/board/tasks/${task}/schedule`, body, { method: "PUT" });
+  const url = `/api/v1/board/tasks/${task}/schedule`;
+  const told = await ask(url, body, { method: "PUT", tag, changed: () => meet(body) });
   if (told === null) return;
   part("scheduling").close();
   say(`The schedule of #${task} is saved.`);
