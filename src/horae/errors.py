@@ -17,6 +17,7 @@
         LedgerBusyError     another process keeps it from being written
         LedgerWriteError    the disk does not take it
         LedgerDamagedError  corrupt, cut short, empty or gone
+        LedgerWholeError    whole, so it is not left behind
         LedgerNewerError    written by a newer version
         StaleTermError      written by an engine whose term is over
           LeaseOverError    written by a member whose lease is over     (store.leases)

@@ -745,7 +745,16 @@ async def _apply(house: House) -> None:
     house.registry.command = await asyncio.to_thread(command_of, house.config)
     if house.almanac.is_blank:
         return  # or all that files made would be disabled
-    changed, wrong = await sync(str(house.root), house.triggers, house.store, environ=os.environ)
+    fresh_at = await house.ledger.fresh_at()
+    changed, wrong = await sync(
+        str(house.root), house.triggers, house.store, environ=os.environ, fresh_at=fresh_at
+    )
+    for each in changed:
+        if each.left:
+            house.notes.append(
+                f"{each.name} ({each.place}) is disabled: the ledger was begun afresh, and"
+                f" {each.left}; to let it fire, `horae trigger enable {each.name}`"
+            )
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
     house.notes.extend(f"{_FILES}{each}" for each in wrong)
     if changed:

@@ -242,7 +242,10 @@ def test_a_doctor_restores_the_newest_backup_that_is_whole(
         case "nonsense":
             path.write_bytes(b"nonsense" * 1000)
     sick = call("doctor", "--json")
-    assert (sick.code, checks(sick)["ledger"]) == (1, ("fail", "horae doctor --restore"))
+    assert (sick.code, checks(sick)["ledger"]) == (
+        1,
+        ("fail", "horae doctor --restore, or without a backup horae up --fresh-ledger"),
+    )
     healed = call("doctor", "--json", "--restore", "--json")
     assert healed.code == 0
     assert healed.data["restored"] == older

@@ -26,10 +26,11 @@ PLAN = """* Tick
 """
 
 
-def up(root: Path, *args: str, **environ: str) -> subprocess.Popen[str]:
+def up(root: Path, *args: str, stdin: int | None = None, **environ: str) -> subprocess.Popen[str]:
     """Start an engine."""
     return subprocess.Popen(
         [*HORAE, "up", str(root), *args],
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -227,3 +228,82 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     out, _ = done.communicate(timeout=30)
     assert "no longer in the plan" in out
     assert "entry_gone" in out
+
+
+DELAY = """name: remind
+agent: bot
+source:
+  type: delay
+  run_at: 2026-01-01T09:00:00Z
+prompt_template: hello
+"""
+
+
+def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(
+        f"{PLAN}* Once\nSCHEDULED: <2026-01-01 Thu 09:00>\n:PROPERTIES:\n"
+        ":COMMAND: sh -c 'echo once >> past'\n:END:\n"
+    )
+    bot = tmp_path / "bot"
+    bot.write_text(f"#!/bin/sh\ntouch {tmp_path}/past\n")
+    bot.chmod(0o755)
+    for folder, text in (("agents", f"name: bot\ncommand: {bot}\n"), ("workflows", DELAY)):
+        (tmp_path / ".agentd" / folder).mkdir(parents=True)
+        (tmp_path / ".agentd" / folder / "bot.yml").write_text(text)
+    data = tmp_path / ".horae"
+    (data / "runs" / "2026-01-01" / "41").mkdir(parents=True)  # it ran, long ago
+    (data / "HORAE").write_text("There was a ledger here.\n")
+    (data / "ledger.db").touch()
+    lost = f"{data}/ledger.db: it is empty, though there was a ledger here"
+
+    refused = up(tmp_path)
+    _, err = refused.communicate(timeout=30)
+    assert (refused.returncode, lost in err) == (5, True)
+    assert "`horae up --fresh-ledger`" in err
+    unasked = up(tmp_path, "--fresh-ledger", stdin=subprocess.DEVNULL)
+    _, err = unasked.communicate(timeout=30)
+    assert unasked.returncode == 2
+    assert "add --yes" in err
+    assert (data / "ledger.db").read_bytes() == b""
+
+    begun = up(tmp_path, "--fresh-ledger", "--yes", "--log", "plain")
+    assert begun.stderr is not None
+    said = []
+    for line in begun.stderr:  # until that is said, too
+        said.append(line)
+        if "remind" in line:
+            break
+    wait_for(tmp_path, 1)
+    begun.send_signal(signal.SIGTERM)
+    begun.communicate(timeout=30)
+    err = "".join(said)
+    assert begun.returncode == 0, err
+    assert lost in err
+    assert re.search(rf"the old one is {data}/ledger-before-\d{{8}}T\d{{6}}Z.db", err)
+    assert "remind (.agentd/workflows/bot.yml:1) is disabled" in err
+    assert "its time, 2026-01-01T09:00:00Z, was before that" in err
+    assert not (tmp_path / "past").exists()
+    found = history(tmp_path)
+    assert {row["title"]: row["status"] for row in found} == {"Tick": "done", "Once": "skipped"}
+    again = up(tmp_path, "--seconds", "0", "--log", "plain")
+    again.communicate(timeout=30)
+    assert not (tmp_path / "past").exists(), "nor at the next start"
+    whole = up(tmp_path, "--fresh-ledger", "--yes")
+    _, err = whole.communicate(timeout=30)
+    assert (whole.returncode, "it is whole, so it is not left behind" in err) == (6, True)
+
+
+def test_on_a_terminal_it_asks_before_a_ledger_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    (tmp_path / ".horae" / "backups").mkdir(parents=True)
+    (tmp_path / ".horae" / "backups" / "ledger-1.db").touch()
+    (tmp_path / ".horae" / "HORAE").write_text("There was a ledger here.\n")
+    parent, child = pty.openpty()
+    asked = up(tmp_path, "--fresh-ledger", stdin=child)
+    os.write(parent, b"n\n")
+    out, err = asked.communicate(timeout=30)
+    assert asked.returncode == 1
+    assert "1 backup is in" in out
+    assert "Leave the ledger behind? [y/N]" in out
+    assert "nothing was changed" in err
+    assert not (tmp_path / ".horae" / "ledger.db").exists()

@@ -26,6 +26,7 @@ from horae.engine.ports import (
     LedgerDamagedError,
     LedgerError,
     LedgerNewerError,
+    LedgerWholeError,
     LedgerWriteError,
     Process,
     StaleTermError,
@@ -38,7 +39,7 @@ from horae.rules.misfire import Status, decide
 from horae.store import database
 from horae.store.lock import DataLockedError
 from horae.store.sql import migrations, queries, theme
-from horae.store.sqlite import SqliteLedger, restore
+from horae.store.sqlite import SqliteLedger, restore, start_afresh
 from scale import scaled
 from store.ledger_suite import (
     DAY,
@@ -1236,6 +1237,55 @@ async def test_a_harmed_ledger_is_whole_again_after_a_restore(
     await restore(directory, backup, now=NINE)
     ledger = await opened(directory)
     assert len(await ledger.entries()) == 7
+    await ledger.close()
+
+
+@pytest.mark.parametrize("harm", [vanish, empty, cut_to(0.5), replace_with_prose])
+@story
+async def test_a_harmed_ledger_can_be_left_behind(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    directory, backup = await backed_up(tmp_path)
+    backup.rename(directory / "copy.db")
+    ledger = await opened(directory)
+    [known] = (await ledger.receipts(limit=1)).receipts
+    await ledger.close()
+    harm(database_in(directory))
+    left = database_in(directory).read_bytes() if database_in(directory).exists() else None
+    aside = await start_afresh(directory, now=NINE)
+    assert (None if aside is None else aside.read_bytes()) == left
+    ledger = await opened(directory)
+    assert await ledger.entries() == []
+    [first] = await ledger.events_after(0)
+    assert first.kind == "fresh_ledger"
+    entry, filed = await waiting(ledger)
+    assert filed.number > known.number
+    assert entry.number is not None
+    assert entry.number > 7, "the copy beside it knows seven"
+    await ledger.close()
+
+
+@story
+async def test_a_ledger_without_its_log_can_be_left_behind(tmp_path: Path) -> None:
+    process = child(DECIDE_FOR_EVER, tmp_path)
+    assert process.stdout
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    with pytest.raises(LedgerWholeError, match="it is whole, so it is not left behind"):
+        await start_afresh(tmp_path, now=NINE)
+    Path(f"{database_in(tmp_path)}-wal").unlink()
+    assert await start_afresh(tmp_path, now=NINE) is not None
+    ledger = await opened(tmp_path)
+    assert await ledger.entries() == []
+    await ledger.close()
+
+
+@story
+async def test_where_no_ledger_ever_was_none_is_left_behind(tmp_path: Path) -> None:
+    assert await start_afresh(tmp_path / "new", now=NINE) is None
+    ledger = await opened(tmp_path / "new")
+    assert await ledger.events_after(0) == []
     await ledger.close()
 
 

@@ -51,7 +51,10 @@ STARTING: Final = timedelta(seconds=15)  # how long an engine may take to listen
 _RAN: Final = frozenset({Status.DONE, Status.NO_WORK, Status.FAILED})
 _LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TRIES: Final = 20  # at a lock that others take and give back all the time
-_RESTORE: Final = "restore a backup with `horae doctor --restore` or `horae restore FILE`"
+_RESTORE: Final = (
+    "restore a backup with `horae doctor --restore` or `horae restore FILE`, "
+    "or leave it behind with `horae up --fresh-ledger`"
+)
 
 
 class NoLedgerError(HoraeError):

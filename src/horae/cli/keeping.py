@@ -67,7 +67,10 @@ class NoBackupError(HoraeError):
         self.directory = directory
         self.damaged = damaged
         why = f"none of {len(damaged)} is whole" if damaged else "there is none"
-        super().__init__(f"{directory}: no backup to restore, {why}; name one: horae restore FILE")
+        super().__init__(
+            f"{directory}: no backup to restore, {why}; name one: horae restore FILE, "
+            "or leave the ledger behind: horae up --fresh-ledger"
+        )
 
 
 @click.command()
@@ -535,7 +538,8 @@ def _check_ledger(place: Place) -> Check:
     except NoLedgerError:
         return Check("ledger", Grade.OK, "there is none yet", "horae up makes one")
     except LedgerDamagedError as error:
-        return Check("ledger", Grade.FAIL, error.reason, "horae doctor --restore")
+        remedy = "horae doctor --restore, or without a backup horae up --fresh-ledger"
+        return Check("ledger", Grade.FAIL, error.reason, remedy)
     except LedgerError as error:
         return Check("ledger", Grade.FAIL, error.reason, error.remedy)
     size = _size(place.path.stat().st_size)

@@ -64,6 +64,12 @@ class EmptyRootError(HoraeError):
     is_flag=True,
     help="Accept a plan root without a plan: what the ledger knows of it is gone.",
 )
+@click.option(
+    "--fresh-ledger",
+    is_flag=True,
+    help="Leave a ledger that is lost or damaged behind, and begin a new one.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before the ledger is left behind.")
 def up(
     *,
     directory: str | None,
@@ -71,6 +77,8 @@ def up(
     log: str | None,
     seconds: float | None,
     empty_plan: bool,
+    fresh_ledger: bool,
+    yes: bool,
 ) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
     from horae.cli.sources import default_root
@@ -85,6 +93,10 @@ def up(
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
     if not os.path.isdir(directory) and not (Path(config.data) / DATABASE).exists():  # noqa: PTH112
         raise EmptyRootError(directory)
+    if yes and not fresh_ledger:
+        raise click.UsageError("--yes goes with --fresh-ledger.")
+    if fresh_ledger and not _leave_behind(config, yes=yes):
+        return Exit.FINDINGS
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
     for finding in config.findings:
         echo(f"horae: {finding.message}", err=True)
@@ -92,6 +104,53 @@ def up(
         return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
     _let_commands_end(config.data)
     return asyncio.run(_up(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+
+
+def _leave_behind(config: Config, *, yes: bool) -> bool:
+    """Begin a new ledger in place of a lost one, if somebody agrees; one that is whole stays."""
+    from horae.app import SystemClock
+    from horae.engine.ports import LedgerWholeError
+    from horae.store.database import DATABASE, loss_of
+    from horae.store.lock import holder_of
+    from horae.store.sqlite import start_afresh
+
+    if config.store is not None:
+        raise click.UsageError("--fresh-ledger is for a ledger in the data directory, not a store.")
+    directory = Path(config.data)
+    if holder := holder_of(directory):
+        raise holder
+    lost = loss_of(directory)
+    if lost is None:
+        if (directory / DATABASE).exists():
+            raise LedgerWholeError(str(directory / DATABASE))
+        return True  # there never was one
+    echo(f"horae: {lost.place}: {lost.reason}", err=True)
+    if not yes and not _agrees(directory):
+        echo("horae: nothing was changed", err=True)
+        return False
+    old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
+    where = "nothing was left of the old one" if old is None else f"the old one is {old}"
+    echo(f"horae: a new ledger is begun, and nothing past fires; {where}", err=True)
+    return True
+
+
+def _agrees(directory: Path) -> bool:
+    """Ask whether the ledger of a data directory may be left behind."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            "--fresh-ledger asks before it leaves the ledger behind, and there is no terminal to"
+            " ask on; add --yes."
+        )
+    backups = len([*(directory / "backups").glob("*.db")])
+    if backups:
+        many = "1 backup is" if backups == 1 else f"{backups} backups are"
+        echo(f"{many} in {directory}/backups; `horae doctor --restore` brings the newest back.")
+    echo(
+        "A new ledger knows nothing of what has run, of pauses, and of triggers and agents that"
+        " were made by request.\nPlans are read anew, agents go on from their state files, and"
+        " nothing past fires."
+    )
+    return click.confirm("Leave the ledger behind?")
 
 
 @click.command()

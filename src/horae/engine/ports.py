@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
+FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in place of a lost one
 
 
 class LedgerError(HoraeError):
@@ -64,6 +65,18 @@ class LedgerDamagedError(LedgerError):
 
     code = "ledger_damaged"
     exit_code = Exit.VERIFICATION
+
+
+class LedgerWholeError(LedgerError):
+    """A ledger that is whole, so there is no reason to leave it behind."""
+
+    code = "ledger_whole"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            place, "it is whole, so it is not left behind", remedy="start without --fresh-ledger"
+        )
 
 
 class LedgerNewerError(LedgerError):

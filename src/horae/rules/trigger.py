@@ -388,6 +388,19 @@ def _run_at(config: Mapping[str, Any]) -> datetime:
     return moment
 
 
+def left_behind(config: Mapping[str, Any], *, fresh_at: datetime) -> str:
+    """Return why a trigger that a fresh ledger sees first may have fired before; "" if it cannot.
+
+    >>> delay = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
+    >>> left_behind(delay, fresh_at=parse_rfc3339("2026-04-02T08:00:00Z"))
+    'its time, 2026-04-01T09:00:00Z, was before that'
+    """
+    kind = Kind(config["type"])
+    if kind is Kind.DELAY and (run_at := _run_at(config)) <= fresh_at:
+        return f"its time, {key_time(run_at)}, was before that"
+    return "what GitHub lists may have been handled before that" if kind in GITHUB else ""
+
+
 def _check_github(config: Mapping[str, Any]) -> None:
     """Raise an error unless a repository can be asked for."""
     if not config.get("owner") or not config.get("repo"):

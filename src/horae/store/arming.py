@@ -170,6 +170,23 @@ def beginning(entry: Entry, *, now: datetime) -> Decision:
     return begun
 
 
+def first_seen(book: Book, entry: Entry, *, now: datetime) -> Decision:
+    """Return what to write about an entry that is new to the ledger.
+
+    One that was begun in place of a lost one cannot tell what was missed from what has run.
+    """
+    begun = beginning(entry, now=now)
+    fresh_at = book.fresh_at() if begun.receipts else None
+    if fresh_at is None:
+        return begun
+    reason = f"whether it ran is not known: the ledger was begun afresh at {key_time(fresh_at)}"
+    receipts = [
+        replace(each, status=Status.SKIPPED, reason=reason) if each.planned_at <= fresh_at else each
+        for each in begun.receipts
+    ]
+    return replace(begun, receipts=tuple(receipts))
+
+
 def is_delay(entry: Entry) -> bool:
     """Tell whether an entry is due until its key has a receipt."""
     return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None

@@ -11,7 +11,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.ports import Due, EntryCounts, Filed, Followed, Job, Page, Pruned, Run
+from horae.engine.ports import (
+    FRESH_LEDGER,
+    Due,
+    EntryCounts,
+    Filed,
+    Followed,
+    Job,
+    Page,
+    Pruned,
+    Run,
+)
 from horae.rules.after import LOOKED_BACK, occasions
 from horae.rules.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
@@ -853,6 +863,11 @@ class Book:
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
         return int(self.execute(_EVENT["newest"]).fetchone()[0])
+
+    def fresh_at(self) -> datetime | None:
+        """Return when this ledger was begun in place of a lost one; None: it was not."""
+        first = self.events_after(0, 1)
+        return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
     def events_after(self, number: int, limit: int) -> list[Event]:
         """Return what happened after an event."""

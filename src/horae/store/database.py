@@ -50,6 +50,7 @@ _REFUSED: Final = frozenset({
 })  # fmt: skip
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _RESTORE: Final = "restore a backup with `horae restore FILE`"
+_FRESH: Final = "leave it behind with `horae up --fresh-ledger`"
 
 
 class told:  # noqa: N801 - used as a word: with told(place)
@@ -316,17 +317,19 @@ def verify(path: Path) -> None:
                 raise _damaged(str(path), f"it is damaged ({problem})")
 
 
-def draft_of(backup: Path, directory: Path) -> Path:
-    """Return a copy of a backup in a data directory, of our version, not yet in its place."""
+def draft_of(backup: Path | None, directory: Path) -> Path:
+    """Return a ledger of our version in a data directory, not yet in its place.
+
+    It is a copy of the backup, or without one it is empty.
+    """
     draft = directory / f"{DATABASE}.new"
     with told(str(draft)):
         _create(draft)
-        uri = f"{backup.absolute().as_uri()}?mode=ro"
-        with (
-            closing(sqlite3.connect(uri, uri=True)) as source,
-            closing(sqlite3.connect(draft, isolation_level=None)) as target,
-        ):
-            source.backup(target)
+        with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+            if backup is not None:
+                uri = f"{backup.absolute().as_uri()}?mode=ro"
+                with closing(sqlite3.connect(uri, uri=True)) as source:
+                    source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
             migrate(target)
     return draft
@@ -378,6 +381,22 @@ def _connect(name: str, patience: timedelta, *, is_uri: bool = False) -> sqlite3
     return connection
 
 
+def loss_of(directory: Path) -> LedgerDamagedError | None:
+    """Return what is wrong with the ledger of a data directory; None if it is whole, or none was.
+
+    One that a newer horae has written is not lost: that raises.
+    """
+    path, was_there = directory / DATABASE, (directory / MARK).exists()
+    if not was_there and not path.exists():
+        return None
+    try:
+        refuse_loss(path, was_there=was_there)
+        verify(path)
+    except LedgerDamagedError as error:
+        return error
+    return None
+
+
 def refuse_loss(path: Path, *, was_there: bool) -> None:
     """Raise an error if there was a ledger here and now there is none."""
     if not was_there:
@@ -389,10 +408,11 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
     # SQLite keeps its log as long as a ledger is open, so after a kill there is one.
     in_use = path.with_name(IN_USE)
     if in_use.exists() and not Path(f"{path}-wal").exists():
+        merged = f"remove {in_use.name} if sqlite3 has merged the log"
         raise LedgerDamagedError(
             str(path),
             "it was not closed, and its log (ledger.db-wal) with the last writes is gone",
-            remedy=f"{_RESTORE}, or remove {in_use.name} if sqlite3 has merged the log",
+            remedy=f"{_RESTORE}, or {merged}, or {_FRESH}",
         )
 
 
@@ -409,8 +429,9 @@ def _refuse_short(path: Path) -> None:
 
 
 def _damaged(place: str, reason: str) -> LedgerDamagedError:
-    """Return the error of a ledger that must not be used."""
-    return LedgerDamagedError(place, reason, remedy=_RESTORE)
+    """Return the error of a ledger that must not be used; a backup cannot be left behind."""
+    remedy = f"{_RESTORE}, or {_FRESH}" if place.endswith(DATABASE) else _RESTORE
+    return LedgerDamagedError(place, reason, remedy=remedy)
 
 
 def _write_once(directory: Path, name: str) -> None:

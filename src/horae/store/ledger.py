@@ -352,6 +352,10 @@ class BookLedger(ABC):
         """Return the number of the last event; 0 is none."""
         return await self.read(lambda book: book.newest_event())
 
+    async def fresh_at(self) -> datetime | None:
+        """Return when this ledger was begun in place of a lost one; None: it was not."""
+        return await self.read(lambda book: book.fresh_at())
+
     async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
         """Return what happened after an event, in order."""
         return await self.read(lambda book: book.events_after(number, limit))

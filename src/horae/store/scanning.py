@@ -13,7 +13,7 @@ from horae.rules.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule
 from horae.rules.identity import Known, Mark, match
 from horae.rules.misfire import Decision
 from horae.rules.receipt import broken_receipt
-from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule
+from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry
 from horae.store.rows import entry_of, listed, mark_of, next_at, numbered
@@ -210,7 +210,7 @@ class _Arrivals:
         self._new.append(Arrival(facts, text, entry, begun))
         if begun.receipts:
             entry = replace(entry, number=self.write()[-1])
-            self._book.account(entry, beginning(entry, now=self._now), now=self._now)
+            self._book.account(entry, first_seen(self._book, entry, now=self._now), now=self._now)
         elif len(self._new) >= _AT_ONCE:  # or a server would take us for frozen
             self.write()
 

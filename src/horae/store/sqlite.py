@@ -16,7 +16,13 @@ from datetime import UTC, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from horae.engine.ports import LedgerDamagedError, LedgerWriteError, StaleTermError
+from horae.engine.ports import (
+    FRESH_LEDGER,
+    LedgerDamagedError,
+    LedgerWholeError,
+    LedgerWriteError,
+    StaleTermError,
+)
 from horae.rules.entry import key_time
 from horae.store import arming, database, numbers
 from horae.store.book import Book, Foreseen
@@ -357,27 +363,64 @@ async def restore(directory: Path, backup: Path, *, now: datetime) -> Path:
 def _restore(directory: Path, backup: Path, now: datetime) -> Path:
     """Check the backup, close its past in a draft, and only then touch the ledger."""
     database.verify(backup)
+
+    def write(book: Book) -> None:
+        reason = f"a backup was restored at {key_time(now)}"
+        arming.close_the_past(book, now=now, reason=reason)
+        book.tell("restored", now=now, facts={"backup": backup.name})
+
     lock = _locked(directory, now=now)
     try:
-        given = numbers.given_in(directory)
-        draft = database.draft_of(backup, directory)
-        with (
-            database.told(str(draft)),
-            closing(database.connect_draft(draft)) as connection,
-            database.transaction(connection),
-        ):
-            # First of all: what is written here needs numbers, too.
-            last = numbers.go_on(connection, given)
-            book = Book(connection)
-            reason = f"a backup was restored at {key_time(now)}"
-            arming.close_the_past(book, now=now, reason=reason)
-            book.tell("restored", now=now, facts={"backup": backup.name})
-        with database.told(str(directory)):
-            numbers.keep(directory, last)
-            aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
-            return database.put_in_place(draft, directory, aside=aside)
+        return _replace(directory, backup, write, now=now)
     finally:
         lock.release()
+
+
+async def start_afresh(directory: Path, *, now: datetime) -> Path | None:
+    """Leave behind a ledger that is lost or damaged, and begin an empty one in its place.
+
+    Return where what was left of the old one is now; None if nothing was. A ledger that is
+    whole is not left behind: that raises.
+    """
+    return await asyncio.to_thread(_start_afresh, directory, now)
+
+
+def _start_afresh(directory: Path, now: datetime) -> Path | None:
+    lock = _locked(directory, now=now)
+    try:
+        path = directory / database.DATABASE
+        lost = database.loss_of(directory)
+        if lost is None and path.exists():
+            raise LedgerWholeError(str(path))
+        if lost is None:
+            return None  # there never was one
+        facts = {"reason": lost.reason}
+        old = _replace(
+            directory, None, lambda book: book.tell(FRESH_LEDGER, now=now, facts=facts), now=now
+        )
+        return old if old.exists() else None
+    finally:
+        lock.release()
+
+
+def _replace(
+    directory: Path, backup: Path | None, write: Callable[[Book], None], *, now: datetime
+) -> Path:
+    """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
+    given = numbers.given_in(directory)
+    draft = database.draft_of(backup, directory)
+    with (
+        database.told(str(draft)),
+        closing(database.connect_draft(draft)) as connection,
+        database.transaction(connection),
+    ):
+        # First of all: what is written here needs numbers, too.
+        last = numbers.go_on(connection, given)
+        write(Book(connection))
+    with database.told(str(directory)):
+        numbers.keep(directory, last)
+        aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
+        return database.put_in_place(draft, directory, aside=aside)
 
 
 def _locked(directory: Path, *, now: datetime) -> Lock:

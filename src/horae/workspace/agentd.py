@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from horae.engine.triggers import (
     FilesError,
     apply_changes,
+    leave_behind,
     plan_files,
     plan_removed,
 )
@@ -27,6 +28,7 @@ from horae.workspace.files import PlanFileError, PlanMissingError, find_plans, p
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from horae.engine.triggers import Change, Triggers, TriggerStore
     from horae.kernel.trigger import AgentFile, WorkflowFile
@@ -92,12 +94,18 @@ def read_folder(path: str, *, environ: Mapping[str, str], base: str = ".") -> Fo
 
 
 async def sync(
-    root: str, triggers: Triggers, store: TriggerStore, *, environ: Mapping[str, str]
+    root: str,
+    triggers: Triggers,
+    store: TriggerStore,
+    *,
+    environ: Mapping[str, str],
+    fresh_at: datetime | None = None,
 ) -> tuple[list[Change], list[str]]:
     """Let all be as the plan's own folder says; return what changed and what is wrong.
 
     A file that cannot be used stands as it was last good and stops no other. A workflow whose
-    file is gone rests; what was made by request stays.
+    file is gone rests; what was made by request stays. If the ledger was begun afresh, what may
+    have fired before that is made disabled.
     """
     try:
         folder = read_folder(f"{root}/{FOLDER}", environ=environ, base=root)
@@ -108,6 +116,8 @@ async def sync(
     for agents, workflows in _one_by_one(folder):
         try:
             planned = await plan_files(triggers, agents, workflows)
+            if fresh_at is not None:
+                planned = leave_behind(planned, fresh_at=fresh_at)
             await apply_changes(triggers, planned)
         except FilesError as error:
             wrong += error.found

@@ -9,10 +9,19 @@ from horae.engine.triggers.agents import AGENT_FIELDS
 from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
 from horae.errors import HoraeError
 from horae.kernel.plan import Diagnostic, Severity
-from horae.rules.trigger import MASK, Definition, Kind, TriggerError, enforced, parse_tools
+from horae.rules.trigger import (
+    MASK,
+    Definition,
+    Kind,
+    TriggerError,
+    enforced,
+    left_behind,
+    parse_tools,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from horae.engine.triggers import Triggers
     from horae.engine.triggers.store import AgentCard, TriggerStore
@@ -31,6 +40,7 @@ class Change:
     diff: tuple[tuple[str, object, object], ...] = ()
     said: Mapping[str, Any] = field(default_factory=dict)  # what is asked for
     notes: tuple[Diagnostic, ...] = ()  # what keeps it from running, if something does
+    left: str = ""  # why it is made disabled, though its file enables it
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -91,6 +101,19 @@ async def apply_changes(
                 await triggers.delete_agent(change.name)
         if told is not None:
             told(change)
+
+
+def leave_behind(changes: Sequence[Change], *, fresh_at: datetime) -> list[Change]:
+    """Return changes that enable nothing that may have fired before the ledger was begun."""
+
+    def left(change: Change) -> Change:
+        is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
+        why = left_behind(change.said["trigger_config"], fresh_at=fresh_at) if is_new else ""
+        if not why:
+            return change
+        return replace(change, said={**change.said, "enabled": False}, left=why)
+
+    return [*map(left, changes)]
 
 
 async def plan_teardown(
