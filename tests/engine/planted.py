@@ -290,7 +290,7 @@ PLANTED = (
     Planted(keep_the_slot_of_what_failed, ("I7",), (0, 2)),
     Planted(keep_the_streak, ("I10",), (8, 9, 14)),
     Planted(fire_in_both_passes, ("oracle",), (48, 138), days=45),
-    Planted(give_up_every_key, ("I1",), (6, 9, 26)),
+    Planted(give_up_every_key, ("I1",), (6, 9, 19, 26, 27, 30, 35)),
     Planted(forget_the_attempts, ("I4",), (0, 8, 11)),
     Planted(start_what_was_started, ("I2",), (1, 2, 3)),
     Planted(lose_the_end, ("I7",), (4, 6, 10)),
