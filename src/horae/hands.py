@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.ports import Trait
 from horae.engine.why import stamp
-from horae.errors import Exit, HoraeError, ScheduleError
+from horae.errors import Exit, HoraeError
 from horae.kernel.org.document import read
 from horae.kernel.world import worlds
 from horae.rules.armed import cron_rule, policy_of
 from horae.rules.board import CLOSED, Ground, moment, standing
-from horae.rules.entry import Entry, Origin
-from horae.rules.project import project
+from horae.rules.recycle import triggers_of
 from horae.runner.record import summary
 from horae.runner.workflow import WorkflowRunner, order_of
 from horae.server.board import ChangedError
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Clock
+    from horae.engine.ports import Clock, Ledger
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
+    from horae.rules.entry import Pause
     from horae.runner.command import Place
     from horae.workspace.git import Git
     from horae.workspace.tasks import Board, Card
 
-_FAR: Final = 366 * 50
+    _Pauses = Mapping[str, Pause]
+
+_MANY: Final = 10_000  # pauses
 
 
 class TaskScheduleError(HoraeError):
@@ -87,24 +90,27 @@ class AskedWorkflows:
 class AskedTasks:
     """Shows a board, and gives its tasks other schedules."""
 
-    def __init__(self, board: Board, *, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, board: Board, *, clock: Clock, ledger: Ledger, changed: Callable[[], None]
+    ) -> None:
         self._board = board
         self._clock = clock
+        self._ledger = ledger
         self._changed = changed
 
     async def board(self) -> dict[str, Any]:
         """Return the tasks by status, and why those wait that do."""
-        return await asyncio.to_thread(self._read)
+        return await asyncio.to_thread(self._read, await self._pauses())
 
     async def task(self, number: int) -> tuple[dict[str, Any], str]:
         """Return one task, and the tag of the text that it stands in."""
-        return await asyncio.to_thread(self._one, number)
+        return await asyncio.to_thread(self._one, number, await self._pauses())
 
     async def schedule(
         self, number: int, asked: Mapping[str, Any], *, expected: str | None
     ) -> tuple[dict[str, Any], str]:
         """Give a task another schedule, if its text still has the tag that is expected."""
-        changes = _checked(asked)
+        changes, pauses = _checked(asked), await self._pauses()
 
         def work() -> tuple[dict[str, Any], str]:
             path = self._board.card(number).path
@@ -117,13 +123,18 @@ class AskedTasks:
                 return _changes(task, changes, is_cleared=asked["clear"])
 
             change(path, decide, number=number, root=self._board.directory)
-            return self._one(number)
+            return self._one(number, pauses)
 
         said = await asyncio.to_thread(work)
         self._changed()
         return said
 
-    def _read(self) -> dict[str, Any]:
+    async def _pauses(self) -> _Pauses:
+        """Return the pauses of tasks, by the address of their entry."""
+        paused = await self._ledger.entries_that_are(Trait.PAUSED, limit=_MANY)
+        return {each.mark.address: each.pause for each in paused if each.pause is not None}
+
+    def _read(self, pauses: _Pauses) -> dict[str, Any]:
         try:
             found = self._board.read()
         except BoardMissingError:
@@ -132,15 +143,15 @@ class AskedTasks:
         now = self._clock.now()
         return {
             "directory": self._board.directory,
-            "tasks": [_task(each, ground, now) for each in found.cards],
+            "tasks": [_task(each, ground, now, pauses) for each in found.cards],
             "problems": [str(each) for each in found.problems],
         }
 
-    def _one(self, number: int) -> tuple[dict[str, Any], str]:
+    def _one(self, number: int, pauses: _Pauses) -> tuple[dict[str, Any], str]:
         card = self._board.card(number)
         found = self._board.read()
         ground = Ground.of(found.tasks, archived=found.archived)
-        return _task(card, ground, self._clock.now()), self._tag(card.path)
+        return _task(card, ground, self._clock.now(), pauses), self._tag(card.path)
 
     def _tag(self, path: str) -> str:
         return read_plan(path, root=self._board.directory).digest
@@ -197,24 +208,10 @@ def _changes(task: Task, wanted: Mapping[str, Value | None], *, is_cleared: bool
     return changes
 
 
-def _task(card: Card, ground: Ground, now: datetime) -> dict[str, Any]:
-    """Return a task as plain data."""
+def _task(card: Card, ground: Ground, now: datetime, pauses: _Pauses) -> dict[str, Any]:
+    """Return a task as plain data, with the next five moments at which it comes back."""
     task = card.task
     found = None if task.status in CLOSED else standing(task, ground, now=now)
-    return {**card_data(card, found), "next": _next(task, now)}
-
-
-def _next(task: Task, now: datetime) -> list[str | None]:
-    """Return the next five moments at which a task comes back."""
-    from datetime import timedelta
-
+    coming = islice(triggers_of(task, now, pause=pauses.get(f"task:{task.id}")), 5)
     place = task.timezone or "UTC"
-    if task.cron_schedule is None:
-        return []
-    try:
-        rule = cron_rule(task.cron_schedule, zone_name=place)
-    except ScheduleError:
-        return []
-    entry = Entry("", Origin("", 0), task.title, rule, zone=place)
-    coming = project(entry, now, now + timedelta(days=_FAR))
-    return [stamp(each.at, place) for each in islice(coming, 5)]
+    return {**card_data(card, found), "next": [stamp(each.at, place) for each in coming]}

@@ -77,6 +77,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
         tasks=AskedTasks(
             Board(house.root / house.tasks, limit=limit, most=most),
             clock=house.clock,
+            ledger=house.ledger,
             changed=lambda: house.almanac.request("board"),
         ),
         changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,

@@ -18,6 +18,7 @@ from horae.rules.entry import Entry
 from horae.rules.misfire import Status, decide
 from horae.rules.trigger import Definition, Trigger, scanned
 from horae.store.sqlite import SqliteLedger
+from horae.workspace.board import BoardSource
 
 if TYPE_CHECKING:
     from calling import Call
@@ -153,3 +154,21 @@ def test_a_schedule_that_no_longer_parses_is_shown_as_it_was_last_good(kept: Cal
     rows = kept("simulate", "--from", NOON, "--days", "1", "--jsonl").out.splitlines()
     ran = [each["title"] for each in map(json.loads, rows) if each["what"] == "ran"]
     assert "Tick" in ran
+
+
+def test_a_paused_task_comes_back_when_its_pause_is_over(call: Call) -> None:
+    assert call("task", "add", "Report").code == 0
+    assert call("task", "schedule", "1", "--cron", "0 9 * * *").code == 0
+
+    async def keeping() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
+        source = BoardSource(Path(), now=lambda: SEEN)
+        await ledger.scan("board", await source.scan({}), now=SEEN, term=1)
+        [entry] = await ledger.find("Report")
+        await ledger.pause(entry.number, now=SEEN, term=1, until=SEEN + 72 * HOUR)
+        await ledger.close()
+
+    asyncio.run(keeping())
+    rows = call("task", "next", "--at", NOON, "-n", "1", "--json").data
+    assert [each["at"] for each in rows] == ["2026-04-04T09:00:00Z"]
+    assert call("task", "show", "1", "--at", NOON, "--json").data["next"][0][:10] == "2026-04-04"

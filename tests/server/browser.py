@@ -273,6 +273,7 @@ def front_of(house: House, keys: Keys) -> Front:
         tasks=AskedTasks(
             Board(house.root / "board" / "tasks"),
             clock=house.clock,
+            ledger=house.ledger,
             changed=lambda: house.almanac.request("board"),
         ),
     )

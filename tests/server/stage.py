@@ -214,7 +214,7 @@ async def engine(root: Path, plan: str = PLAN, *, slots: int = 4) -> AsyncIterat
                 WorkflowRunner(processes, place, clock=clock), place, clock=clock, ids=new_id
             ),
             agent_runs=asking,
-            tasks=AskedTasks(board, clock=clock, changed=almanac.note_change),
+            tasks=AskedTasks(board, clock=clock, ledger=ledger, changed=almanac.note_change),
         )
         here = Here(front, data)
         here.serving = app(front)

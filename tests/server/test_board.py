@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import httpx
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.world import story
 from horae.rules.misfire import Receipt, Status
 from horae.server.api import app
+from horae.workspace.board import BoardSource
 from server.stage import engine
 
 if TYPE_CHECKING:
@@ -66,6 +68,23 @@ async def test_a_schedule_is_set_only_if_nobody_changed_the_task_since(tmp_path:
             refused = await here.client.put(path, json=body, headers={"If-Match": wrong})
             assert refused.status_code == 400, wrong
         assert (await here.client.put(path, json=body)).status_code == 200, "nobody must ask"
+
+
+@story
+async def test_a_paused_task_shows_what_comes_after_its_pause(tmp_path: Path) -> None:
+    file = board(tmp_path)
+    file.write_text(TASK.replace("tags", "cron_schedule: 0 9 * * *\ntags"))
+    async with engine(tmp_path) as here:
+        [now, *_] = (await here.get(PLACE))["next"]
+        ledger, at = here.front.ledger, here.front.clock.now()
+        assert ledger is not None
+        scan = await BoardSource(tmp_path, now=here.front.clock.now).scan({})
+        await ledger.scan("board", scan, now=at, term=1)
+        [entry] = await ledger.find("Water the beds")
+        until = at + timedelta(days=9)
+        await ledger.pause(entry.number, now=at, term=1, until=until)
+        [later, *_] = (await here.get(PLACE))["next"]
+        assert now < until.isoformat() < later
 
 
 @story

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os.path
-from datetime import datetime, timedelta
 from functools import wraps
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from horae.app import SystemClock
+from horae.cli.known import Ledgers
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
@@ -30,12 +30,10 @@ from horae.rules.board import (
     moment,
     standing,
     summary,
-    task_policy,
     transition,
 )
-from horae.rules.entry import Entry, Origin, key_time
-from horae.rules.project import project
-from horae.rules.recycle import Recycled, event_of, recycle
+from horae.rules.entry import key_time
+from horae.rules.recycle import Recycled, event_of, recycle, triggers_of
 from horae.rules.words import moment_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
@@ -52,17 +50,17 @@ from horae.workspace.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
+    from horae.rules.entry import Pause
     from horae.workspace.tasks import Cards
 
     _ParamType = click.ParamType[int]
 else:
     _ParamType = click.ParamType  # before click 8.4 it takes no argument
-
-_FAR: Final = timedelta(days=366 * 50)
 
 
 class TaskRequestError(HoraeError):
@@ -477,7 +475,8 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     is_there = any(each.path == card.path for each in cards.cards)
     ground = Ground.of(cards.tasks, archived=cards.archived)
     found = _standing(card.task, ground, now) if is_there else None
-    coming = _coming_text(card.task, now) if is_there and not card.task.is_archived else []
+    pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
+    coming = _coming_text(card.task, now, pauses) if is_there and not card.task.is_archived else []
     data = {**card_data(card, found), "next": coming, "body": card.task.body}
     if output.form is not Form.TABLE:
         return _print(output, data)
@@ -501,7 +500,8 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
     board = board_at(root)
     now = _now(at)
     cards = [board.card(number)] if number is not None else board.read().cards
-    streams = [_coming(card.task, now) for card in cards if not card.task.is_archived]
+    pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
+    streams = [_coming(card.task, now, pauses) for card in cards if not card.task.is_archived]
     rows = list(islice(merge(*streams), count))
     if output.form is not Form.TABLE:
         data = [
@@ -688,29 +688,21 @@ class _Coming(NamedTuple):
     zone: str
 
 
-def _coming(task: Task, now: datetime) -> Iterator[_Coming]:
+def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_Coming]:
     """Yield the moments of a task that are still to come."""
-    place = task.timezone or "UTC"
     gate = moment(task.scheduled_for)
     waits = task.status not in CLOSED and is_schedule_blocked(task, now=now)
     held = [_Coming(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
-    if task.cron_schedule is None:
-        return iter(held)
-    try:
-        rule = cron_rule(task.cron_schedule, zone_name=place)
-        entry = Entry("", Origin("", 0), task.title, rule, policy=task_policy(task), zone=place)
-    except ScheduleError:
-        return iter(held)
     triggers = (
-        _Coming(each.at, task.id, task.title, "trigger", place)
-        for each in project(entry, now, now + _FAR)
+        _Coming(each.at, task.id, task.title, "trigger", task.timezone or "UTC")
+        for each in triggers_of(task, now, pause=pauses.get(f"task:{task.id}"))
     )
     return merge(held, triggers)
 
 
-def _coming_text(task: Task, now: datetime) -> list[str]:
+def _coming_text(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> list[str]:
     """Return the next three moments of a task."""
-    return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now), 3)]
+    return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now, pauses), 3)]
 
 
 def _answer(output: Output, card: Card, words: str) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from horae.cli.sources import Source
     from horae.engine.desk import EngineFacts
     from horae.engine.ports import Listed
-    from horae.rules.entry import Origin
+    from horae.rules.entry import Origin, Pause
 
 _DATA: Final = ".horae"
 _TRIGGER: Final = "trigger"
@@ -53,6 +53,10 @@ class Known:
             is_shown = not isinstance(item, Entry) or not is_net(item)
             if is_shown and file in {None, item.origin.file}:
                 yield self._placed(item)
+
+    def pauses(self) -> dict[str, Pause]:
+        """Return the pauses of entries, by address."""
+        return {each.mark.address: each.pause for each in self._there if each.pause is not None}
 
     def ticks(self, origin: Origin) -> bool:
         """Tell whether an agent stands there whose next tick the engine knows."""
@@ -137,6 +141,11 @@ class Ledgers:
         if root not in self._known:
             self._known[root] = self._read(root)
         return self._known[root]
+
+    def pauses(self, root: str) -> dict[str, Pause]:
+        """Return the pauses of a plan root's entries, by address."""
+        known = self.of_root(root)
+        return {} if known is None else known.pauses()
 
     def of_file(self, file: str) -> Known | None:
         """Return what is known of the root that a plan file belongs to."""

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from horae.errors import ScheduleError
 from horae.rules.armed import cron_rule
 from horae.rules.board import cleared, moment, task_policy
-from horae.rules.entry import OnceRule, Work, key_time
+from horae.rules.entry import Entry, OnceRule, Origin, Work, key_time
+from horae.rules.project import project
 from horae.timing.cron_count import count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from horae.kernel.task import Task
     from horae.rules.board import Changes
-    from horae.rules.entry import Entry
+    from horae.rules.entry import Pause
+    from horae.rules.project import Moment
     from horae.timing.cron import Cron
 
 RECYCLED: Final = "task_recycled"  # what its event is called
@@ -34,6 +36,7 @@ LOOK_BACK: Final = timedelta(days=1)
 # How long after a trigger somebody looks whether it brought the task back.
 NET: Final = timedelta(minutes=1)
 _TINY: Final = timedelta(microseconds=1)
+_FAR: Final = timedelta(days=366 * 50)
 _DELAY: Final = "delay:"
 
 # What belongs to one round of a task and not to the task.
@@ -71,6 +74,20 @@ TRANSIENT: Final = (
     "started",
     "completed",
 )
+
+
+def triggers_of(task: Task, now: datetime, *, pause: Pause | None = None) -> Iterator[Moment]:
+    """Yield the triggers of a task that are still to come; none while it is paused."""
+    place = task.timezone or "UTC"
+    if task.cron_schedule is None:
+        return
+    try:
+        rule = cron_rule(task.cron_schedule, zone_name=place)
+        policy = task_policy(task)
+    except ScheduleError:
+        return
+    entry = Entry("", Origin("", 0), task.title, rule, policy=policy, zone=place, pause=pause)
+    yield from project(entry, now, now + _FAR)
 
 
 @dataclass(frozen=True, slots=True)
