@@ -21,6 +21,7 @@ import pytest
 
 from horae.engine.ports import Held, RunError
 from horae.rules.misfire import Status
+from horae.runner import launcher
 from horae.runner.processes import (
     UNRELEASED,
     Limits,
@@ -165,6 +166,25 @@ async def test_limits_hold_for_the_command(tmp_path: Path) -> None:
         await told(processes, asked)
     most = [70, 5 << 20, 1 << 30, 5000, 0]
     assert log(asked).decode().splitlines() == [f"{each} {each}" for each in most]
+
+
+@story
+async def test_an_engine_that_may_open_more_files_does_not_give_them_to_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(launcher, "GIVEN", 500)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        launcher.allow_descriptors()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert (soft, hard) == (min(hard, 1 << 16), before[1])
+        async with Processes(tmp_path) as processes:
+            asked = shell(tmp_path, 1, "ulimit -Sn; ulimit -Hn")
+            await told(processes, asked)
+        assert log(asked).split() == [b"500", b"%d" % hard]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @story
@@ -899,15 +919,15 @@ async def test_many_runs_leave_nothing_behind(tmp_path: Path, certain: bool) -> 
         await lane(0, 20)
         await rested(processes)
         files, threads = len(descriptors(os.getpid())), threading.active_count()
-        launcher = processes.launcher_pid
-        assert launcher is not None
-        theirs = len(descriptors(launcher))
+        launcher_pid = processes.launcher_pid
+        assert launcher_pid is not None
+        theirs = len(descriptors(launcher_pid))
         await asyncio.gather(*(lane(n, scaled(5000) // 16) for n in range(16)))
         await rested(processes)
         assert len(descriptors(os.getpid())) == files
         assert threading.active_count() == threads
-        assert processes.launcher_pid == launcher
-        assert len(descriptors(launcher)) == theirs
+        assert processes.launcher_pid == launcher_pid
+        assert len(descriptors(launcher_pid)) == theirs
         assert not marked(tmp_path)
     assert (tmp_path / "launcher.log").read_text() == ""
 

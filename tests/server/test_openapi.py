@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from engine.world import story
 from horae.server.api import OPERATIONS
+from horae.server.door import HEADER
 from horae.server.openapi import document, page
-from horae.server.serve import HEADER
 from horae.server.table import Access
 from scale import SCALE, scaled
 from server.stage import engine, engine_process

@@ -19,8 +19,9 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from engine.world import story
-from horae.server import LONGEST, SOCKET, SocketPathError, address, serve
-from horae.server.serve import CONNECTIONS, HEADER, listen, serve_socket
+from horae.server import LONGEST, SOCKET, SocketPathError, address, door, serve
+from horae.server.door import HEADER
+from horae.server.serve import listen, serve_socket
 from server.stage import listening
 
 if TYPE_CHECKING:
@@ -201,26 +202,10 @@ async def test_too_long_a_header_and_what_is_no_http_are_refused_and_others_serv
 
 
 @story
-async def test_a_hundred_connections_are_served_and_one_more_is_sent_away(tmp_path: Path) -> None:
-    async with served(tmp_path):
-        wires = [await wired(tmp_path) for _ in range(CONNECTIONS)]
-        reader, writer = wires[-1]
-        writer.write(HELLO)
-        assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
-        assert (await told(tmp_path)).startswith(b"HTTP/1.1 503 ")
-        wires[0][1].close()
-        async with asyncio.timeout(5):
-            while not (await told(tmp_path, CLOSE)).startswith(b"HTTP/1.1 200 "):
-                await asyncio.sleep(0.01)
-        for _, writer in wires:
-            writer.close()
-
-
-@story
 async def test_who_is_slow_in_asking_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "SLOW", 0.2)
+    monkeypatch.setattr(door, "ASKING", 0.2)
     post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
 
     async def asks_again() -> bytes:
@@ -244,7 +229,7 @@ async def test_who_is_slow_in_asking_loses_the_connection(
 async def test_who_does_not_take_the_answer_loses_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "SLOW", 0.2)
+    monkeypatch.setattr(door, "TAKING", 0.2)
     async with served(tmp_path):
         with socket.socket(socket.AF_UNIX) as hung, address(tmp_path) as near:
             hung.connect(near)

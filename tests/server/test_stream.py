@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.world import story
-from horae.server import SOCKET, serve, stream
+from horae.server import SOCKET, door, stream
 from horae.server.stream import Feed
 from scale import scaled
 from server.stage import engine, shell
@@ -143,7 +143,7 @@ async def deaf(here: Here) -> socket.socket:
 async def test_fifty_slow_readers_cost_neither_memory_nor_time_and_are_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "SLOW", 3.0)
+    monkeypatch.setattr(door, "TAKING", 3.0)
     async with engine(tmp_path, shell("Tells", "echo x")) as here:
         ledger, now = here.front.ledger, here.front.clock.now()
         assert ledger is not None

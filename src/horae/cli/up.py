@@ -83,6 +83,7 @@ def up(
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
     from horae.cli.sources import default_root
     from horae.config import load
+    from horae.runner.launcher import allow_descriptors
     from horae.store.database import DATABASE
 
     directory = directory or default_root()
@@ -100,6 +101,7 @@ def up(
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
     for finding in config.findings:
         echo(f"horae: {finding.message}", err=True)
+    allow_descriptors()
     if config.store is not None:
         return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
     _let_commands_end(config.data)
@@ -173,10 +175,12 @@ def worker(*, directory: str, data: str | None, log: str, seconds: float | None)
     names the database that all machines share.
     """
     from horae.config import load
+    from horae.runner.launcher import allow_descriptors
 
     if not os.path.isdir(directory):  # noqa: PTH112 - as above
         raise EmptyRootError(directory)
     config = load(directory, flags={"data": data})
+    allow_descriptors()
     return asyncio.run(take_part(config, shown=log, seconds=seconds, may_lead=False))
 
 

@@ -17,6 +17,7 @@ import _struct
 import gc
 import marshal
 import os
+import resource
 import select
 import sys
 
@@ -35,14 +36,17 @@ else:
 
 ERRORS = "launcher.log"
 REHEARSALS = 10  # after eight calls the interpreter has settled how it runs a function
+GIVEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # how many files this process could open
 LEEWAY = 1.5  # seconds that supervisors have to end by themselves when the engine has died
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]);"
-    " from horae.runner.launcher import main; main(sys.argv[2], *map(int, sys.argv[3:]))"
+    " from horae.runner.launcher import limit_descriptors, main;"
+    " limit_descriptors(int(sys.argv[3])); main(sys.argv[2], *map(int, sys.argv[4:]))"
 )
 _CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
 _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # where some builds of Python find themselves
+_MANY = 1 << 16  # descriptors, more than an engine needs
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -126,7 +130,7 @@ class Launcher:
 
         ours, theirs = _socket.socketpair()
         package = str(Path(__file__).resolve().parents[2])
-        numbers = (theirs.fileno(), self._lock, os.getpid(), int(self._certain))
+        numbers = (GIVEN, theirs.fileno(), self._lock, os.getpid(), int(self._certain))
         said = (package, str(self._directory), *map(str, numbers))
         try:
             errors = os.open(
@@ -189,6 +193,21 @@ class Launcher:
         for swept in sweeps.values():
             if not swept.done():
                 swept.set_result(None)
+
+
+def allow_descriptors() -> None:
+    """Let this process open as many files as it may; its runs may as many as it was given."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MANY if hard == resource.RLIM_INFINITY else min(hard, _MANY)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        quietly(resource.setrlimit, resource.RLIMIT_NOFILE, (most, hard))
+
+
+def limit_descriptors(most: int) -> None:
+    """Let this process and its runs open no more files than the engine was given."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 < most < soft:
+        quietly(resource.setrlimit, resource.RLIMIT_NOFILE, (most, hard))
 
 
 def main(directory: str, control: int, lock: int, engine: int, certain: int) -> None:

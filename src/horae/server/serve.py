@@ -13,23 +13,21 @@ import os
 import socket
 from contextlib import AbstractContextManager, nullcontext, suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from horae.errors import Exit, HoraeError
 from horae.server import SOCKET, address
+from horae.server.door import HEADER, KNOCKING, Door, Wire
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-CONNECTIONS: Final = 100
-HEADER: Final = 16 << 10  # bytes
-SLOW: Final = 30.0  # seconds to ask in full, and to take the next part of an answer
+    from horae.server.peers import Proxies
+
 KEPT: Final = 30  # seconds that a connection stays open while nothing is asked
 BUFFER: Final = 64 << 10  # bytes of an answer that the system keeps for whoever is slow
 CLOSING: Final = 2  # seconds for what is being answered when it ends
@@ -58,7 +56,6 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
     listener = listen(directory)
     ours = _file(directory / SOCKET)
     stopping = asyncio.create_task(_stop_with(stop, server))
-    asyncio.get_running_loop().set_exception_handler(_say_less)
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -68,9 +65,18 @@ async def serve_socket(app: ASGIApp, directory: Path, *, stop: asyncio.Event) ->
             _remove(directory / SOCKET)
 
 
-async def serve_tcp(app: ASGIApp, listener: socket.socket, *, stop: asyncio.Event) -> None:
-    """Answer on a port until *stop* is set; what is being answered then has two seconds left."""
-    server = _Server(_config(app))
+async def serve_tcp(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    stop: asyncio.Event,
+    proxies: Proxies | None = None,
+) -> None:
+    """Answer on a port until *stop* is set; what is being answered then has two seconds left.
+
+    One of the *proxies* may have as many connections as there are.
+    """
+    server = _Server(_config(app), proxies)
     stopping = asyncio.create_task(_stop_with(stop, server))
     try:
         await server.serve(sockets=[listener])
@@ -102,7 +108,7 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         # Else it would be megabytes, and each slow reader would have us write them.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
         listener.bind(near)
-        listener.listen(CONNECTIONS)
+        listener.listen(KNOCKING)
     except OSError as error:
         listener.close()
         remedy = "end what listens there, or set `listen` to another port"
@@ -130,7 +136,7 @@ def listen(directory: Path) -> socket.socket:
         with address(private) as near:
             listener.bind(near)
         made.chmod(0o600)
-        listener.listen(CONNECTIONS)
+        listener.listen(KNOCKING)
         made.replace(directory / SOCKET)
     except BaseException:
         listener.close()
@@ -140,63 +146,24 @@ def listen(directory: Path) -> socket.socket:
     return listener
 
 
-class _Door(H11Protocol):
-    """One connection; who is slow in asking, or in taking the answer, loses it."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self._asking = _Patience(self.loop, transport)
-        self._taking = _Patience(self.loop, transport)
-        self._asking.begin()
-
-    def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
-        super().data_received(data)
-        if self.conn.their_state in {h11.IDLE, h11.SEND_BODY}:
-            self._asking.begin()
-        else:
-            self._asking.end()
-
-    def pause_writing(self) -> None:
-        """Wait until the other end has taken some of the answer."""
-        super().pause_writing()
-        self._taking.begin()
-
-    def resume_writing(self) -> None:
-        """Go on with the answer."""
-        super().resume_writing()
-        self._taking.end()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
-        self._asking.end()
-        self._taking.end()
-        super().connection_lost(exc)
-
-
-class _Patience:
-    """How long somebody may take before the connection is cut."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
-        self._loop = loop
-        self._transport = transport
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Let the time run, if it does not run already."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(SLOW, self._transport.abort)
-
-    def end(self) -> None:
-        """Wait no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the engine."""
+    """A server that leaves signals to the engine, and to a door who comes in."""
+
+    def __init__(self, config: uvicorn.Config, proxies: Proxies | None = None) -> None:
+        super().__init__(config)
+        self._proxies = proxies
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let them in, one door for each socket."""
+
+        def wire() -> Wire:
+            return Wire(config=self.config, server_state=self.server_state, app_state={})
+
+        doors = [Door(each, wire, proxies=self._proxies) for each in sockets or ()]
+        self.servers = doors  # type: ignore[assignment]
+        for door in doors:
+            door.open()
+        self.started = True
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Capture none."""
@@ -207,7 +174,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     """Return how the server keeps its bounds; it says nothing of itself."""
     return uvicorn.Config(
         _bounded(app),
-        http=_Door,
+        http=Wire,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -216,7 +183,6 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS + 1,  # it refuses the one that makes them so many
         timeout_keep_alive=KEPT,
         timeout_graceful_shutdown=CLOSING,
         h11_max_incomplete_event_size=HEADER,
@@ -244,12 +210,6 @@ def _bounded(app: ASGIApp) -> ASGIApp:
 async def _stop_with(stop: asyncio.Event, server: uvicorn.Server) -> None:
     await stop.wait()
     server.should_exit = True
-
-
-def _say_less(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Leave out what asyncio says a hundred times a second while there is no descriptor."""
-    if not str(context.get("message", "")).startswith("socket.accept() out of"):
-        loop.default_exception_handler(context)
 
 
 def _file(path: Path) -> tuple[int, int] | None:
