@@ -512,7 +512,7 @@ def test_the_block_of_variables_turns_a_keeper_on(ground: Ground) -> None:
         assert (home.parent / "lifecycle-pos").read_text() == "work 0\n"
         assert int((home.parent / "keeper-last-run").read_text()) > 0
     assert "LIFECYCLE: work\n" in ground.seen("told")
-    assert ground.seen("where").strip() == str(home.parent / "trees" / "keeper")
+    assert ground.seen("where").strip() == str(home.parent / "trees" / "wren")
     assert git("log", "-1", "--format=%an: %s", at=home) == "wren: Work\n", "whose repo it is"
 
 

@@ -43,6 +43,7 @@ T = TypeVar("T")
 NAME: Final = "trigger"
 _SQL: Final = theme("trigger")
 _AGENT: Final = "agent:"
+_OWN: Final = ".agentd/"  # what the names of the files in a plan root begin with
 
 
 class BookTriggers:
@@ -311,13 +312,17 @@ class TriggerSource:
             return Scan((), standing=("",), problems=(error,))
 
     async def _is_bare(self) -> bool | None:
-        """Tell whether the files that made triggers are gone; of others there is none."""
+        """Tell whether the plan root's own files that made triggers are gone.
+
+        Those that were applied from elsewhere go on without a file.
+        """
         if self._has_files is None:
             return None
         if await asyncio.to_thread(self._has_files):
             return False
         made = await self._triggers.of_files()
-        return True if any(each.definition.is_enabled for each in made) else None
+        own = [each.definition for each in made if each.definition.file.startswith(_OWN)]
+        return True if any(each.is_enabled for each in own) else None
 
     async def settle(self, receipt: Filed) -> None:
         """Disable a delay that has come to its end, and tell those who wait for such an end."""
