@@ -298,6 +298,19 @@ def _names(raw: object) -> tuple[str, ...]:
     return tuple(given)
 
 
+def _networks(raw: object) -> tuple[str, ...]:
+    from ipaddress import ip_network
+
+    given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(given, list | tuple):
+        raise UnfitError
+    for each in given:
+        if not isinstance(each, str):
+            raise UnfitError
+        ip_network(each)  # its ValueError says what is wrong
+    return tuple(given)
+
+
 def _labels(raw: object) -> tuple[str, ...]:
     given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(given, list | tuple):
@@ -338,6 +351,7 @@ WEB: Final = Kind("an address such as https://example.org/ping", _web)
 COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
 LABELS: Final = Kind('labels such as ["gpu", "berlin"]', _labels)
 NAMES: Final = Kind('names of hosts such as ["plans.example.org"]', _names)
+NETWORKS: Final = Kind('addresses such as ["127.0.0.1", "10.0.0.0/8"]', _networks)
 ADDRESS: Final = Kind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
 
@@ -376,6 +390,12 @@ class Config:
         optional(NAMES),
         None,
         "names that this machine is asked by, besides localhost",
+    )
+    server_trusted_proxies = Setting(
+        "server.trusted_proxies",
+        optional(NETWORKS),
+        None,
+        "proxies whose `X-Forwarded-For` is believed",
     )
     server_public = Setting(
         "server.public", SWITCH, False, "whether everybody may see how the agents are"

@@ -19,6 +19,7 @@ from horae.server.asking import Asking
 from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.page import Papers, routes
+from horae.server.peers import Proxies
 from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 from horae.workspace.files import find_plans, read_plan
 from horae.workspace.git import Git, is_repository
@@ -125,14 +126,16 @@ class Porch:
         house = self._house
         answering = [serve_socket(self._made, house.data, stop=stop)]
         if self._listener is not None:
+            proxies = Proxies.of(house.config.server_trusted_proxies or ())
             wire = guarded(
                 self._made,
                 self.keys,
                 clock=house.clock,
                 operation_of=operation_of,
                 hosts=[*(house.config.server_names or ()), house.config.listen.host],
+                proxies=proxies,
             )
-            answering.append(serve_tcp(wire, self._listener, stop=stop))
+            answering.append(serve_tcp(wire, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)
 
 

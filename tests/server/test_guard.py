@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import time
+from collections import deque
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,15 +18,18 @@ from starlette.routing import Route
 
 from engine.world import story
 from horae.app import SystemClock
+from horae.server import SOCKET, guard
 from horae.server.answer import HEADERS, voice_of
 from horae.server.api import OPERATIONS, app, operation_of
 from horae.server.guard import guarded
-from horae.server.keys import Keys
+from horae.server.keys import Keys, read_token
+from horae.server.peers import Proxies
 from horae.server.request import BODY
 from horae.server.serve import ListenError, listen_tcp, serve_tcp, url_of
 from horae.server.table import Access, Operation, Takes, Voice
 from horae.testing import ManualClock
-from server.stage import JSON, engine
+from scale import scaled
+from server.stage import JSON, engine, engine_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -113,26 +118,112 @@ async def test_the_token_opens_every_route_by_header_and_never_by_query(tmp_path
 
 
 @story
-async def test_a_peer_with_ten_wrong_tokens_is_not_listened_to_for_a_minute(
-    tmp_path: Path,
+async def test_after_ten_wrong_tokens_the_next_is_slowed_and_the_right_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(guard, "SLOWED", 0.2)
     clock = ManualClock(datetime(2026, 4, 1, tzinfo=UTC))
     keys = Keys(tmp_path, clock=clock)
+    right = {"Authorization": f"Bearer {keys.token}"}
     async with asked(keys, clock=clock) as client:
+
+        async def seconds(headers: Any, status: int) -> float:
+            begun = time.monotonic()
+            assert (await client.get("/", headers=headers)).status_code == status
+            return time.monotonic() - begun
+
         wrong = [f"Bearer {keys.token[:-1]}x", "Bearer ", "Basic eDp5", "Bearer é", keys.token]
-        for n in range(10):
-            answer = await client.get(
-                "/", headers={b"Authorization": wrong[n % len(wrong)].encode()}
-            )
-            assert answer.status_code == 401
-        right = {"Authorization": f"Bearer {keys.token}"}
-        answer = await client.get("/", headers=right)
-        assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
-        assert "too many wrong tokens" in refusal(answer)
-        assert (await client.get("/")).status_code == 401, "without a token nothing is guessed"
-        assert (await client.get("/healthz")).status_code == 200
+        for n in range(20):
+            each = {b"Authorization": wrong[n % len(wrong)].encode()}
+            is_slow = await seconds(each, 401) >= 0.2
+            assert is_slow == (n >= 10), n
+        assert await seconds(right, 200) < 0.2
+        session = {"Cookie": f"{keys.cookie}={keys.new_session()}"}
+        assert await seconds(session, 200) < 0.2
+        assert await seconds({"Cookie": f"{keys.cookie}=1.2.3"}, 401) >= 0.2
+        assert await seconds({}, 401) < 0.2, "without a token nothing is guessed"
         await clock.advance(timedelta(seconds=61))
+        assert await seconds({"Authorization": "Bearer x"}, 401) < 0.2
+
+
+@story
+async def test_of_wrong_tokens_only_a_few_wait_and_the_right_one_passes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "SLOWED", 0.4)
+    keys = Keys(tmp_path, clock=SystemClock())
+    right, wrong = ({"Authorization": f"Bearer {each}"} for each in (keys.token, "wrong"))
+    async with asked(keys) as client:
+        flood = [asyncio.create_task(client.get("/", headers=wrong)) for _ in range(40)]
+        await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
+        begun = time.monotonic()
         assert (await client.get("/", headers=right)).status_code == 200
+        assert time.monotonic() - begun < 0.2
+        answers = await asyncio.gather(*flood)
+    codes = [each.status_code for each in answers]
+    assert (codes.count(401), codes.count(429)) == (10 + guard.WAITING, 30 - guard.WAITING)
+    sent_away = next(each for each in answers if each.status_code == 429)
+    assert (sent_away.headers["connection"], "too many" in refusal(sent_away)) == ("close", True)
+
+
+@story
+async def test_behind_a_trusted_proxy_each_client_is_counted_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "SLOWED", 0.2)
+    keys = Keys(tmp_path, clock=SystemClock())
+
+    async def is_slowed(client: httpx.AsyncClient, *forwarded: str) -> bool:
+        headers = [("Authorization", "Bearer wrong")]
+        headers += [("X-Forwarded-For", each) for each in forwarded]
+        begun = time.monotonic()
+        assert (await client.get("/", headers=headers)).status_code == 401
+        return time.monotonic() - begun >= 0.2
+
+    # The client of these tests is 127.0.0.1.
+    async with asked(keys, proxies=Proxies.of(["127.0.0.1", "10.0.0.0/8"])) as client:
+        for n in range(10):
+            # What a client says of itself stands first and counts for nothing.
+            assert not await is_slowed(client, f"192.0.2.{n}, 198.51.100.1")
+        assert await is_slowed(client, "198.51.100.1")
+        assert await is_slowed(client, "198.51.100.1, 10.0.0.7")
+        assert await is_slowed(client, "192.0.2.9", "198.51.100.1")
+        assert not await is_slowed(client, "198.51.100.2")
+        assert not await is_slowed(client)
+        assert not await is_slowed(client, "198.51.100.1, nonsense")
+    async with asked(keys) as client:  # nobody is trusted
+        slowed = [await is_slowed(client, f"198.51.100.{n}") for n in range(11)]
+        assert slowed == [False] * 10 + [True]
+
+
+def test_a_thousand_wrong_tokens_a_second_do_not_keep_the_right_one_waiting(
+    tmp_path: Path,
+) -> None:
+    with engine_process(tmp_path):
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(tmp_path / ".horae" / SOCKET))
+        ) as near:
+            url = httpx.URL(near.post("http://localhost/api/v1/login", json={}).json()["url"])
+        right = {"Authorization": f"Bearer {read_token(tmp_path / '.horae')}"}
+        wrong = b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"
+        begun, sent, slowest, wires = time.monotonic(), 0, 0.0, deque[socket.socket](maxlen=500)
+        with httpx.Client(base_url=f"http://127.0.0.1:{url.port}", trust_env=False) as client:
+            while sent < scaled(3000):
+                for _ in range(min(20, int((time.monotonic() - begun) * 1000) - sent)):
+                    wire = socket.create_connection(("127.0.0.1", url.port or 0))
+                    wire.sendall(wrong)
+                    if len(wires) == wires.maxlen:
+                        wires[0].close()
+                    wires.append(wire)
+                    sent += 1
+                asked_at = time.monotonic()
+                # Each on a connection of its own, as whoever comes new has it.
+                headers = {**right, "Connection": "close"}
+                assert client.get("/api/v1/status", headers=headers).status_code == 200
+                slowest = max(slowest, time.monotonic() - asked_at)
+        for wire in wires:
+            wire.close()
+        assert slowest < 1, slowest
 
 
 @asynccontextmanager
@@ -152,10 +243,8 @@ async def asked(
         answer = StreamingResponse(endless()) if scope["path"] == "/endless" else None
         await (answer or PlainTextResponse("hello"))(scope, receive, send)
 
-    guard = guarded(
-        small, keys, clock=clock or SystemClock(), operation_of=operation_of, **settings
-    )
-    wire = httpx.ASGITransport(guard)
+    wary = guarded(small, keys, clock=clock or SystemClock(), operation_of=operation_of, **settings)
+    wire = httpx.ASGITransport(wary)
     async with httpx.AsyncClient(transport=wire, base_url=f"http://{host}") as client:
         yield client
 
@@ -339,8 +428,8 @@ async def test_a_web_socket_is_never_opened(tmp_path: Path) -> None:
         raise AssertionError("nobody is listened to")
 
     hello = PlainTextResponse("hello")
-    guard = guarded(hello, keys, clock=SystemClock(), operation_of=operation_of)
-    await guard({"type": "websocket", "path": "/", "headers": []}, nothing, hear)
+    wary = guarded(hello, keys, clock=SystemClock(), operation_of=operation_of)
+    await wary({"type": "websocket", "path": "/", "headers": []}, nothing, hear)
     assert sent == [{"type": "websocket.close", "code": 1008}]
     async with engine(tmp_path) as here, here.on_port() as client:
         upgrade = {

@@ -12,13 +12,14 @@ from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, Response
 
 from horae.errors import Exit, HoraeError
 from horae.server.answer import HEADERS, refused
+from horae.server.peers import Proxies
 from horae.server.table import Access
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from horae.server.table import Operation
 
 LONGEST: Final = 30.0  # seconds until an answer begins
-TRIES: Final = 10  # wrong tokens of one peer
+TRIES: Final = 10  # wrong tokens of one peer are answered at once
 WITHIN: Final = timedelta(minutes=1)
+SLOWED: Final = 1.0  # seconds until the next one is answered
+WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -65,11 +68,13 @@ def guarded(
     clock: Clock,
     operation_of: Callable[[str, str], Operation | None],
     hosts: Iterable[str] = (),
+    proxies: Proxies | None = None,
     patience: float = LONGEST,
 ) -> ASGIApp:
     """Return an application for a port: it answers only those who may ask, and in time.
 
     *hosts* are the names besides those of the loopback that this machine goes by.
+    Who asks through one of the *proxies* is whom it names.
     *operation_of* tells which route a method and a path mean; one that it does not know
     needs the token, too.
     """
@@ -79,6 +84,7 @@ def guarded(
         clock=clock,
         operation_of=operation_of,
         hosts=frozenset({*LOOPBACK, *(host.lower() for host in hosts)}),
+        proxies=proxies or Proxies(),
         patience=patience,
     )
 
@@ -94,13 +100,16 @@ class _Guard:
         clock: Clock,
         operation_of: Callable[[str, str], Operation | None],
         hosts: frozenset[str],
+        proxies: Proxies,
         patience: float,
     ) -> None:
         self._app = app
         self._keys = keys
         self._operation_of = operation_of
         self._hosts = hosts
+        self._proxies = proxies
         self._patience = patience
+        self._waiting = 0
         self._failures = _Failures(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +122,8 @@ class _Guard:
         try:
             self._check_host(headers)
             _check_origin(scope["method"], headers)
-            self._check_key(scope, headers, operation)
+            if not self._is_allowed(headers, operation):
+                await self._refuse_key(scope, headers)
         except GuardError as error:
             await self._refuse(error, headers, scope, send)
             return
@@ -131,24 +141,31 @@ class _Guard:
             reason = f"{match[1][:100]!r} is not here; `server.names` lists names of this machine"
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
 
-    def _check_key(self, scope: Scope, headers: _Asked, operation: Operation | None) -> None:
-        """Raise an error unless whoever asks may, or the route is for everybody."""
+    def _is_allowed(self, headers: _Asked, operation: Operation | None) -> bool:
+        """Tell whether whoever asks may, or the route is for everybody."""
         if operation is not None and operation.access is not Access.TOKEN:
-            return
-        peer = scope["client"][0] if scope.get("client") else ""
-        wait = self._failures.wait(peer)
+            return True
         given = headers.all("authorization")
+        if given:
+            is_bearer = len(given) == 1 and given[0][:7].lower() == "bearer "
+            return is_bearer and self._keys.is_token(given[0][7:].strip().encode(errors="replace"))
         cookie = headers.cookie(self._keys.cookie)
-        if wait and (given or cookie is not None):
-            reason = f"too many wrong tokens; try again in {wait} s"
-            raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
-        if len(given) == 1 and given[0][:7].lower() == "bearer ":
-            if self._keys.is_token(given[0][7:].strip().encode(errors="replace")):
-                return
-        elif not given and cookie is not None and self._keys.is_session(cookie):
-            return
-        if given or cookie is not None:
-            self._failures.note(peer)
+        return cookie is not None and self._keys.is_session(cookie)
+
+    async def _refuse_key(self, scope: Scope, headers: _Asked) -> NoReturn:
+        """Raise an error if the token is wrong, and not at once if that is not the first time."""
+        is_guess = headers.all("authorization") or headers.cookie(self._keys.cookie) is not None
+        near = scope["client"][0] if scope.get("client") else ""
+        peer = self._proxies.asking(near, headers.all("x-forwarded-for"))
+        if is_guess and self._failures.note(peer):
+            if self._waiting >= WAITING:
+                reason = "too many wrong tokens; `horae token show` prints the right one"
+                raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
+            self._waiting += 1
+            try:
+                await asyncio.sleep(SLOWED)
+            finally:
+                self._waiting -= 1
         reason = "the token is missing or wrong; `horae token show` prints it"
         raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
 
@@ -203,7 +220,7 @@ class _Guard:
             if headers.cookie(self._keys.cookie) is not None:
                 more["Set-Cookie"] = f"{self._keys.cookie}=; Max-Age=0; Path=/; HttpOnly"
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            more = {"Retry-After": str(int(WITHIN.total_seconds()))}
+            more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
         wants_page = any("text/html" in each for each in headers.all("accept"))
         answer: Response
         if status == HTTPStatus.UNAUTHORIZED and wants_page:
@@ -256,19 +273,15 @@ class _Failures:
         self._clock = clock
         self._when: dict[str, deque[timedelta]] = {}
 
-    def note(self, peer: str) -> None:
-        """Remember a wrong token."""
+    def note(self, peer: str) -> bool:
+        """Remember a wrong token; tell whether its peer came with too many before it."""
         if peer not in self._when and len(self._when) >= PEERS:
             del self._when[next(iter(self._when))]
-        self._when.setdefault(peer, deque(maxlen=TRIES)).append(self._clock.elapsed())
-
-    def wait(self, peer: str) -> int:
-        """Return for how many seconds a peer is not listened to."""
-        when = self._when.get(peer)
-        if when is None or len(when) < TRIES:
-            return 0
-        left = when[0] + WITHIN - self._clock.elapsed()
-        return max(0, -(-left // timedelta(seconds=1)))
+        when = self._when.setdefault(peer, deque(maxlen=TRIES))
+        now = self._clock.elapsed()
+        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
+        when.append(now)
+        return is_one_more
 
 
 async def _nothing() -> Message:

@@ -26,7 +26,7 @@ _WORDS: Final = {
     415: "The body is not application/json.",
     421: "The Host is not this machine.",
     422: "It was understood and cannot be done; the answer says why.",
-    429: "Too many wrong tokens.",
+    429: "Too many wrong tokens at a time.",
     431: "The header has more than 16 KiB.",
     503: "It may pass: the ledger cannot be written now, or no answer came in time.",
 }
