@@ -142,7 +142,9 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--manual", "--prompt", "a", "--prompt-file", "b"), 2, "not both"),
         (("--manual", "--prompt-file", "nowhere.md"), 4, "nowhere.md: does not exist"),
         (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools is a JSON object"),
-        (("--webhook", "short", "--prompt", "Go."), 2, "at least 8 characters"),
+        (("--webhook", "a long secret", "--prompt", "Go."), 2, "say the scheme github"),
+        (("--webhook", "short", "--scheme", "github", "--prompt", "Go."), 2, "at least 8"),
+        (("--scheme", "github", "--manual"), 2, "the messages of a --webhook"),
         (("--after", "nobody", "--prompt", "Go."), 4, "there is no workflow 'nobody'"),
     ],
 )
@@ -167,7 +169,14 @@ def test_an_error_is_json_if_json_was_asked_for(call: Call) -> None:
     ("args", "config"),
     [
         (("--at", "2030-01-01T00:00:00Z"), {"type": "delay", "run_at": "2030-01-01T00:00:00Z"}),
-        (("--webhook", "s3cret-s3cret"), {"type": "webhook", "secret": "***"}),
+        (
+            ("--webhook", "s3cret-s3cret", "--scheme", "github"),
+            {"type": "webhook", "scheme": "github", "secret": "***"},
+        ),
+        (
+            ("--webhook", f"whsec_{'A' * 32}"),
+            {"type": "webhook", "scheme": "standard", "secret": "***"},
+        ),
         (("--after", "all"), {"type": "dispatch_result"}),
         (("--on", "session_end"), {"type": "agent_lifecycle", "event": "session_end"}),
         (("--manual",), {"type": "manual"}),
@@ -180,6 +189,21 @@ def test_a_trigger_waits_for_what_it_is_told_to(
     assert made["trigger_config"] == config
     assert call("horae", "trigger", "list", "--table").out.count("report") == 1
     assert call("agent", "orchestrator", "get-workflow", "report").code == 0
+
+
+def test_a_secret_that_is_made_is_shown_once(call: Call) -> None:
+    made = added(call, "deploy", "--webhook", "--prompt", "Go.")
+    assert made["trigger_config"] == {"type": "webhook", "scheme": "standard", "secret": "***"}
+    assert made["secret"].startswith("whsec_")
+    assert made["secret"] not in call("horae", "trigger", "show", "deploy", "--json").out
+    ending = call("horae", "trigger", "rotate", "deploy", "--table")
+    assert ending.out.startswith("deploy accepts two secrets until `horae trigger rotate deploy")
+    assert "\nits secret, shown only now: whsec_" in ending.out
+    again = call("horae", "trigger", "rotate", "deploy")
+    assert (again.code, "end the older one first" in again.err) == (6, True)
+    ended = call("horae", "trigger", "rotate", "deploy", "--end", "--json").data
+    assert "old_secret" not in ended["trigger_config"]
+    assert call("horae", "trigger", "rotate", "deploy", "--end", "--secret", "x").code == 2
 
 
 def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
@@ -304,6 +328,28 @@ def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
     everything = call("agent", "apply", ".")
     assert "rooms are not kept by horae" in everything.err
     assert everything.out.endswith("Applied 0 room(s), 1 agent(s), and 2 workflow(s)\n")
+
+
+HOOK = "name: {0}\nagent: reporter\nsource: {{type: webhook, {1}}}\nprompt_template: Go.\n"
+
+
+def test_a_webhook_in_a_file_has_one_scheme_and_a_secret_of_its_own(
+    call: Call, files: Path
+) -> None:
+    for name in ("first", "second"):
+        (files / "workflows" / f"{name}.yml").write_text(HOOK.format(name, "secret: the-same-one"))
+    ending = call("horae", "trigger", "apply", ".agentd")
+    assert "second.yml:3: webhook 'first' has the same secret; each webhook" in ending.err
+    (files / "workflows" / "second.yml").unlink()
+    call("horae", "trigger", "apply", ".agentd")
+    made = call("horae", "trigger", "show", "first", "--json").data
+    assert made["trigger_config"]["scheme"] == "github", "as the secret of agentd has it"
+    again = changes(call("horae", "trigger", "apply", ".agentd", "--json"))
+    assert {verb for verb, _, _ in again} == {"unchanged"}
+    other = HOOK.format("first", f"secret: whsec_{'A' * 32}")
+    (files / "workflows" / "first.yml").write_text(other)
+    ending = call("horae", "trigger", "apply", ".agentd")
+    assert "first.yml:1: the scheme of webhook 'first' is github, set when it was" in ending.err
 
 
 def test_after_one_field_is_edited_apply_changes_that_field(call: Call, files: Path) -> None:

@@ -147,6 +147,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         changed(source={"type": "github_issues", "owner": "o", "repo": "r", "state": "new"}),
         changed(source={"type": "webhook", "secret": "short"}),
         changed(source={"type": "webhook"}),
+        changed(source={"type": "webhook", "secret": "whsec_too-short"}),
+        changed(source={"type": "webhook", "secret": "s3cret-s3cret", "scheme": "standard"}),
+        changed(source={"type": "webhook", "secret": "s3cret-s3cret", "scheme": "stripe"}),
+        changed(source={"type": "webhook", "secret": "s3cret-s3cret", "old_secret": "short"}),
         changed(source={"type": "agent_lifecycle", "event": "birth"}),
         changed(source={"type": "dispatch_result", "status": "pending"}),
         changed(source={"type": "sundial"}),
@@ -216,6 +220,7 @@ _POLICIES = st.one_of(
         st.lists(st.sampled_from(["Read", "Bash(git *)", "WebFetch"]), max_size=3),
     ),
 )
+_WHSEC = f"whsec_{'A' * 32}"
 _GITHUB = st.fixed_dictionaries(
     {
         "type": st.sampled_from(["github_issues", "github_pull_requests"]),
@@ -256,8 +261,13 @@ _SOURCES = st.one_of(
         },
     ),
     st.fixed_dictionaries(
-        {"type": st.just("webhook"), "secret": st.just("change-me-now")},
-        optional={"events": _LISTS, "actions": _LISTS},
+        {"type": st.just("webhook"), "secret": st.sampled_from(["change-me-now", _WHSEC])},
+        optional={
+            "scheme": st.just("github"),
+            "old_secret": st.just(_WHSEC),
+            "events": _LISTS,
+            "actions": _LISTS,
+        },
     ),
     st.just({"type": "manual"}),
 )

@@ -94,7 +94,7 @@ async def test_without_the_token_no_route_answers(tmp_path: Path) -> None:
                 assert answer.headers["www-authenticate"].startswith("Bearer")
             else:
                 # Whoever comes without the right path or signature learns nothing there either.
-                known = {"/healthz": {200, 503}, "/health": {200}, "/webhooks/{id}": {404}}
+                known = {"/healthz": {200, 503}, "/health": {200}, "/webhooks/{id}": {401}}
                 assert answer.status_code in known.get(each.path, {404}), (each.path, answer.text)
         for path in ("/", "/nowhere", "/api/v1/", "/static/x.js", "/api/v1/status/", "//healthz"):
             assert (await client.get(path)).status_code == 401, path

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import time
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 from engine.world import story
@@ -86,20 +87,35 @@ async def test_a_workflow_runs_now_and_its_history_has_it(tmp_path: Path) -> Non
 
 @story
 async def test_a_webhook_is_opened_by_its_signature_alone(tmp_path: Path) -> None:
-    secret = "a secret of some length"
-    config = {"type": "webhook", "secret": secret}
+    config = {"type": "webhook", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    key = b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     async with engine(tmp_path) as here, here.on_port() as client:
         workflow = await made(here, trigger_config=config, prompt_template="Look at {{title}}.")
-        assert secret not in str(workflow)
+        assert config["secret"] not in str(workflow)
         path, body = f"/webhooks/{workflow['id']}", b'{"title": "a push"}'
-        proof = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-        for headers in ({}, {"X-Hub-Signature-256": "sha256=00"}, here.token):
-            answer = await client.post(path, content=body, headers=headers)
-            assert (answer.status_code, list(answer.json())) == (401, ["error"])
-        signed = {"X-Hub-Signature-256": f"sha256={proof}"}
+        stamp = str(int(time.time()))
+        proof = b64encode(hmac.digest(key, f"msg_1.{stamp}.".encode() + body, "sha256")).decode()
+        signed = {
+            "webhook-id": "msg_1",
+            "webhook-timestamp": stamp,
+            "webhook-signature": f"v1,{proof}",
+        }
+        refusals = [
+            await client.post(path, content=body, headers={}),
+            await client.post(path, content=body, headers=here.token),
+            await client.post(path, content=body + b" ", headers=signed),
+            await client.post(path, content=body, headers={**signed, "webhook-id": "msg_2"}),
+            await client.post(path, content=body, headers=[*signed.items(), *signed.items()]),
+            await client.post("/webhooks/nobody", content=body, headers=signed),
+        ]
+        assert {each.status_code for each in refusals} == {401}
+        assert len({each.text for each in refusals}) == 1, "nobody learns which names there are"
         answer = await client.post(path, content=body, headers=signed)
-        assert (answer.status_code, answer.json()["workflow"]) == (202, "daily-report")
-        assert (await client.post(path, content=body + b" ", headers=signed)).status_code == 401
+        assert (answer.status_code, list(answer.json())) == (202, ["receipt"])
+        again = await client.post("/webhooks/daily-report", content=body, headers=signed)
+        assert (again.status_code, again.json()) == (202, answer.json())
+        page = (await here.client.get(f"/workflows/{workflow['id']}/history")).json()
+        assert [each["receipt"] for each in page["items"]] == [answer.json()["receipt"]]
 
 
 @story

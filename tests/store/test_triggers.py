@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -37,7 +38,7 @@ from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, stor
 from store.server import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
     from typing import NoReturn
@@ -791,12 +792,25 @@ async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
     )
 
 
-def signed(body: bytes, secret: str = "s3cret-s3cret", stamp: str = "") -> dict[str, str]:
-    text = f"{stamp}.".encode() + body if stamp else body
-    headers = {
-        "X-Hub-Signature-256": f"sha256={hmac.new(secret.encode(), text, 'sha256').hexdigest()}"
-    }
-    return headers | ({"X-Horae-Timestamp": stamp} if stamp else {})
+SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
+OTHER = f"whsec_{b64encode(bytes(range(1, 33))).decode()}"
+
+
+def by_github(body: bytes, secret: str = "s3cret-s3cret", **more: str) -> Mapping[str, str]:
+    proof = hmac.new(secret.encode(), body, "sha256").hexdigest()
+    return {"X-Hub-Signature-256": f"sha256={proof}", **more}
+
+
+def standard(
+    body: bytes, at: object, *, name: str = "msg_1", secret: str = SECRET
+) -> dict[str, str]:
+    key = b64decode(secret.removeprefix("whsec_"))
+    proof = b64encode(hmac.digest(key, f"{name}.{at}.".encode() + body, "sha256")).decode()
+    return {"webhook-id": name, "webhook-timestamp": str(at), "webhook-signature": f"v1,{proof}"}
+
+
+async def sent(stage: Stage, body: bytes, headers: Mapping[str, str], to: str = "report") -> Any:
+    return await stage.triggers.deliver(to, body, headers.items())
 
 
 @story
@@ -805,56 +819,213 @@ async def test_a_message_is_taken_once_however_often_it_is_sent(ledger: BookLedg
     await stage.agent()
     config = {"type": "webhook", "secret": "s3cret-s3cret", "events": ["issues"]}
     made = await stage.workflow(trigger_config=config, prompt_template="{{title}} {{issue_number}}")
-    assert made["trigger_config"]["secret"] == "***"
+    assert made["trigger_config"] == {**config, "secret": "***", "scheme": "github"}
     body = b'{"action": "opened", "issue": {"title": "{{body}}", "number": 7}}'
-    first = await stage.triggers.deliver(
-        "report", body, {**signed(body), "X-GitHub-Event": "issues", "X-GitHub-Delivery": "1"}
+    first = await sent(stage, body, by_github(body, **{"X-GitHub-Event": "issues"}))
+    (done,) = await stage.history()
+    assert (done["receipt"], done["prompt_sent"], done["status"]) == (
+        first,
+        "{{body}} 7",
+        "pending",
     )
-    assert first is not None
-    assert (first["prompt_sent"], first["status"]) == ("{{body}} 7", "pending")
-    replayed = await stage.triggers.deliver(
-        "report", body, {**signed(body), "X-GitHub-Event": "issues", "X-GitHub-Delivery": "2"}
-    )
-    assert replayed == first
-    assert (
-        await stage.triggers.deliver("report", body, {**signed(body), "x-github-event": "push"})
-        is None
-    )
-    stamp = str(int(stage.clock.now().timestamp()))
-    again = {**signed(body, stamp=stamp), "X-GitHub-Event": "issues"}
-    fresh = await stage.triggers.deliver("report", body, again)
-    assert fresh is not None
-    assert fresh["id"] != first["id"]
+    again = by_github(body, **{"X-GitHub-Event": "issues", "X-GitHub-Delivery": "2"})
+    assert await sent(stage, body, again) == first
+    assert await sent(stage, b"{}", by_github(b"{}", **{"x-github-event": "push"})) is None
     await stage.triggers.update("report", {"trigger_config": {**made["trigger_config"]}})
-    assert await stage.triggers.deliver("report", body, again) == fresh  # the secret is kept
-    assert len(await stage.history()) == 2
+    assert await sent(stage, body, again) == first  # the secret is kept
+    assert len(await stage.history()) == 1
 
 
 @story
-async def test_a_message_that_is_not_signed_right_is_refused(ledger: BookLedger) -> None:
+async def test_a_standard_message_is_taken_once_by_its_id(ledger: BookLedger) -> None:
     stage = Stage(ledger)
     await stage.agent()
-    config = {"type": "webhook", "secret": "s3cret-s3cret"}
-    await stage.workflow(trigger_config=config, prompt_template="Go.")
+    await stage.workflow(
+        trigger_config={"type": "webhook", "secret": SECRET, "events": ["paid"]},
+        prompt_template="{{title}} {{delivery_id}}",
+    )
+    body, at = b'{"type": "paid", "title": "Invoice 7"}', int(stage.clock.now().timestamp())
+    first = await sent(stage, body, standard(body, at))
+    retried = b'{"type": "paid", "title": "Invoice 7", "attempt": 2}'
+    assert await sent(stage, retried, standard(retried, at + 60)) == first
+    assert await sent(stage, body, standard(body, at, name="msg_2")) == first + 1
+    assert await sent(stage, b'{"type": "due"}', standard(b'{"type": "due"}', at, name="a")) is None
+    history = await stage.history()
+    assert [each["source_id"] for each in history] == ["webhook:msg_2", "webhook:msg_1"]
+    assert history[1]["prompt_sent"] == "Invoice 7 msg_1"
+
+
+BODY = b'{"title": "v2 is out"}'
+AT = int(NOW.timestamp())
+
+
+def _without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in names}
+
+
+GOOD = standard(BODY, AT)
+GITHUB = by_github(BODY)
+STAMPED = f"{AT}.".encode() + BODY
+# What somebody can do with messages that were captured: where it is sent, its body and headers.
+ATTACKS: dict[str, tuple[str, bytes, Mapping[str, str]]] = {
+    "no signature at all": ("report", BODY, {}),
+    "replay after five minutes": ("report", BODY, standard(BODY, AT - 301, name="late")),
+    "from a clock that is ahead": ("report", BODY, standard(BODY, AT + 301, name="early")),
+    "replay with a fresh time": ("report", BODY, {**GOOD, "webhook-timestamp": str(AT + 1)}),
+    "replay under another id": ("report", BODY, {**GOOD, "webhook-id": "msg_2"}),
+    "stripped of its id": ("report", BODY, _without(GOOD, "webhook-id")),
+    "stripped of its time": ("report", BODY, _without(GOOD, "webhook-timestamp")),
+    "stripped of its signature": ("report", BODY, _without(GOOD, "webhook-signature")),
+    "an empty signature": ("report", BODY, {**GOOD, "webhook-signature": "v1,"}),
+    "a signature of no version": (
+        "report",
+        BODY,
+        {**GOOD, "webhook-signature": GOOD["webhook-signature"][3:]},
+    ),
+    "a signature of another version": (
+        "report",
+        BODY,
+        {**GOOD, "webhook-signature": f"v2{GOOD['webhook-signature'][2:]}"},
+    ),
+    "a truncated signature": (
+        "report",
+        BODY,
+        {**GOOD, "webhook-signature": GOOD["webhook-signature"][:-4]},
+    ),
+    "a truncated body": ("report", BODY[:-1], GOOD),
+    "an empty body": ("report", b"", GOOD),
+    "a longer body": ("report", BODY + b" ", GOOD),
+    "id and time exchanged": (
+        "report",
+        BODY,
+        {**GOOD, "webhook-id": str(AT), "webhook-timestamp": "msg_1"},
+    ),
+    "the time moved into the body": (
+        "report",
+        f"{AT}.".encode() + BODY,
+        {**GOOD, "webhook-timestamp": ""},
+    ),
+    "the body moved into the id": (
+        "report",
+        b"{}",
+        {**standard(f"{AT}.{{}}".encode(), AT), "webhook-id": f"msg_1.{AT}"},
+    ),
+    "an id with a dot": ("report", BODY, standard(BODY, AT, name="msg.1")),
+    "an id with a blank": ("report", BODY, standard(BODY, AT, name="msg 1")),
+    "an id without end": ("report", BODY, standard(BODY, AT, name="m" * 201)),
+    "a time in words": ("report", BODY, standard(BODY, "now")),
+    "a time before 1970": ("report", BODY, standard(BODY, -1)),
+    "a time with 4,000 digits": ("report", BODY, standard(BODY, "9" * 4000)),
+    "another secret": ("report", BODY, standard(BODY, AT, secret=OTHER)),
+    "of GitHub's form to a standard one": ("report", BODY, by_github(BODY, SECRET)),
+    "signed as GitHub does, in the standard header": (
+        "report",
+        BODY,
+        {**GOOD, "webhook-signature": f"v1,{GITHUB['X-Hub-Signature-256'][7:]}"},
+    ),
+    "of the standard form to one of GitHub's": ("forge", BODY, GOOD),
+    "all of a standard message as a body": (
+        "forge",
+        f"msg_1.{AT}.".encode() + BODY,
+        {"X-Hub-Signature-256": GOOD["webhook-signature"].removeprefix("v1,")},
+    ),
+    "the older form, with its stamp": (
+        "forge",
+        BODY,
+        by_github(STAMPED, **{"X-Horae-Timestamp": str(AT)}),
+    ),
+    "the older form, stripped of its stamp": ("forge", BODY, by_github(STAMPED)),
+    "the older form, its stamp in the body": ("forge", STAMPED, by_github(STAMPED)),
+    "a truncated body of GitHub": ("forge", BODY[:-1], GITHUB),
+    "a signature of SHA-1": (
+        "forge",
+        BODY,
+        {"X-Hub-Signature": f"sha1={hmac.new(b's3cret-s3cret', BODY, 'sha1').hexdigest()}"},
+    ),
+    "a truncated signature of GitHub": (
+        "forge",
+        BODY,
+        {"X-Hub-Signature-256": GITHUB["X-Hub-Signature-256"][:-2]},
+    ),
+    "of one trigger to another": ("second", BODY, GOOD),
+    "of one of GitHub's to another": ("other-forge", BODY, GITHUB),
+    "to a trigger that is no webhook": ("cron", BODY, GOOD),
+    "to a name that nobody has": ("nobody", BODY, GOOD),
+}
+
+
+@story
+async def test_a_message_that_was_tampered_with_is_refused(ledger: BookLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    for name, secret in {
+        "report": SECRET,
+        "second": OTHER,
+        "forge": "s3cret-s3cret",
+        "other-forge": "another-secret",
+    }.items():
+        config = {"type": "webhook", "secret": secret}
+        await stage.workflow(name, trigger_config=config, prompt_template="Go.")
     await stage.workflow("cron")
-    old = str(int(stage.clock.now().timestamp()) - 301)
-    for headers in (
-        {},
-        signed(b"{}", "another-secret"),
-        signed(b"{ }"),
-        signed(b"{}", stamp=old),
-        signed(b"{}", stamp="soon"),
-        {**signed(b"{}"), "X-Horae-Timestamp": old},
-    ):
+    for attack, (name, body, headers) in ATTACKS.items():
         with pytest.raises(UnsignedError) as caught:
-            await stage.triggers.deliver("report", b"{}", headers)
-        assert refusal(caught.value)[0] == 401
-    with pytest.raises(TriggerError, match="is not a webhook"):
-        await stage.triggers.deliver("cron", b"{}", signed(b"{}"))
+            pytest.fail(f"{attack}: receipt {await sent(stage, body, headers, name)}")
+        assert refusal(caught.value) == (
+            401,
+            {"error": "unauthorized: there is no such webhook, or the signature does not fit"},
+        ), "nobody learns why, nor which names there are"
+    for name, headers in {"report": GOOD, "forge": GITHUB}.items():
+        doubled = [*headers.items(), *headers.items()]
+        with pytest.raises(UnsignedError):
+            await stage.triggers.deliver(name, BODY, doubled)
+        assert await stage.history(name) == []
+        first = await sent(stage, BODY, headers, name)
+        assert await sent(stage, BODY, headers, name) == first, "a replay is the same receipt"
+        assert len(await stage.history(name)) == 1
     large = b"x" * (1 << 20) + b"x"
     with pytest.raises(TriggerError, match="at most"):
-        await stage.triggers.deliver("report", large, signed(large))
-    assert await stage.history() == []
+        await sent(stage, large, by_github(large), "forge")
+
+
+@story
+async def test_while_a_secret_is_replaced_both_are_good(ledger: BookLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "webhook", "secret": SECRET}
+    await stage.workflow(trigger_config=config, prompt_template="Go.")
+    made = await stage.triggers.rotate("report", OTHER)
+    assert made["trigger_config"]["old_secret"] == "***"
+    old, new = (standard(BODY, AT, name=each, secret=each) for each in (SECRET[6:], OTHER[6:]))
+    both = {**new, "webhook-signature": f"v1,{'A' * 43}= v1a,x {new['webhook-signature']}"}
+    for headers in (old, new, both):
+        assert await sent(stage, BODY, headers)
+    with pytest.raises(TriggerConflictError, match="end the older one first"):
+        await stage.triggers.rotate("report", SECRET)
+    await stage.triggers.update("report", {"trigger_config": made["trigger_config"], "name": "b"})
+    assert await sent(stage, BODY, old, "b"), "what is masked stays as it is"
+    ended = await stage.triggers.rotate("b", None)
+    assert "old_secret" not in ended["trigger_config"]
+    assert await sent(stage, BODY, new, "b")
+    with pytest.raises(UnsignedError):
+        await sent(stage, BODY, old, "b")
+
+
+@story
+async def test_a_webhook_keeps_its_scheme_and_shares_no_secret(ledger: BookLedger) -> None:
+    stage = Stage(ledger)
+    await stage.agent()
+    config = {"type": "webhook", "secret": SECRET}
+    await stage.workflow(trigger_config=config, prompt_template="Go.")
+    changed = {"type": "webhook", "secret": "s3cret-s3cret", "scheme": "github"}
+    with pytest.raises(TriggerError, match="is standard, set when it was made"):
+        await stage.triggers.update("report", {"trigger_config": changed})
+    with pytest.raises(TriggerError, match="whsec_"):
+        await stage.triggers.update("report", {"trigger_config": {**changed, "scheme": None}})
+    with pytest.raises(TriggerError, match="webhook 'report' has the same secret"):
+        await stage.workflow("second", trigger_config=config, prompt_template="Go.")
+    await stage.workflow("second", trigger_config={**config, "secret": OTHER})
+    with pytest.raises(TriggerError, match="webhook 'second' has the same secret"):
+        await stage.triggers.rotate("report", OTHER)
 
 
 @story

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,7 @@ from horae.engine.triggers import (
 )
 from horae.errors import Exit
 from horae.rules.trigger import OPTIONS, TriggerError
+from horae.rules.webhook import STANDARD_PREFIX, Scheme
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_NEW: Final = ""  # asks for a secret that is made
 TRIES = 20  # at a lock that others take and give back all the time
 
 
@@ -162,6 +164,10 @@ class FarTriggers(Triggers):
         """Change what is said of a workflow."""
         return self._post("update", word=word, data=data, file=file)
 
+    async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
+        """Give a webhook another secret, or end the older one."""
+        return self._post("rotate", word=word, secret=secret)
+
     async def delete(self, word: str) -> dict[str, Any]:
         """Forget a workflow."""
         return self._post("delete", word=word)
@@ -224,7 +230,19 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--at", "run_at", metavar="T", help="When: once, such as 2026-04-01T09:00:00Z."
         ),
-        click.option("--webhook", "secret", metavar="SECRET", help="A message signed with this."),
+        click.option(
+            "--webhook",
+            "secret",
+            is_flag=False,
+            flag_value=_NEW,
+            metavar="[SECRET]",
+            help="A message signed with this; a new secret if none is given.",
+        ),
+        click.option(
+            "--scheme",
+            type=click.Choice([each.value for each in Scheme]),
+            help="How messages are signed; else standard.",
+        ),
         click.option("--issues", metavar="OWNER/REPO", help="A new issue on GitHub."),
         click.option("--pulls", metavar="OWNER/REPO", help="A new pull request on GitHub."),
         click.option("--label", "labels", multiple=True, help="Only issues with this label."),
@@ -263,6 +281,9 @@ def add(
 ) -> int:
     """Make a trigger called NAME."""
     output = Output.of(form)
+    given, secret = _with_secret(given)
+    if given["secret"] is not None and given["scheme"] is None:
+        given["scheme"] = Scheme.STANDARD
     said = {"name": name, "enabled": not disabled, **definition_of(given)}
     if "trigger_config" not in said:
         raise click.UsageError(
@@ -274,7 +295,7 @@ def add(
         return await triggers.create(await _with_source(triggers, said))
 
     made = Room(root=root, data=data).write(make)
-    _print_one(output, made, f"{made['name']} is made: {made['id']}")
+    _print_with_secret(output, made, f"{made['name']} is made: {made['id']}", secret)
     return Exit.OK
 
 
@@ -354,6 +375,7 @@ def edit(
     """Change a trigger; what is not named stays, and the change holds at once."""
     output = Output.of(form)
     room = Room(root=root, data=data)
+    given, secret = _with_secret(given)
     zone = given["tz"]
 
     async def change(triggers: Triggers) -> dict[str, Any]:
@@ -364,7 +386,29 @@ def edit(
         return await triggers.update(name, await _with_source(triggers, said))
 
     made = room.write(change)
-    _print_one(output, made, f"{made['name']} is changed")
+    _print_with_secret(output, made, f"{made['name']} is changed", secret)
+    return Exit.OK
+
+
+@trigger.command()
+@click.argument("name")
+@click.option("--secret", metavar="SECRET", help="This one; else a new one is made.")
+@click.option("--end", "is_end", is_flag=True, help="Accept the older secret no longer.")
+@place_options
+@form_options
+def rotate(
+    name: str, *, secret: str | None, is_end: bool, root: str, data: str | None, form: str | None
+) -> int:
+    """Give a webhook a new secret; the older one counts until --end."""
+    output = Output.of(form)
+    if is_end and secret is not None:
+        raise click.UsageError("--end takes no --secret.")
+    made_now = "" if is_end or secret is not None else new_secret()
+    chosen = None if is_end else secret or made_now
+    made = Room(root=root, data=data).write(lambda triggers: triggers.rotate(name, chosen))
+    text = f"{made['name']} accepts two secrets until `horae trigger rotate {made['name']} --end`"
+    text = f"{made['name']} accepts one secret" if is_end else text
+    _print_with_secret(output, made, text, made_now)
     return Exit.OK
 
 
@@ -604,6 +648,29 @@ def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
+def new_secret() -> str:
+    """Return a secret that nobody can guess."""
+    from base64 import b64encode
+    from secrets import token_bytes
+
+    return f"{STANDARD_PREFIX}{b64encode(token_bytes(32)).decode()}"
+
+
+def _with_secret(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return options with a secret where one is to be made, and that secret."""
+    if given["secret"] != _NEW:
+        return dict(given), ""
+    made = new_secret()
+    return {**given, "secret": made}, made
+
+
+def _print_with_secret(output: Output, made: Mapping[str, Any], text: str, secret: str) -> None:
+    """Print one answer, and a secret that was just made; it is never shown again."""
+    shown = {"secret": secret} if secret else {}
+    more = f"\nits secret, shown only now: {secret}" if secret else ""
+    _print_one(output, {**made, **shown}, f"{text}{more}")
+
+
 def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a trigger waits for, if options say so."""
     found: list[dict[str, Any]] = []
@@ -612,7 +679,10 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
     if given.get("run_at") is not None:
         found.append({"type": "delay", "run_at": given["run_at"]})
     if given.get("secret") is not None:
-        found.append({"type": "webhook", "secret": given["secret"]})
+        scheme = {} if given.get("scheme") is None else {"scheme": given["scheme"]}
+        found.append({"type": "webhook", "secret": given["secret"], **scheme})
+    elif given.get("scheme") is not None:
+        raise click.UsageError("--scheme says how the messages of a --webhook are signed.")
     for name, kind in (("issues", "github_issues"), ("pulls", "github_pull_requests")):
         if given.get(name) is not None:
             owner, _, repo = given[name].partition("/")
@@ -685,7 +755,7 @@ def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
         case "agent_lifecycle":
             return f"{config['event']} of its agent"
         case "webhook":
-            return "a signed message"
+            return f"a signed message ({config['scheme']})"
     return "somebody who asks"
 
 

@@ -56,7 +56,9 @@ SOURCE_KEYS: Final = (
     "event",
     "source_workflow_id",
     "status",
+    "scheme",
     "secret",
+    "old_secret",
     "events",
     "actions",
 )
@@ -165,9 +167,10 @@ def parse_workflow(
     page.know(SOURCE_KEYS, within=where)
     if source is None and not page.is_wrong:
         page.wrong("source", "a workflow needs a source", "write `source:` with a `type:`")
-    if source is not None and isinstance(source.get("secret"), str):
+    for secret in ("secret", "old_secret"):
         # So that it need not stand in a file that goes into git.
-        source["secret"] = page.expanded("source", "secret", source["secret"], environ or {})
+        if source is not None and isinstance(source.get(secret), str):
+            source[secret] = page.expanded("source", secret, source[secret], environ or {})
     zone = page.text("timezone")
     if source is not None and zone is not None:
         source = {**source, "timezone": zone}

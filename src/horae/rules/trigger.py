@@ -8,7 +8,6 @@ comes. What is only known then (when, and by which key) is filled in when the ru
 
 from __future__ import annotations
 
-import hmac
 import json
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -35,6 +34,7 @@ from horae.rules.identity import Mark
 from horae.rules.misfire import Status
 from horae.rules.template import problems, render
 from horae.rules.tools import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
+from horae.rules.webhook import SECRETS, Scheme, scheme_of, wrong_secret
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -50,7 +50,6 @@ MASK: Final = "***"  # what is shown of a secret
 _LONGEST_VALUE: Final = 64 * 1024  # characters of one value that somebody sends
 _MOST_FACTS: Final = 100
 _MARK: Final = "#!horae-order "  # how an order begins that is more than its template
-_SHORTEST_SECRET: Final = 8
 
 
 class Kind(StrEnum):
@@ -145,6 +144,15 @@ class TriggerError(HoraeError):
         super().__init__(f"invalid input: {reason}")
 
 
+class SharedSecretError(TriggerError):
+    """A webhook with the secret of another: a message for one would be taken by both."""
+
+    def __init__(self, other: str) -> None:
+        self.other = other
+        reason = f"webhook '{other}' has the same secret; each webhook needs its own"
+        super().__init__(reason, field="secret")
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What somebody, or something, hands over with a request."""
@@ -206,10 +214,13 @@ class Definition:
     @classmethod
     def of(cls, name: str, data: Mapping[str, Any], *, is_enabled: bool) -> Definition:
         """Return the definition that `data` wrote."""
+        config = data["config"]
+        if config["type"] == Kind.WEBHOOK:  # one from before there were schemes is GitHub's
+            config = {"scheme": Scheme.GITHUB.value, **config}
         return cls(
             name,
             data["agent"],
-            data["config"],
+            config,
             data["template"],
             data["poll_interval"],
             is_enabled,
@@ -279,11 +290,15 @@ def checked_config(config: object) -> dict[str, Any]:
         raise TriggerError(reason, field="type")
     kind = Kind(said)
     given = {name: value for name, value in config.items() if value is not None}
-    return {"type": kind.value} | {
+    made = {"type": kind.value} | {
         name: _typed(given.get(name, default), name, type(default))
         for name, default in _FIELDS[kind].items()
         if name in given or default
     }
+    if kind is Kind.WEBHOOK:
+        made = {name: each for name, each in made.items() if each != ""}
+        made["scheme"] = str(scheme_of(made))
+    return made
 
 
 # The fields of each type, and what they are if nobody says.
@@ -294,7 +309,7 @@ _FIELDS: Final[Mapping[Kind, Mapping[str, Any]]] = {
     Kind.GITHUB_PULL_REQUESTS: {"owner": "", "repo": "", "labels": [], "state": "open"},
     Kind.AGENT_LIFECYCLE: {"event": ""},
     Kind.DISPATCH_RESULT: {"source_workflow_id": "", "status": ""},
-    Kind.WEBHOOK: {"secret": "", "events": [], "actions": []},
+    Kind.WEBHOOK: {"scheme": "", "secret": "", "old_secret": "", "events": [], "actions": []},
     Kind.MANUAL: {},
 }
 
@@ -308,7 +323,7 @@ def _typed(value: object, name: str, kind: type) -> object:
         raise TriggerError(f"'{name}' is a list of texts", field=name)
     if not isinstance(value, str):
         raise TriggerError(f"'{name}' is a text", field=name)
-    return value.strip() if name != "secret" else value
+    return value if name in SECRETS else value.strip()
 
 
 def check_config(config: Mapping[str, Any]) -> None:
@@ -332,13 +347,7 @@ def check_config(config: Mapping[str, Any]) -> None:
                 reason = f"Invalid status '{status}'. Valid values: completed, failed, skipped"
                 raise TriggerError(reason, field="status")
         case Kind.WEBHOOK:
-            secret = config.get("secret", "")
-            if len(secret) < _SHORTEST_SECRET:
-                reason = (
-                    f"Webhook trigger requires a 'secret' of at least {_SHORTEST_SECRET} "
-                    "characters; deliveries are signed with it"
-                )
-                raise TriggerError(reason, field="secret")
+            _check_webhook(config)
         case Kind.MANUAL:
             pass
 
@@ -413,6 +422,41 @@ def _check_github(config: Mapping[str, Any]) -> None:
     for label in config.get("labels", ()):
         if label.startswith("-") or "," in label or not label.isprintable():
             raise TriggerError(f"{label[:60]!r} is no label", field="labels")
+
+
+def _check_webhook(config: Mapping[str, Any]) -> None:
+    """Raise an error unless messages can be checked."""
+    if config["scheme"] not in set(Scheme):
+        valid = ", ".join(Scheme)
+        reason = f"Invalid webhook scheme '{config['scheme'][:60]}'. Valid values: {valid}"
+        raise TriggerError(reason, field="scheme")
+    if not config.get("secret"):
+        reason = "Webhook trigger requires a 'secret'; messages are signed with it"
+        raise TriggerError(reason, field="secret")
+    for name in (name for name in SECRETS if name in config):
+        wrong = wrong_secret(Scheme(config["scheme"]), config[name])
+        if wrong:
+            raise TriggerError(f"'{name}' {wrong}", field=name)
+
+
+def masked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a trigger waits for, without its secrets."""
+    return {name: MASK if name in SECRETS else value for name, value in config.items()}
+
+
+def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the secrets that messages may be signed with."""
+    return frozenset(config[name] for name in SECRETS if name in config)
+
+
+def check_scheme(was: Definition, made: Definition) -> None:
+    """Raise an error if a webhook would be another than it was made as."""
+    if was.kind is made.kind is Kind.WEBHOOK and was.config["scheme"] != made.config["scheme"]:
+        reason = (
+            f"the scheme of webhook '{was.name}' is {was.config['scheme']}, set when it was made; "
+            f"for another, remove it first: horae trigger remove {was.name}"
+        )
+        raise TriggerError(reason, field="scheme")
 
 
 def _bad_name(what: str, name: str) -> str:
@@ -676,22 +720,6 @@ class Delivery:
     action: str = ""
 
 
-def is_signed(secret: str, signature: str, body: bytes, *, stamp: str = "") -> bool:
-    """Tell whether a message was signed with a secret; *stamp* is signed in front of it.
-
-    >>> signature = hmac.new(b"s3cret-s3cret", b"{}", "sha256").hexdigest()
-    >>> is_signed("s3cret-s3cret", f"sha256={signature}", b"{}")
-    True
-    >>> is_signed("s3cret-s3cret", signature, b"{ }")
-    False
-    """
-    signed = f"{stamp}.".encode() + body if stamp else body
-    right = hmac.new(secret.encode(), signed, sha256).hexdigest()
-    given = signature.strip().lower().removeprefix("sha256=")
-    # As bytes: of texts, only those in ASCII can be compared in constant time.
-    return hmac.compare_digest(right.encode(), given.encode(errors="replace"))
-
-
 def is_wanted(config: Mapping[str, Any], delivery: Delivery) -> bool:
     """Tell whether a trigger listens to a message of this kind; one that lists none hears all.
 
@@ -703,7 +731,10 @@ def is_wanted(config: Mapping[str, Any], delivery: Delivery) -> bool:
 
 
 def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> Delivery:
-    """Return what a message says: an issue, a pull request, another event, or anything in JSON."""
+    """Return what a message says: an issue, a pull request, another event, or anything in JSON.
+
+    *event* is what GitHub says beside the body; else the kind of event is its `type`.
+    """
     text = body.decode("utf-8", "replace")
     try:
         said = json.loads(text)
@@ -726,7 +757,8 @@ def read_delivery(body: bytes, *, event: str, delivery: str, now: datetime) -> D
     title = next(filter(None, titles), "Webhook payload")
     title = f"GitHub event: {event}" if event else title
     told = {name: value for name, value in facts.items() if value}
-    return Delivery(Task(title, text[:_LONGEST_VALUE], metadata=told), event, action)
+    task = Task(title, text[:_LONGEST_VALUE], metadata=told)
+    return Delivery(task, event or _text(said.get("type")), action)
 
 
 def _issue(found: Mapping[str, Any], facts: Mapping[str, str]) -> Task:

@@ -45,8 +45,13 @@ _HEADERS: Final = {
     "Idempotency-Key": "The same key gives the same answer and starts nothing twice.",
     "If-Match": "The ETag of what was read; if it is another by now, nothing is changed.",
     "Last-Event-ID": "The number of the last event that was heard.",
-    "X-Hub-Signature-256": "`sha256=` and the HMAC of the body with the secret of the webhook.",
-    "X-Horae-Timestamp": "Seconds since 1970; if it is there it is signed, too.",
+    "webhook-id": "Scheme standard: the id of the message, the same when it is sent again.",
+    "webhook-timestamp": "Scheme standard: seconds since 1970, at most 5 minutes off.",
+    "webhook-signature": (
+        "Scheme standard: `v1,` and the base64 of the HMAC-SHA256 of id, timestamp and body, "
+        "with dots between; several are divided by blanks."
+    ),
+    "X-Hub-Signature-256": "Scheme github: `sha256=` and the HMAC-SHA256 of the body, in hex.",
 }
 
 _TAG: Final = "Names it as people have made it; If-Match with it edits it only while it is so."

@@ -15,7 +15,7 @@ from horae.engine.triggers import answer as do
 from horae.server.answer import HEADERS, told
 from horae.server.front import offered
 from horae.server.request import idempotency_key, path_number
-from horae.server.shapes import FACTS, NUMBER, TEXT, listed, named, page_of, shape
+from horae.server.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of, shape
 from horae.server.table import (
     Access,
     Field,
@@ -89,10 +89,10 @@ async def trigger_workflow(front: Front, request: Request, asked: Fields) -> dic
 
 
 async def webhook(front: Front, request: Request, asked: Fields) -> Response:
-    """Take a message for a workflow, signed in X-Hub-Signature-256."""
-    headers = {name: value for name, value in request.headers.items() if name.startswith("x-")}
-    said = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
-    return told(said or {"status": "ignored"}, HTTPStatus.ACCEPTED)
+    """Take a message for a workflow that is signed in the scheme of its webhook."""
+    headers = request.headers.items()
+    receipt = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
+    return told({"receipt": receipt}, HTTPStatus.ACCEPTED)
 
 
 async def trigger_agents(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
@@ -235,12 +235,17 @@ OPERATIONS: Final = (
         "POST",
         "/webhooks/{id}",
         webhook,
-        FACTS,
+        shape(receipt=maybe(NUMBER)),
         takes=Takes.BYTES,
         access=Access.SIGNED,
         status=202,
-        headers=("X-Hub-Signature-256", "X-Horae-Timestamp"),
-        also=(401, 404),
+        headers=(
+            "webhook-id",
+            "webhook-timestamp",
+            "webhook-signature",
+            "X-Hub-Signature-256",
+        ),
+        also=(401,),
     ),
     _plain("GET", "/agents", trigger_agents, page_of("TriggerAgent"), query=(*_PAGE, _STATUS)),
     _plain(

@@ -86,6 +86,11 @@ class BookTriggers:
             ]
         return self._kinds[kind]
 
+    async def webhooks(self) -> list[Trigger]:
+        """Return the triggers that wait for a message, those that are disabled, too."""
+        found = await self._with_text(compact({"type": Kind.WEBHOOK.value})[1:-1])
+        return [each for each in found if each.definition.kind is Kind.WEBHOOK]
+
     async def of_agent(self, agent: str) -> list[Trigger]:
         """Return the triggers that start an agent, the longest known first."""
         found = await self._with_text(compact({"agent": agent})[1:-1])

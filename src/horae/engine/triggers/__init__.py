@@ -82,6 +82,7 @@ _VERBS: Final = frozenset(
     {
         "create",
         "update",
+        "rotate",
         "delete",
         "trigger_now",
         "create_agent",

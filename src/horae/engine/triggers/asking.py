@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from hashlib import sha256
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.engine.launch import HELD_BACK
@@ -13,6 +13,7 @@ from horae.engine.triggers.doorman import APPROVAL, waits
 from horae.engine.triggers.errors import (
     AgentUnavailableError,
     TriggerConflictError,
+    TriggerNotFoundError,
     UnsignedError,
 )
 from horae.engine.triggers.store import Dispatched, dispatch_id
@@ -24,27 +25,31 @@ from horae.rules.trigger import (
     Task,
     TriggerError,
     checked_task,
-    is_signed,
     is_wanted,
     order_of,
     read_delivery,
     read_polled,
     view,
 )
+from horae.rules.webhook import Scheme, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
+    from datetime import datetime
 
     from horae.engine.ports import Filed
     from horae.engine.triggers.store import AgentCard
     from horae.rules.trigger import LifecycleEvent, Trigger
 
 LARGEST_DELIVERY: Final = 1 << 20  # bytes of a message
-FRESH: Final = timedelta(minutes=5)  # how old the stamp of a message may be
+QUIET: Final = timedelta(minutes=1)  # between two lines about messages that were refused
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Asking(Base):
     """Takes what is asked of a trigger, and files it under a key that says who asked."""
+
+    _logged_at: datetime | None = None
 
     async def trigger_now(
         self, word: str, data: object = None, *, key: str | None = None
@@ -66,38 +71,47 @@ class Asking(Base):
         return await self._asked(trigger, name, task, reason="somebody asked")
 
     async def deliver(
-        self, word: str, body: bytes, headers: Mapping[str, str]
-    ) -> dict[str, Any] | None:
-        """Take a signed message for a webhook; None means that it does not listen to this kind.
+        self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
+    ) -> int | None:
+        """Take a message for a webhook and return its receipt; None: it listens to other events.
 
-        The key is a digest of what was signed: whoever sends the same again gets the same
-        dispatch back, whatever the headers around it say.
+        Who sends the same again gets the same receipt. Who cannot sign learns nothing, not even
+        which webhooks there are.
         """
-        trigger = await self.found(word)
-        config = trigger.definition.config
-        if trigger.definition.kind is not Kind.WEBHOOK:
-            raise TriggerError(f"Workflow {trigger.id} is not a webhook")
         if len(body) > LARGEST_DELIVERY:
             raise TriggerError(f"a message has at most {LARGEST_DELIVERY:,} bytes")
-        given = {name.lower(): value for name, value in headers.items()}
-        now = self._clock.now()
-        stamp = given.get("x-horae-timestamp", "")
-        signature = given.get("x-hub-signature-256", "")
-        if not signature or not is_signed(config["secret"], signature, body, stamp=stamp):
-            raise UnsignedError("X-Hub-Signature-256 is missing, or does not fit the message")
-        if stamp and not _is_fresh(stamp, now):
-            raise UnsignedError("X-Horae-Timestamp is too old, or is no number of seconds")
+        given = [(name.lower(), value) for name, value in headers]
+        trigger, now = await self._webhook(word), self._clock.now()
+        config = {} if trigger is None else trigger.definition.config
+        verdict = verify(config, given, body, now=now)
+        if trigger is None or not verdict.key:
+            self._log_refusal(word, verdict.refusal, now)
+            raise UnsignedError
         if not trigger.definition.is_enabled:
             raise TriggerError(f"Workflow {trigger.id} is not enabled")
-        event, delivery = (
-            given.get(f"x-github-{name}", "")[:200] for name in ("event", "delivery")
-        )
+        event, delivery = "", verdict.key.removeprefix("webhook:")
+        if config["scheme"] == Scheme.GITHUB:
+            said = {name: value[:200] for name, value in given}
+            event, delivery = (said.get(f"x-github-{name}", "") for name in ("event", "delivery"))
         message = read_delivery(body, event=event, delivery=delivery, now=now)
         if not is_wanted(config, message):
             return None
-        digest = sha256(f"{stamp}.".encode() + body).hexdigest()[:32]
-        key = f"webhook:{digest}"
-        return await self._asked(trigger, key, message.task, reason="a message came in")
+        filed = await self._filed(trigger, verdict.key, message.task, reason="a message came in")
+        return filed.number
+
+    def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
+        """Log why a message was refused, at most once a minute: anybody can send one."""
+        if self._logged_at is None or now - self._logged_at >= QUIET:
+            self._logged_at = now
+            _LOG.warning("webhook %r: a message was refused: %s", word[:100], reason)
+
+    async def _webhook(self, word: str) -> Trigger | None:
+        """Return the webhook that an id or a name means, if there is one."""
+        try:
+            trigger = await self.found(word)
+        except TriggerNotFoundError:
+            return None
+        return trigger if trigger.definition.kind is Kind.WEBHOOK else None
 
     async def polled(self, trigger: Trigger, text: str) -> int:
         """File what `gh` lists and was not there before; return how much that was."""
@@ -164,11 +178,16 @@ class Asking(Base):
         self, trigger: Trigger, key: str, task: Task, *, reason: str
     ) -> dict[str, Any]:
         """Return the dispatch of a request that has to be taken."""
+        filed = await self._filed(trigger, key, task, reason=reason)
+        return await self._dispatch(trigger, Dispatched(filed))
+
+    async def _filed(self, trigger: Trigger, key: str, task: Task, *, reason: str) -> Filed:
+        """Return the receipt of a request that has to be taken."""
         asked = await self._ask(trigger, key, task, reason=reason)
         if asked is None:
             name = trigger.definition.name
             raise TriggerConflictError(f"workflow '{name}' rests; let it go on with horae resume")
-        return await self._dispatch(trigger, Dispatched(asked[0]))
+        return asked[0]
 
     async def _refuse_open(self, trigger: Trigger) -> None:
         """Raise an error if a dispatch of a workflow is not over yet."""
@@ -187,10 +206,3 @@ class Asking(Base):
                 task = Task(f"Agent lifecycle: {event}", metadata=facts)
                 key = f"event:{event}:{card.id}:{at}"
                 await self._ask(trigger, key, task, reason=f"agent '{card.name}': {event}")
-
-
-def _is_fresh(stamp: str, now: datetime) -> bool:
-    """Tell whether a message was signed just now."""
-    if not (stamp.isascii() and stamp.isdecimal() and len(stamp) <= 11):
-        return False
-    return abs(now - datetime.fromtimestamp(int(stamp), UTC)) <= FRESH

@@ -47,14 +47,13 @@ class AgentUnavailableError(HoraeError):
 
 
 class UnsignedError(HoraeError):
-    """A message that was not signed as it should be."""
+    """A message that is not signed for a webhook; who sends it is not told what is wrong."""
 
     code = "unsigned"
     exit_code = Exit.UNAUTHORISED
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"unauthorized: {reason}")
+    def __init__(self) -> None:
+        super().__init__("unauthorized: there is no such webhook, or the signature does not fit")
 
 
 class PollError(HoraeError):

@@ -13,10 +13,14 @@ from horae.rules.trigger import (
     MASK,
     Definition,
     Kind,
+    SharedSecretError,
     TriggerError,
+    check_scheme,
     enforced,
     left_behind,
+    masked,
     parse_tools,
+    secrets_of,
 )
 
 if TYPE_CHECKING:
@@ -74,10 +78,21 @@ async def judge_files(
             wrong.append(_located(error, file))
     for workflow in workflows:
         try:
-            changes.append(await _workflow_change(triggers, workflow, coming))
+            change = await _workflow_change(triggers, workflow, coming)
+            _refuse_shared(change, changes)
+            changes.append(change)
         except HoraeError as error:
             wrong.append(_located(error, workflow))
     return changes, wrong
+
+
+def _refuse_shared(change: Change, others: Iterable[Change]) -> None:
+    """Raise an error if a webhook comes together with another of the same secret."""
+    secrets = secrets_of(change.said.get("trigger_config", {}))
+    for other in others:
+        is_shared = not secrets.isdisjoint(secrets_of(other.said.get("trigger_config", {})))
+        if is_shared and change.verb == other.verb == "create":
+            raise SharedSecretError(other.name)
 
 
 async def apply_changes(
@@ -201,12 +216,14 @@ async def _workflow_change(
         **file.options,
     }
     made = await _judged(triggers, said, file, coming)
+    said["trigger_config"] = dict(made.config)
     place = _place(file)
     notes = await _notes(triggers, made, file, coming)
     try:
         was = (await triggers.found(file.name)).definition
     except TriggerNotFoundError:
         return Change("create", "workflow", file.name, place, said=said, notes=notes)
+    check_scheme(was, made)
     is_new_delay = made.kind is Kind.DELAY and made.config != was.config
     if was.is_wanted == made.is_wanted and not is_new_delay:
         # Somebody may have disabled it since, or it has fired: the file has nothing new to say.
@@ -268,10 +285,9 @@ async def _judged(
 
 def _shown(definition: Definition) -> dict[str, object]:
     """Return the fields of a workflow as a diff shows them."""
-    config = {name: MASK if name == "secret" else each for name, each in definition.config.items()}
     return {
         "agent": definition.agent,
-        "source": config,
+        "source": masked(definition.config),
         "prompt_template": definition.template,
         "poll_interval": definition.poll_interval,
         "enabled": definition.is_enabled,

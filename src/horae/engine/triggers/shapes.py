@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.triggers.store import agent_id
 from horae.rules.entry import key_time
 from horae.rules.template import NO_VARIABLES, problems, variables
-from horae.rules.trigger import EVERY_NAME, MASK
+from horae.rules.trigger import EVERY_NAME, MASK, masked
 
 if TYPE_CHECKING:
     from horae.engine.triggers.store import AgentCard
@@ -39,15 +39,12 @@ def validate_template(template: str) -> dict[str, object]:
 def workflow_shape(trigger: Trigger) -> dict[str, Any]:
     """Return a workflow in the shape of the API; secrets are not in it."""
     definition = trigger.definition
-    config = dict(definition.config)
-    if "secret" in config:
-        config["secret"] = MASK
     return {
         "id": trigger.id,
         "name": definition.name,
         "agent_id": agent_id(definition.agent),
         "agent": definition.agent,
-        "trigger_config": config,
+        "trigger_config": masked(definition.config),
         "prompt_template": definition.template,
         "poll_interval_secs": definition.poll_interval,
         "enabled": definition.is_enabled,

@@ -59,6 +59,10 @@ class TriggerStore(Protocol):
         """Return the enabled triggers of a kind, the longest known first."""
         ...
 
+    async def webhooks(self) -> list[Trigger]:
+        """Return the triggers that wait for a message, those that are disabled, too."""
+        ...
+
     async def of_agent(self, agent: str) -> list[Trigger]:
         """Return the triggers that start an agent, the longest known first."""
         ...

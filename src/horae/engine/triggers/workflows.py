@@ -15,10 +15,14 @@ from horae.rules.trigger import (
     POLL,
     Definition,
     Kind,
+    SharedSecretError,
     TriggerError,
+    check_scheme,
     checked,
     parse_tools,
+    secrets_of,
 )
+from horae.rules.webhook import SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +83,20 @@ class Workflows(Doorman):
                 raise TriggerConflictError(f"a workflow called '{name}' is already there")
         raise TriggerConflictError(f"workflow '{word}' is being changed by somebody else")
 
+    async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
+        """Give a webhook another secret beside the one that it has; None: the older one ends."""
+        trigger = await self.found(word)
+        if trigger.definition.kind is not Kind.WEBHOOK:
+            raise TriggerError(f"'{trigger.definition.name}' is not a webhook")
+        config = dict(trigger.definition.config)
+        was = config.pop("old_secret", None)
+        if secret is not None and was is not None:
+            reason = f"'{trigger.definition.name}' has two secrets already; end the older one first"
+            raise TriggerConflictError(reason)
+        if secret is not None:
+            config |= {"secret": secret, "old_secret": config["secret"]}
+        return await self.update(trigger.id, {"trigger_config": config})
+
     async def delete(self, word: str) -> dict[str, Any]:
         """Forget a workflow; nothing of it starts any more, and its receipts stay."""
         trigger = await self.found(word)
@@ -115,8 +133,10 @@ class Workflows(Doorman):
         """Return what a definition becomes by a change."""
         given = {name: value for name, value in data.items() if value is not None}
         config = given.get("trigger_config", given.get("source_config", was.config))
-        if isinstance(config, dict) and config.get("secret") == MASK:
-            config = {**config, "secret": was.config.get("secret", "")}
+        if isinstance(config, dict) and config.get("type") == was.kind is Kind.WEBHOOK:
+            shown = {name: was.config.get(name) for name in SECRETS if config.get(name) == MASK}
+            scheme = config.get("scheme") or was.config["scheme"]
+            config = {**config, **shown, "scheme": scheme}
         is_named = any(name in given for name in ("agent", "agent_id", "agent_name"))
         template, name = (given.get(each) for each in ("prompt_template", "name"))
         for each in (template, name):
@@ -139,10 +159,12 @@ class Workflows(Doorman):
         )
         if definition == was:
             return was
-        return await self.judge(definition)
+        made = await self.judge(definition, name=was.name)
+        check_scheme(was, made)
+        return made
 
-    async def judge(self, definition: Definition) -> Definition:
-        """Return a definition that can be kept."""
+    async def judge(self, definition: Definition, *, name: str | None = None) -> Definition:
+        """Return a definition that can be kept; *name* is what it is called so far."""
         made = checked(definition)
         if not made.agent:
             raise TriggerError("Agent not found", field="agent")
@@ -154,7 +176,19 @@ class Workflows(Doorman):
             )
         if made.kind is Kind.DISPATCH_RESULT:
             await self._refuse_loop(made)
+        if made.kind is Kind.WEBHOOK:
+            await self._refuse_shared(made, name or made.name)
         return made
+
+    async def _refuse_shared(self, definition: Definition, name: str) -> None:
+        """Raise an error if a webhook would get a secret that another has."""
+        was = await self._store.named(name)
+        new = secrets_of(definition.config) - (secrets_of(was.definition.config) if was else set())
+        for each in await self._store.webhooks() if new else ():
+            if each.definition.name != name and not new.isdisjoint(
+                secrets_of(each.definition.config)
+            ):
+                raise SharedSecretError(each.definition.name)
 
     async def _refuse_loop(self, definition: Definition) -> None:
         """Raise an error if a workflow would follow what itself follows others."""

@@ -1,0 +1,163 @@
+"""Webhooks: how a message is signed, and whether it is one.
+
+A webhook accepts one scheme, set when it is made, and looks at the headers of that scheme only:
+if it took either, a message could be stripped of what one of them signs and pass as the other.
+
+    standard   Standard Webhooks: the id, the time and the body are signed
+    github     X-Hub-Signature-256: the body is signed, and nothing else
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SECRETS: Final = ("secret", "old_secret")  # while a secret is replaced, both are good
+STANDARD_PREFIX: Final = "whsec_"
+TOLERANCE: Final = timedelta(minutes=5)  # how far the clock of the sender may be off
+_KEY_BYTES: Final = range(24, 65)
+_SHORTEST_SECRET: Final = 8
+# No dot: a part of the body could else be moved into the id, and the signature would still fit.
+_ID: Final = re.compile(r"[!-\-/-~]{1,200}", re.ASCII)
+_STAMP: Final = re.compile(r"[0-9]{1,11}", re.ASCII)
+# An earlier form signed a time, a dot and the body in the same header; JSON never begins so.
+_OLD_FORM: Final = re.compile(rb"[0-9]{1,11}\.")
+
+
+class Scheme(StrEnum):
+    """How the messages of a webhook are signed."""
+
+    STANDARD = "standard"
+    GITHUB = "github"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a check: the key of a message, or why it is refused."""
+
+    key: str = ""
+    refusal: str = ""
+
+
+def scheme_of(config: Mapping[str, Any]) -> str:
+    """Return the scheme that a new webhook says, or else that its secret is made for.
+
+    >>> scheme_of({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
+    'standard'
+    >>> scheme_of({"secret": "as GitHub has it"})
+    'github'
+    """
+    secret = config.get("secret") or STANDARD_PREFIX
+    is_standard = str(secret).startswith(STANDARD_PREFIX)
+    return config.get("scheme") or (Scheme.STANDARD if is_standard else Scheme.GITHUB)
+
+
+def wrong_secret(scheme: Scheme, secret: str) -> str:
+    """Return why a secret is none of its scheme, or nothing.
+
+    >>> wrong_secret(Scheme.GITHUB, "short")
+    'has at least 8 characters'
+    """
+    if scheme is Scheme.GITHUB:
+        is_short = len(secret) < _SHORTEST_SECRET
+        return f"has at least {_SHORTEST_SECRET} characters" if is_short else ""
+    if _standard_key(secret):
+        return ""
+    return (
+        f"of the scheme standard is {STANDARD_PREFIX} and the base64 of 24 to 64 bytes; "
+        "with any other text, say the scheme github"
+    )
+
+
+def verify(
+    config: Mapping[str, Any],
+    headers: Iterable[tuple[str, str]],
+    body: bytes,
+    *,
+    now: datetime,
+) -> Verdict:
+    """Return whether a message is signed for a webhook; one without a scheme is not there.
+
+    The work is the same in every case, so that nobody learns from its time which names exist.
+    """
+    given: dict[str, list[str]] = {}
+    for name, value in headers:
+        given.setdefault(name.lower(), []).append(value.strip())
+    if "scheme" not in config:
+        _standard((b"", b""), given, body, now)
+        return Verdict(refusal="there is no such webhook")
+    secrets = [str(config.get(name, "")) for name in SECRETS]
+    if Scheme(config["scheme"]) is Scheme.STANDARD:
+        return _standard([_standard_key(each) for each in secrets], given, body, now)
+    return _github([each.encode() for each in secrets], given, body)
+
+
+def _standard(
+    keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes, now: datetime
+) -> Verdict:
+    """Return whether a message is signed as Standard Webhooks have it."""
+    sent, stamp, proofs = (
+        _only(given, f"webhook-{name}") for name in ("id", "timestamp", "signature")
+    )
+    signed = f"{sent}.{stamp}.".encode() + body
+    right = [base64.b64encode(hmac.digest(key, signed, "sha256")) for key in keys]
+    parts = [each.removeprefix("v1,").encode() for each in proofs.split() if each[:3] == "v1,"]
+    if not _is_proven(parts, right, keys):
+        return Verdict(refusal="webhook-signature is missing, or does not fit the message")
+    if _ID.fullmatch(sent) is None:
+        return Verdict(refusal="webhook-id is not 1 to 200 characters without dots and blanks")
+    if _STAMP.fullmatch(stamp) is None:
+        return Verdict(refusal="webhook-timestamp is no number of seconds")
+    off = abs(now - datetime.fromtimestamp(int(stamp), UTC))
+    if off > TOLERANCE:
+        return Verdict(refusal=f"webhook-timestamp is {off.total_seconds():.0f} s off our clock")
+    return Verdict(f"webhook:{sent}")
+
+
+def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) -> Verdict:
+    """Return whether a message is signed as GitHub does it; `sha256=` may be left out.
+
+    The key is a digest of the body, since that alone is signed: whatever else is sent with
+    the same body, it is the same message.
+    """
+    proof = _only(given, "x-hub-signature-256").lower().removeprefix("sha256=")
+    right = [hmac.new(key, body, sha256).hexdigest().encode() for key in keys]
+    if not _is_proven([proof.encode()], right, keys):
+        return Verdict(refusal="X-Hub-Signature-256 is missing, or does not fit the message")
+    if _OLD_FORM.match(body):
+        return Verdict(refusal="the message is in the form with X-Horae-Timestamp")
+    return Verdict(f"webhook:{sha256(b'.' + body).hexdigest()[:32]}")
+
+
+def _is_proven(given: Sequence[bytes], right: Sequence[bytes], keys: Sequence[bytes]) -> bool:
+    """Tell whether a proof is the right one; a key that is empty was no key and proves nothing."""
+    good = [proof for proof, key in zip(right, keys, strict=True) if key]
+    # As bytes: of texts, only those in ASCII can be compared in constant time.
+    return any(hmac.compare_digest(proof, each) for proof in good for each in given)
+
+
+def _only(given: Mapping[str, list[str]], name: str) -> str:
+    """Return the value of a header; of one that is there twice nobody knows which is meant."""
+    values = given.get(name, [])
+    return values[0] if len(values) == 1 else ""
+
+
+def _standard_key(secret: str) -> bytes:
+    """Return the key that a secret of Standard Webhooks stands for; nothing if it is none."""
+    if not secret.startswith(STANDARD_PREFIX):
+        return b""
+    try:
+        key = base64.b64decode(secret.removeprefix(STANDARD_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+    return key if len(key) in _KEY_BYTES else b""
