@@ -98,7 +98,7 @@ SCHEDULED: <2026-01-01 Thu 07:30 ++1d>
 :COMMAND:  sh -c 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); yes "part $i of fifty" | head -c 1000000; echo; done; echo the very last; exec sleep 600'
 :END:
 
-* Speak markup {EVIL} :workflow:
+* Speak markup {EVIL}\x1b[31m\x9b2J :workflow:
 :PROPERTIES:
 :ID:       evil
 :COMMAND:  sh -c 'printf "%b" "\\033[31m<b onclick=x>bold</b>\\033[0m <script>alert(2)</script>\\nFAILED: <i>no</i>\\n"; exit 3'

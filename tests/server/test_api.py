@@ -569,3 +569,28 @@ def test_every_route_and_every_field_is_in_the_reference() -> None:
     headers = {name for each in OPERATIONS for name in each.headers}
     named = fields | headers
     assert sorted(each for each in named if not re.search(rf"`{each}[`=]", page)) == []
+
+
+@story
+async def test_a_host_that_looks_like_a_path_changes_no_answer(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        for host in ("localhost/api/run/7?", "localhost/health#", "x/webhooks/", "[", "a@b:c/"):
+            for path in ("/api/v1/nothing", "/api/v1/receipts/999", "/agents/nobody"):
+                usual = await here.client.get(path)
+                claimed = await here.client.get(path, headers={"Host": host})
+                assert (claimed.status_code, claimed.headers["content-type"], claimed.text) == (
+                    usual.status_code,
+                    usual.headers["content-type"],
+                    usual.text,
+                ), (host, path)
+            asked = await here.client.put("/api/v1/status", headers={"Host": host})
+            assert asked.status_code == 405, host
+
+
+@story
+async def test_no_title_gives_a_terminal_orders(tmp_path: Path) -> None:
+    plan = "* Red \x1b[31m\x9b2J\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
+    async with engine(tmp_path, plan) as here:
+        for path in ("/metrics", "/api/v1/status", "/api/v1/entries", "/api/v1/no%1b%5b2J"):
+            text = (await here.client.get(path)).text
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), path

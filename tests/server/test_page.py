@@ -161,13 +161,14 @@ async def test_markup_in_every_title_stays_text(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
         asked = await open_.here.post("entries/evil/run")
         await open_.here.ended(asked["receipt"])
-        await open_.here.post("entries/mail/pause", {"note": EVIL})
+        await open_.here.post("entries/mail/pause", {"note": f"{EVIL}\x1b[2J"})
         number = asked["receipt"]
         seen = 0
         for path in (*PAGES, f"/receipts/{number}", "/entries/evil", "/entries/mail"):
             text = await open_.page(path)
             assert "<img src=x" not in text, path
             assert "<script>alert" not in text, path
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), path
             assert not any("onerror" in attributes for _, attributes in Markup(text).tags), path
             seen += "&lt;img src=x" in text
         assert seen >= 6

@@ -40,6 +40,17 @@ def clean(text: str) -> str:
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def json_text(data: object, **form: Any) -> str:
+    r"""Return JSON with nothing in it that a terminal would obey.
+
+    >>> print(json_text("a\x9b2J\u202eb"))
+    "a\u009b2J\u202eb"
+    """
+    # JSON itself escapes no more than the characters below the blank.
+    text = json.dumps(data, ensure_ascii=False, **form)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Print text for people."""
     click.echo(clean(text), err=err)
@@ -122,17 +133,17 @@ def form_options(command: _Command) -> _Command:
 
 def print_error(error: ErrorData) -> None:
     """Print an error for a program, on stderr."""
-    click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
+    click.echo(json_text({"error": error}), err=True)
 
 
 def print_json(data: object) -> None:
     """Print data as JSON that people can read, too."""
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2))
+    click.echo(json_text(data, indent=2))
 
 
 def print_line(data: object) -> None:
     """Print data as one line of JSON."""
-    click.echo(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    click.echo(json_text(data, separators=(",", ":")))
 
 
 def print_answer(output: Output, data: Mapping[str, object], text: str) -> None:

@@ -11,13 +11,13 @@ worked; `--agent` asks for no prompts and no colour, of which there are none her
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from horae import __version__
+from horae.cli.output import json_text
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
 from horae.workspace.files import decoded, read_plan
@@ -138,7 +138,7 @@ def _answer(
 
 def _print(data: object) -> None:
     """Print JSON with sorted keys."""
-    click.echo(json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True))
+    click.echo(json_text(data, indent=2, sort_keys=True))
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -46,6 +47,8 @@ HEADERS: Final = {
 }
 # The routes that are older than we are say what is wrong in their own way.
 _PLAIN: Final = ("/api/workflow", "/api/run", "/agents", "/workflows", "/webhooks", "/health", "/_")
+# What a terminal or a browser would obey instead of showing it; line ends and tabs stay.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 FRESH: Final = 0.1  # seconds for which an answer is given again
 STALE: Final = 0.25  # while the next one is made
 KEPT: Final = 8  # answers to questions that differ
@@ -116,6 +119,15 @@ def _heard(made: asyncio.Task[Response]) -> None:
         made.exception()
 
 
+def harmless(text: str) -> str:
+    r"""Return a text that nothing obeys.
+
+    >>> harmless("a\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return CONTROLS.sub("�", text)
+
+
 def told(said: Answer | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
     """Return what was said as an answer."""
     return as_json(said if isinstance(said, dict | list) else said.data(), status)
@@ -174,7 +186,7 @@ def problem_of(error: HoraeError, status: int) -> dict[str, object]:
 async def on_error(request: Request, error: Exception) -> Response:
     """Say what cannot be done, and what would be right."""
     assert isinstance(error, HoraeError), "it is registered for these"
-    path = request.url.path
+    path = request.scope["path"]
     if isinstance(error, HttpRequestError):
         return refused(error, path, error.status)
     usual = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -188,7 +200,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 async def on_no_route(request: Request, _: Exception) -> Response:
     """Say that there is no such route."""
-    path, status = request.url.path, HTTPStatus.NOT_FOUND
+    path, status = request.scope["path"], HTTPStatus.NOT_FOUND
     reason = f"there is no {path[:200]!r}; /openapi.json lists the routes"
     return refused(HttpRequestError(status, reason), path, status)
 
@@ -198,7 +210,7 @@ async def on_no_method(request: Request, error: Exception) -> Response:
     headers: Mapping[str, str] = getattr(error, "headers", None) or {}
     reason = f"{request.method[:20]} is not possible here; use {headers.get('Allow', 'GET')}"
     status = HTTPStatus.METHOD_NOT_ALLOWED
-    return refused(HttpRequestError(status, reason), request.url.path, status, headers=headers)
+    return refused(HttpRequestError(status, reason), request.scope["path"], status, headers=headers)
 
 
 async def on_leave(_: Request, __: Exception) -> Response:
@@ -208,6 +220,6 @@ async def on_leave(_: Request, __: Exception) -> Response:
 
 async def on_bug(request: Request, error: Exception) -> Response:
     """Tell the engine's owner what happened, and whoever asked only that it did."""
-    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
+    _LOG.error("%s %s", request.method, request.scope["path"], exc_info=error)
     said = HoraeError("this is a bug in horae; the engine's own output says where")
-    return refused(said, request.url.path, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from horae.engine.why import late
 from horae.rules.misfire import Status
 from horae.rules.receipt import ENDS, is_planned
-from horae.server.answer import HEADERS
+from horae.server.answer import HEADERS, harmless
 from horae.server.shapes import TEXT
 from horae.server.table import Operation
 
@@ -167,7 +167,8 @@ async def metrics(front: Front, request: Request, _: Fields) -> Response:
     if getattr(state, "counts", None) is None:
         state.counts = Counts(front)
     counts: Counts = state.counts
-    return Response(await counts.text(), headers={**HEADERS, "Content-Type": KIND})
+    text = harmless((await counts.text()).decode())
+    return Response(text, headers={**HEADERS, "Content-Type": KIND})
 
 
 OPERATIONS: Final = (Operation("GET", "/metrics", metrics, TEXT, kind=KIND),)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.why import stamp
 from horae.rules.words import moment_text
+from horae.server.answer import CONTROLS
 from horae.timing.zone import instant, local, zone
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?"
     r"|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])"
 )
-CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)

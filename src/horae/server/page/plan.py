@@ -13,7 +13,8 @@ from horae.rules.check import check
 from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.rules.project import project
 from horae.rules.words import moment_text, pause_words, words
-from horae.server.page.look import CONTROLS, FAR
+from horae.server.answer import harmless
+from horae.server.page.look import FAR
 from horae.server.page.papers import PageError
 from horae.server.page.sheet import Asked, Sheet, View
 
@@ -90,7 +91,7 @@ def _texts(
     for each in check(text, name=file, zone=look.zone, now=look.now):
         findings[each.line].append(each)
     shown = [
-        _Text(number, CONTROLS.sub("�", each.rstrip("\r")), facts[number], findings[number])
+        _Text(number, harmless(each.rstrip("\r")), facts[number], findings[number])
         for number, each in enumerate(written[start : start + LINES], start + 1)
     ]
     return shown, len(written)

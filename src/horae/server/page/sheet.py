@@ -17,7 +17,7 @@ from horae.engine.desk import RequestError
 from horae.engine.why import length_text
 from horae.errors import HoraeError
 from horae.rules.misfire import Status
-from horae.server.answer import HEADERS, STATUSES
+from horae.server.answer import CONTROLS, HEADERS, STATUSES, harmless
 from horae.server.page.look import Look, rough, say
 from horae.server.page.papers import PageError
 from horae.server.request import Fields, is_number
@@ -81,6 +81,7 @@ def templates(views: Sequence[View]) -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -88,6 +89,13 @@ def templates(views: Sequence[View]) -> jinja2.Environment:
     made.filters |= {"rough": rough, "long": length_text, "path": _path, "say": say}
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made
+
+
+def _shown(value: object) -> object:
+    """Return what is shown of a value: of a text what nothing obeys; markup stays markup."""
+    if not isinstance(value, str) or not CONTROLS.search(value):
+        return value
+    return type(value)(harmless(value))
 
 
 def _path(text: object) -> str:
