@@ -22,6 +22,7 @@ import pytest
 import horae.house
 from horae.app import SystemClock
 from horae.cli.far import Far
+from horae.cli.ledger import print_status
 from horae.config import load
 from horae.engine.desk import Desk
 from horae.house import keep, new_id, open_house
@@ -516,6 +517,32 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
         assert here.house.almanac.launch.cancel(asked.filed.number, "enough")
         assert (await here.over(asked.filed.number)).status is Status.KILLED
         assert not (await here.agent()).is_running
+
+
+@story
+async def test_status_calls_no_run_that_goes_on_the_last_one(
+    ground: Ground, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ground.agent("touch SIDE/on; while [ ! -e SIDE/go ]; do sleep 0.02; done; echo done")
+    async with kept(ground) as here:
+
+        async def tick_and_look() -> tuple[int, str]:
+            asked = await here.house.desk.tick("wren")
+            await until((ground.side / "on").exists)
+            print_status(await here.house.desk.status(here.house.facts()))
+            [line] = [each for each in capsys.readouterr().out.splitlines() if "runs now" in each]
+            return asked.filed.number, line
+
+        number, line = await tick_and_look()
+        assert "first tick began " in line
+        (ground.side / "go").touch()
+        await here.over(number)
+        for name in ("on", "go"):
+            (ground.side / name).unlink()
+        number, line = await tick_and_look()
+        assert line.rstrip().endswith("last: done")
+        (ground.side / "go").touch()
+        await here.over(number)
 
 
 # The day

@@ -54,6 +54,10 @@ SCHEDULED: <2030-01-01 Tue>
 :PROPERTIES:
 :SCHEDULE: 0 9 * * *
 :END:
+* Writer :agent:
+:PROPERTIES:
+:ID: wren
+:END:
 """
 SEEN = datetime.fromisoformat("2026-04-01T04:30Z")
 NINE = datetime.fromisoformat("2026-04-01T07:00Z")  # in Berlin
@@ -97,6 +101,10 @@ def kept(call: Call) -> Call:
         ("Alone", f"it has a schedule but nothing to run; {ADD}"),
         ("Hidden", "'COMMENT Hidden' is commented out"),
         ("Step", "it is a step of a workflow, and runs when the workflow does"),
+        (
+            "wren",
+            "it defines an agent; a crew, `keeper.def`, a trigger or a workflow lets it run",
+        ),
         ("plan.org:20", "plan.org:16 has the same name; give one of the two an :ID:"),
     ],
 )

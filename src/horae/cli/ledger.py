@@ -70,7 +70,7 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
-    _print(output, stands, _print_status)
+    _print(output, stands, print_status)
     return Exit.OK
 
 
@@ -337,7 +337,7 @@ def _held_up(line: Line, obstacle: str | None) -> Line:
     return replace(line, filed=replace(line.filed, receipt=receipt))
 
 
-def _print_status(stands: Standing) -> None:
+def print_status(stands: Standing) -> None:
     """Print how things stand, a part for each kind of thing that there is."""
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
@@ -409,10 +409,12 @@ def _day(agent: AgentLine) -> str:
 
 def _went(agent: AgentLine) -> str:
     """Return how an agent's last tick ended, and how often that was so."""
-    if agent.outcome is None:
-        return "has not ticked yet"
-    ended = str(agent.outcome).replace("_", " ")
     when = f" {moment_text(agent.last_run_at, agent.entry.zone)}" if agent.last_run_at else ""
+    if agent.outcome is None:
+        return f"first tick began{when}" if when else "has not ticked yet"
+    if agent.is_running:
+        when = ""  # the moment is that of the run that goes on, not of the one that ended
+    ended = str(agent.outcome).replace("_", " ")
     idle = f", idle {agent.streak} times in a row" if agent.streak else ""
     failures = agent.entry.failures
     bad = f", {failures} bad ends in a row" if failures else ""

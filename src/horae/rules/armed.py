@@ -277,6 +277,8 @@ def _why_unfired(headline: Headline) -> str:
     way = "add :COMMAND: or the tag :workflow:"
     if "component" in headline.tags:
         return "it is a step of a workflow, and runs when the workflow does"
+    if "agent" in headline.tags:
+        return "it defines an agent; a crew, `keeper.def`, a trigger or a workflow lets it run"
     if "SCHEDULE" in headline.props or "AFTER" in headline.props:
         return f"it has a schedule but nothing to run; {way}"
     planning = headline.planning
