@@ -130,6 +130,16 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     )
 
 
+def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
+    drawer = ":PROPERTIES:\n:SCHEDULE: @daily\na stray line\n:COMMAND: true\n:END:\n"
+    Path("plan.org").write_text(f"* Stray\n{drawer}")
+    assert call("why", "Stray", "--table").out.splitlines() == [
+        "Stray  plan.org:1",
+        "",
+        "it does not fire: line 'a stray line' voids the drawer: none of its properties is read",
+    ]
+
+
 def test_a_word_that_nothing_goes_by_is_still_an_error(kept: Call) -> None:
     ending = kept("why", "Nonesuch")
     assert (ending.code, "no entry is called 'Nonesuch'" in ending.err) == (4, True)

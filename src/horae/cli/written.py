@@ -105,9 +105,12 @@ def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator
     file, _, line = word.rpartition(":")
     if file:
         wanted |= {f"{each}:{line}".casefold() for each in place.files(file)}
+    told = set()
     for item in entries_of(source.plan, file=name, zone_name=zone_name):
         title = item.title.removeprefix("COMMENT ").strip()
         names = (item.title, title, item.address.removeprefix("id:"), str(item.origin))
         if wanted & {each.casefold() for each in names}:
+            told.add(item.origin)
             yield item
-    yield from unfired(source.plan, wanted, file=name)
+    # A headline with a void drawer is an entry by what was meant, and none by what is read.
+    yield from (each for each in unfired(source.plan, wanted, file=name) if each.origin not in told)
