@@ -125,7 +125,7 @@ def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("cd /srv", "cd is a command of the shell"),
+        ("cd /srv", "cd is a command of the shell, not a program"),
         ("./plan.org", "the program ./plan.org is not executable"),
         ("./none", "the program ./none is not there"),
         ("sh -c true", ""),
@@ -134,6 +134,13 @@ def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
 def test_a_program_is_looked_for_where_its_run_would(call: Call, command: str, reason: str) -> None:
     Path("plan.org").write_text(f"* A\n:PROPERTIES:\n:COMMAND: {command}\n:END:\n")
     assert [each["message"] for each in call("check", "--json").data] == [reason] * bool(reason)
+
+
+def test_a_command_of_the_shell_is_told_how_to_call_one(call: Call) -> None:
+    Path("plan.org").write_text("* A\n:PROPERTIES:\n:COMMAND: cd /srv && ls\n:END:\n")
+    [program, shell] = call("check", "--json").data
+    assert program["fix"] == "call a shell explicitly: sh -c 'cd …'"
+    assert shell["fix"] == "call one explicitly: sh -c 'cd /srv && ls'"
 
 
 def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agent(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from shlex import join
 from shutil import which
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +50,8 @@ def why_unready(
     if which(name, path=path) is not None:
         return None
     if name in _OF_THE_SHELL:
-        return Unready(f"{name} is a command of the shell", f"write sh -c '{join(argv)}'")
+        reason = f"{name} is a command of the shell, not a program"
+        return Unready(reason, f"call a shell explicitly: sh -c '{name} …'")
     return Unready(f"{name} is not on the PATH", "install it, or write its whole path")
 
 
