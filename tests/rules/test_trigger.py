@@ -186,6 +186,7 @@ def test_what_else_is_wrong_is_said(changes: dict[str, Any], said: str) -> None:
     [
         ([], "an object with a 'mode'"),
         ({"mode": "auto"}, "is no mode"),
+        ({"tools": ["Read"]}, "'mode' is missing; write one of allow_all"),
         ({"mode": "allow_list"}, "needs `tools`"),
     ],
 )

@@ -155,6 +155,8 @@ def parse_policy(data: Mapping[str, object]) -> ToolPolicy:
     True
     """
     said = data.get("mode")
+    if said is None:
+        raise ToolPolicyError("mode", reason=f"is missing; write one of {', '.join(Mode)}")
     if not isinstance(said, str) or said not in set(Mode):
         raise ToolPolicyError(str(said), reason=f"is no mode; write one of {', '.join(Mode)}")
     mode = Mode(said)
