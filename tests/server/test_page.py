@@ -626,3 +626,13 @@ async def test_a_page_holds_at_most_the_rows_it_shows(tmp_path: Path) -> None:
             text = await open_.page(path)
             assert len(text) < 2_500_000, path
         assert (await open_.page("/timeline")).count('<div class="row"') == 60
+
+
+@story
+async def test_all_is_well_is_not_said_beside_a_problem(tmp_path: Path) -> None:
+    async with opened(tmp_path) as there:
+        problem = (await there.here.get("status"))["problems"][0]
+        now = await there.page("/")
+        assert problem.partition(":")[0] in now
+        assert "all is well" not in now.lower()
+        assert "Nothing failed, was missed or late." in now
