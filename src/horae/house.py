@@ -52,7 +52,7 @@ from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
 from horae.workspace.files import names_of
 from horae.workspace.org import OrgSource
-from horae.workspace.tasks import CommittedBoard, RecycleRunner, find_tasks
+from horae.workspace.tasks import Board, CommittedBoard, RecycleRunner, find_tasks, refuse_double
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:
@@ -531,7 +531,15 @@ def _desk(rooms: Rooms) -> Desk:
         machines=None if rooms.shared is None else rooms.shared.machines,
         places=partial(names_of, rooms.root),
         unready=_readiness(rooms).of_entries,
+        refuse_start=partial(_refuse_blank, rooms),
+        refuse_name=partial(refuse_double, Board(rooms.root / rooms.tasks)),
     )
+
+
+def _refuse_blank(rooms: Rooms) -> None:
+    """Raise an error while the plan root holds no plan."""
+    if rooms.engine is not None and rooms.engine.is_blank:
+        raise EmptyPlanError(rooms.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -665,8 +673,6 @@ async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
     almanac = house.almanac
     await almanac.launch.look_back()
     await almanac.read_all()
-    if almanac.is_blank:
-        raise EmptyPlanError(house.root)
     asked = await ask()
     almanac.launch.start(asked.filed)
     await almanac.launch.rest()

@@ -1,11 +1,15 @@
 """`task` and `board` as a person types them."""
 
+import asyncio
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from calling import Call
+from horae.store.sqlite import SqliteLedger
+from horae.workspace.board import BoardSource
 
 REPORT = """\
 ---
@@ -145,6 +149,24 @@ def test_a_number_that_two_files_have_is_refused(
     said = f"horae: 2 files have the id 42: {both}; give all but one of them another id\n"
     assert (ending.code, ending.out, ending.err) == (6, "", said)
     assert (text_of(tasks), copy.read_text()) == (REPORT, REPORT)
+
+
+@pytest.mark.parametrize("command", ["run", "pause", "why", "history"])
+def test_so_is_the_entry_that_goes_by_it(call: Call, tasks: Path, command: str) -> None:
+    now = datetime.fromisoformat("2026-04-01T09:00Z")
+
+    async def keeping() -> None:
+        scan = await BoardSource(".", now=lambda: now, inline=True).scan({})
+        ledger = await SqliteLedger.open(Path(".horae"), now=now)
+        await ledger.scan("board", scan, now=now, term=1)
+        await ledger.close()
+
+    asyncio.run(keeping())
+    (tasks / "007-copy.md").write_text(REPORT)
+    ending = call(command, "task:42:work")
+    both = "2 files have the id 42: board/tasks/007-copy.md, board/tasks/042-report.md"
+    assert (ending.code, ending.out) == (6, "")
+    assert both in ending.err.replace(f"{Path.cwd()}/", "")
 
 
 def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -216,6 +217,7 @@ class FarDesk(Desk):
             ids=new_id,
             zone_name=place.zone.key,
             places=place.files,
+            refuse_name=partial(_refuse_name, place),
         )
         self._far = far
 
@@ -412,7 +414,17 @@ def _desk(
         machines=machines,
         places=place.files,
         unready=unready if at is None else None,  # whether it could have run then nobody knows
+        refuse_name=partial(_refuse_name, place),
     )
+
+
+def _refuse_name(place: Place, address: str) -> None:
+    """Raise an error for a task whose number several files of the board have."""
+    if address.startswith("task:"):  # all else needs no board
+        from horae.cli.board import board_at
+        from horae.workspace.tasks import refuse_double
+
+        refuse_double(board_at(place.root), address)
 
 
 def _unready(

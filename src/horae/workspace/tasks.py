@@ -60,6 +60,7 @@ ELSEWHERE: Final = (
 _ATTEMPTS: Final = 64  # against others who save the same file
 _LONGEST_SLUG: Final = 50
 _NAME: Final = re.compile(r"([0-9]{1,10})(?:-.*)?\.md", re.ASCII | re.DOTALL)
+_AT: Final = re.compile(r"task:([0-9]{1,10})(?::|$)", re.ASCII)  # its address in the ledger
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()/+-]*(?: [A-Za-z0-9_.()/+-]+)*", re.ASCII)
 # Words that some reader of YAML takes for something else than a text.
 _TYPED: Final = frozenset(
@@ -197,6 +198,14 @@ def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
         files[number].append(file)
     doubles = sorted((number, sorted(found)) for number, found in files.items() if len(found) > 1)
     return [TaskAmbiguousError(number, found) for number, found in doubles]
+
+
+def refuse_double(board: Board, address: str) -> None:
+    """Raise TaskAmbiguousError if several files have the number of the task at an address."""
+    task = _AT.match(address)
+    if task is not None:
+        with suppress(TaskMissingError, BoardMissingError, PlanFileError):
+            board.card(int(task[1]))
 
 
 def _only(number: int, cards: Sequence[Card]) -> Card | None:

@@ -137,6 +137,7 @@ class Asking(Looking):
 
     async def _refuse_unready(self, found: Listed) -> None:
         """Raise an error for an entry whose run could not start: it would wait for nothing."""
+        self._refuse_start()
         why = {} if self._unready is None else await self._unready([found])
         if found.number in why and found.is_armed:
             raise CannotRunError(found.mark.title, why[found.number])

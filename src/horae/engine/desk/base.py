@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
@@ -48,7 +49,11 @@ class Base:
         machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
         places: Callable[[str], Iterable[str]] = lambda _: (),
         unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
+        refuse_start: Callable[[], None] = lambda: None,
+        refuse_name: Callable[[str], None] | None = None,
     ) -> None:
+        self._refuse_start = refuse_start  # raises an error while nothing at all can start
+        self._refuse_name = refuse_name  # raises an error if an address stands for several things
         self._unready = unready  # which entries cannot run
         self._places = places  # what the ledger may call a file that a person names
         self._machines = machines  # which of them are up, if several share the ledger
@@ -70,6 +75,8 @@ class Base:
             found = [each for each in entries if each.mark.title.casefold() == folded]
         there = [each for each in found if each.gone_at is None] or found
         if len(there) == 1:
+            if self._refuse_name is not None and not word.isdecimal():  # a number is its own
+                await asyncio.to_thread(self._refuse_name, there[0].mark.address)
             return there[0]
         if there:
             raise AmbiguousEntryError(word, there)
