@@ -95,8 +95,9 @@ def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say
     ]
 
 
+@pytest.mark.parametrize("is_relative", [False, True])
 def test_an_agent_in_its_clone_asks_the_origin_that_the_plan_root_means(
-    call: Call, plan: Path, tmp_path: Path
+    call: Call, plan: Path, tmp_path: Path, *, is_relative: bool
 ) -> None:
     home = tmp_path / "home" / "plans"
     home.mkdir(parents=True)
@@ -112,7 +113,8 @@ def test_an_agent_in_its_clone_asks_the_origin_that_the_plan_root_means(
     git("init", "-q", str(home))
     git("-C", str(home), "add", ".")
     git("-C", str(home), "commit", "-qm", "Begin")
-    git("-C", str(home), "remote", "add", "origin", str(origin))
+    address = "../origin.git" if is_relative else str(origin)
+    git("-C", str(home), "remote", "add", "origin", address)
     git("-C", str(home), "push", "-q", "origin", "main")
     # Neither from above, nor from its clone in the data directory, is ../origin.git the same.
     ending = call("tick", "wren", "--root", "home/plans", "--table")

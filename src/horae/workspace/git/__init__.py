@@ -583,11 +583,15 @@ class Git:
         return said.code == 0
 
     async def _origin(self, kind: str) -> str | None:
-        """Return the origin's address, for one kind of use."""
+        """Return the origin's address, for one kind of use; a path is absolute."""
         if self._address is not None:
             return self._address
         found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
-        return found[0] if found else None
+        if not found:
+            return None
+        if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
+            return os.path.normpath(os.path.join(self.root, found[0]))  # noqa: PTH118
+        return found[0]
 
     async def _name_origin(self, url: str) -> None:
         """Let the settings of a clone name its origin, without the password."""
