@@ -16,8 +16,9 @@ RELEASE := .venv/.release
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(READY)  ## make .venv with everything in it, and find or install a browser for the tests
+setup: $(READY)  ## make .venv with everything in it, and find or install a browser and a proxy for the tests
 	@sh scripts/browser.sh
+	@sh scripts/proxy.sh
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "horae needs Python 3.11 or newer; set PYTHON=...")'
@@ -42,11 +43,13 @@ show: $(HORAE)  ## show what Horae reads out of the example plans
 
 test: $(READY)  ## run all tests
 	@sh scripts/browser.sh
+	@sh scripts/proxy.sh
 	$(BIN)/python -m pytest -n 2
 	@$(BIN)/python scripts/floor.py
 
 torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
 	@sh scripts/browser.sh
+	@sh scripts/proxy.sh
 	HORAE_SCALE=1 $(BIN)/python -m pytest -n 2
 
 check: $(READY)  ## lint, format and types

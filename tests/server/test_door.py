@@ -24,6 +24,7 @@ from horae.server.peers import Proxies
 from horae.server.serve import listen_tcp, serve_tcp
 from runner.stage import descriptors, proc
 from scale import scaled
+from server.smuggling import AMBIGUOUS, HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -234,36 +235,11 @@ async def test_without_descriptors_those_who_knock_wait(
     assert said == ["no connection can be taken for now: Too many open files"]
 
 
-SAID_TWICE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
-AMBIGUOUS = {
-    "both lengths": SAID_TWICE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "both, turned": b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: localhost\r\n"
-    b"Content-Length: 5\r\n\r\n0\r\n\r\n",
-    "chunks in 1.0": b"POST / HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"0\r\n\r\n",
-    "another coding": b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n",
-    "two lengths": SAID_TWICE + b"Content-Length: 5\r\n\r\nhello",
-    "a sign": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: +4\r\n\r\nfour",
-    "folded": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n c\r\n\r\n",
-    "folded with a tab": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n\tc\r\n\r\n",
-    "folded length": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n 4\r\n\r\nfour",
-    "bare LF": b"GET / HTTP/1.1\nHost: localhost\n\n",
-    "one bare LF": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\nX-B: c\r\n\r\n",
-    "bare LF at the end": b"GET / HTTP/1.1\r\nHost: localhost\r\n\n",
-    "bare CR": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\rX-B: c\r\n\r\n",
-    "blank before colon": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length : 4\r\n\r\nfour",
-    "NUL": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: b\0c\r\n\r\n",
-    "ESC": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: \x1b[2J\r\n\r\n",
-    "ESC in the path": b"GET /\x1b[2J HTTP/1.1\r\nHost: localhost\r\n\r\n",
-}
-SMUGGLED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
 @pytest.mark.parametrize("name", AMBIGUOUS)
 @story
 async def test_what_two_programs_may_read_in_two_ways_is_refused(name: str) -> None:
     async with opened() as port:
-        said = await port.told(AMBIGUOUS[name] + SMUGGLED)
+        said = await port.told(AMBIGUOUS[name] + HIDDEN)
         assert said.startswith(b"HTTP/1.1 400 "), said
         assert said.count(b"HTTP/1.1 ") == 1, "nothing after it is read"
         # Nor if it comes in small parts.
@@ -286,7 +262,7 @@ async def test_a_chunk_or_a_trailer_with_a_bare_lf_ends_the_connection() -> None
             b"4\r\nfour\r\n0\n\n",
             b"4\r\nfour\r\n0\r\nX: y\n\r\n",
         ):
-            assert b" 200 " not in await port.told(head + body + SMUGGLED), body
+            assert b" 200 " not in await port.told(head + body + HIDDEN), body
 
 
 @pytest.fixture
