@@ -120,7 +120,7 @@ class Dispatcher:
         self._handed: dict[int, Task] = {}  # tasks as they stood when they were handed out
         self._numbers: dict[str, int] = {}  # entries by address; neither ever changes
         self.next_at: datetime | None = None  # when something on the board is over by itself
-        self.problem: HoraeError | OSError | None = None  # what kept the last look from it all
+        self.problem: Exception | None = None  # what kept the last look from it all
 
     def note_change(self) -> None:
         """Take note that the board changed, or a run is over; after its turn the loop asks."""
@@ -149,7 +149,9 @@ class Dispatcher:
                 offer(await self.look(now))
             except (LedgerBusyError, LedgerWriteError) as error:
                 self.problem, self.next_at = error, now + AGAIN
-            except (PlanFileError, OSError) as error:
+            except LedgerError:
+                raise
+            except Exception as error:  # neither the board nor the crew may end the engine
                 self.problem, self.next_at = error, now + UNREAD
 
     async def look(self, now: datetime) -> list[Filed]:

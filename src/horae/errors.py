@@ -44,6 +44,8 @@
       NoBackupError         no backup that could be restored
       EmptyRootError        a directory that is not there               (cli.up)
       OtherRootError        a ledger of the plans of another directory  (house)
+      DataFileError         a file of the data directory                (house)
+      SourceError           a source that failed as a whole             (engine.source)
       ServiceFileError      a unit or plist that somebody has changed   (cli.service)
       GuardError            a request that is not let in                (server.guard)
       ListenError           an address that cannot be listened at       (server.serve)
@@ -140,7 +142,8 @@ class HoraeError(Exception):
 
     def data(self) -> ErrorData:
         """Return the error as plain data."""
-        facts = {name: value for name, value in vars(self).items() if value is not None}
+        told = ((name, value) for name, value in vars(self).items() if not name.startswith("_"))
+        facts = {name: value for name, value in told if value is not None}
         return {"code": self.code, "message": str(self), "facts": facts}
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.app import SystemClock, machine_zone
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
-from horae.engine.almanac import AGAIN, LONGEST_REST, Almanac
+from horae.engine.almanac import AGAIN, LONGEST_REST, UNREAD, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.desk.standing import broken_words
-from horae.engine.ports import LedgerBusyError, LedgerWriteError, RunError
+from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
+from horae.engine.source import unexpected
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
@@ -30,9 +31,9 @@ from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
     Readiness,
     agents_of,
-    command_of,
     readiness_of,
     registry_of,
+    settings_now,
 )
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
@@ -47,10 +48,10 @@ from horae.runner.workflow import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
-from horae.workspace.agentd import has_files, sync
+from horae.workspace.agentd import Synced, has_files, sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
-from horae.workspace.files import names_of
+from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
 from horae.workspace.org import OrgSource
 from horae.workspace.tasks import Board, CommittedBoard, RecycleRunner, find_tasks, refuse_double
 from horae.workspace.watch import changes
@@ -69,11 +70,16 @@ if TYPE_CHECKING:
 
 Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
+FOLDERS: Final = ("runs", "trees", "cache", "backups")  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
+_WATCH: Final = "changes are not told: "  # what a note about the watch begins with
 _NIGHT: Final = "by night: "  # what a note about backups and old output begins with
+_SETTINGS: Final = "settings: "  # what a note about horae.toml begins with
 _FILES: Final = ".agentd: "  # what a note about these files begins with
+_LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
+_LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
 
 
@@ -90,6 +96,17 @@ class OtherRootError(HoraeError):
             f"{data}: is the ledger of the plans in {theirs}, not of those in {ours}; "
             f"name them with --root {theirs}"
         )
+
+
+class DataFileError(HoraeError):
+    """A file of the data directory that cannot be read or written."""
+
+    code = "data_file"
+
+    def __init__(self, path: str, error: OSError) -> None:
+        self.path = path
+        self.reason = (error.strerror or str(error)).lower()
+        super().__init__(f"{path}: {self.reason}; move it away, or make it readable")
 
 
 class EmptyPlanError(HoraeError):
@@ -164,6 +181,8 @@ class House:
     dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
     term: int = 1  # of whoever leads
     sources: tuple[Source, ...] = ()  # what entries come from
+    # Set while a file of `.agentd` is there and cannot be read.
+    unread: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def data(self) -> Path:
@@ -185,12 +204,16 @@ class House:
         trouble = [] if self.almanac.trouble is None else [str(self.almanac.trouble)]
         if self.almanac.is_blank:
             trouble.append(str(EmptyPlanError(self.root)))
+        trouble += _misplaced(self.data)
+        if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
+            told.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
+        problems = (*map(broken_words, self.almanac.broken), *trouble, *told, *self.notes)
         return EngineFacts(
             True,
             str(self.data),
             pid=os.getpid(),
             since="" if started_at is None else key_time(started_at),
-            problems=(*map(broken_words, self.almanac.broken), *trouble, *told, *self.notes),
+            problems=tuple(dict.fromkeys(problems)),
         )
 
     def is_well(self) -> bool:
@@ -198,6 +221,13 @@ class House:
         turned_at, now = self.almanac.turned_at, self.clock.now()
         lags = turned_at is None or abs(now - turned_at) > 2 * LONGEST_REST
         return not lags and self.almanac.trouble is None and not self.almanac.is_blank
+
+
+def _misplaced(data: Path) -> list[str]:
+    """Return what stands in the data directory where a directory of ours should be."""
+    odd = (data / name for name in FOLDERS if not (data / name).is_dir())  # a link to one is fine
+    found = (obstacle(str(each), root=str(data)) for each in odd)
+    return [f"{each}; move it away" for each in found if isinstance(each, PlanFileError)]
 
 
 class ReaderError(HoraeError):
@@ -623,7 +653,7 @@ async def keep(
     almanac = house.almanac
     mirror(house.data / ROOT_NAME, str(house.root))
     await almanac.start()
-    await _apply(house)
+    await _apply_soon(house)
     dispatcher = house.dispatcher
 
     def after_turn() -> None:
@@ -635,6 +665,7 @@ async def keep(
         almanac.run(turned=after_turn),
         (watch or _watch)(house, stop),
         _poll(house, stop),
+        _read_files_again(house),
         _by_night(house),
         _beat(house),
         stop.wait(),
@@ -689,7 +720,7 @@ def _refuse_other_plans(house: House) -> None:
     if house.data.parent == house.root:  # wherever both were moved to
         return
     try:
-        known = Path((house.data / ROOT_NAME).read_text().rstrip("\n"))
+        known = Path(os.fsdecode(head_of(house.data / ROOT_NAME, _LONGEST_PATH)).rstrip("\n"))
     except (OSError, ValueError):
         return
     if known != house.root and known.is_dir():
@@ -718,18 +749,46 @@ async def read_again(house: House) -> None:
     """Read plans, triggers and agents again, and once more if the ledger cannot be written."""
     for name in house.almanac.sources:
         house.almanac.request(name)
-    never = asyncio.Event()
+    await _apply_soon(house)
+
+
+async def _apply_soon(house: House) -> None:
+    """Apply the files of the plan root, and once more if the ledger cannot be written."""
     while True:
         try:
             await _apply(house)
         except (LedgerBusyError, LedgerWriteError):
-            await house.clock.wait(never, until=house.clock.now() + AGAIN)
+            await house.clock.wait(asyncio.Event(), until=house.clock.now() + AGAIN)
         else:
             return
 
 
+async def _read_files_again(house: House) -> None:
+    """Look again at files of `.agentd` that cannot be read: nobody tells when they can."""
+    while True:
+        await house.unread.wait()
+        await house.clock.wait(asyncio.Event(), until=house.clock.now() + UNREAD)
+        await _apply_soon(house)
+
+
 async def _watch(house: House, stop: asyncio.Event) -> None:
-    """Read the plans again when they have changed, or stand in another commit."""
+    """Read the plans again when they have changed, or stand in another commit.
+
+    What keeps them from being watched is a problem; meanwhile they are read from time to time.
+    """
+    while not stop.is_set():
+        try:
+            await _watch_once(house, stop)
+        except LedgerError:
+            raise
+        except Exception as error:  # no file may end the engine
+            _note_once(house.notes, f"{_WATCH}{unexpected(error)}")
+            await house.clock.wait(stop, until=house.clock.now() + UNREAD)
+            await read_again(house)
+
+
+async def _watch_once(house: House, stop: asyncio.Event) -> None:
+    """Read the plans again when they have changed, until the watch fails."""
     config = house.config
     # The board is named apart: it may be in a hidden directory, and those are passed over.
     board, log = house.root / house.tasks, _commits(config, house.root).log
@@ -740,30 +799,49 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
         poll=config.watch_poll,
         stop=stop,
         ignored=[house.data],
-        note=house.notes.append,
+        note=partial(_note_once, house.notes),
     )
     async for _ in found:
+        house.notes[:] = [note for note in house.notes if not note.startswith(_WATCH)]
         await read_again(house)
+
+
+def _note_once(notes: list[str], note: str) -> None:
+    """Add a note that is not there."""
+    if note not in notes:
+        notes.append(note)
 
 
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
-    house.registry.command = await asyncio.to_thread(command_of, house.config)
+    house.registry.command, odd = await asyncio.to_thread(settings_now, house.config)
+    house.notes[:] = [note for note in house.notes if not note.startswith(_SETTINGS)]
+    if odd:
+        house.notes.append(f"{_SETTINGS}{odd}; the engine keeps those that it started with")
     if house.almanac.is_blank:
         return  # or all that files made would be disabled
     fresh_at = await house.ledger.fresh_at()
-    changed, wrong = await sync(
-        str(house.root), house.triggers, house.store, environ=os.environ, fresh_at=fresh_at
-    )
-    for each in changed:
+    try:
+        found = await sync(
+            str(house.root), house.triggers, house.store, environ=os.environ, fresh_at=fresh_at
+        )
+    except LedgerError:  # what is wrong with the ledger is not the files' own
+        raise
+    except Exception as error:  # no file may end the engine; what was made of them stands
+        found = Synced([], [unexpected(error)], is_whole=False)
+    for each in found.changes:
         if each.left:
             house.notes.append(
                 f"{each.name} ({each.place}) is disabled: the ledger was begun afresh, and"
                 f" {each.left}; to let it fire, `horae trigger enable {each.name}`"
             )
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
-    house.notes.extend(f"{_FILES}{each}" for each in wrong)
-    if changed:
+    house.notes.extend(f"{_FILES}{each}" for each in found.wrong)
+    if found.is_whole:
+        house.unread.clear()
+    else:
+        house.unread.set()
+    if found.changes:
         house.almanac.note_change()
 
 
@@ -846,11 +924,14 @@ def post_key(data: Path) -> bytes:
 
     path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with suppress(FileExistsError):
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            os.write(descriptor, token_hex(32).encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    return path.read_bytes()
+    try:
+        with suppress(FileExistsError):
+            descriptor = os.open(path, flags, 0o600)
+            try:
+                os.write(descriptor, token_hex(32).encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        return head_of(path, _LONGEST_KEY)
+    except OSError as error:
+        raise DataFileError(str(path), error) from None

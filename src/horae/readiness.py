@@ -208,12 +208,18 @@ def registry_of(config: Config) -> Registry:
 
 def command_of(config: Config) -> tuple[str, ...]:
     """Return what runs an agent that names no command, as `horae.toml` says it now."""
+    return settings_now(config)[0]
+
+
+def settings_now(config: Config) -> tuple[tuple[str, ...], str]:
+    """Return the command of `horae.toml` as it is now, and why that cannot be read, if so."""
     known = config.agent_command or ()
     is_given = any(
         row.name == "agent.command" and row.origin.startswith(("flag ", "environment "))
         for row in config.origins()
     )
     try:
-        return known if is_given else load(config.root, environ={}).agent_command or ()
-    except SettingError:  # half an edit, perhaps
-        return known
+        said = load(config.root, environ={}).agent_command or ()
+    except SettingError as error:  # half an edit, perhaps
+        return known, str(error)
+    return known if is_given else said, ""

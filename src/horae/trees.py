@@ -311,18 +311,17 @@ class Commits:
         return None if here is None else Path(here.directory) / "logs" / "HEAD"
 
     async def of(self, files: Collection[str]) -> Revision | None:
-        """Return the last commit, and which of some files stand in it as they are."""
+        """Return the last commit, and which of some files stand in it as they are.
+
+        Raises GitError or OSError.
+        """
         top = repository_of(self.root)
         if top is None:
             return None
         names = dict(filter(None, (_name_in(top, self.root, file) for file in files)))
         if not names:
             return None
-        try:
-            git = Git(top, local=self.local, timeout=_PATIENCE)
-            commit, clean = await git.unchanged(names.keys())
-        except (GitError, OSError):
-            return None  # no reason to keep a plan from being read
+        commit, clean = await Git(top, local=self.local, timeout=_PATIENCE).unchanged(names.keys())
         return (
             None if commit is None else Revision(commit, frozenset(names[each] for each in clean))
         )

@@ -21,10 +21,10 @@ from horae.cli.triggers import Room, approvals, approve, deny, trigger
 from horae.engine.triggers import agent_id
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers
-from horae.workspace.agentd import sync
+from horae.workspace.agentd import Synced, sync
 
 if TYPE_CHECKING:
-    from horae.engine.triggers import Change, Triggers
+    from horae.engine.triggers import Triggers
 
 REPORTER = "name: reporter\nmodel: small-1\nenv:\n  TOKEN: ${HORAE_TEST_TOKEN}\n"
 DAILY = """\
@@ -478,11 +478,11 @@ def test_what_files_made_is_taken_down_workflows_first(call: Call, files: Path) 
 def synced() -> tuple[list[tuple[str, str]], list[str]]:
     """Let the plan's own folder be taken over, as an engine does when it changes."""
 
-    async def work(triggers: Triggers) -> tuple[list[Change], list[str]]:
+    async def work(triggers: Triggers) -> Synced:
         store = triggers._store
         return await sync(".", triggers, store, environ=os.environ)
 
-    done, wrong = Room(root=".", data=None).write(work)
+    done, wrong, _ = Room(root=".", data=None).write(work)
     return [(each.verb, each.name) for each in done], wrong
 
 

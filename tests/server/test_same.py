@@ -292,7 +292,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
         sources=sources,
         capacity=Capacity(1000),
     )
-    _, wrong = await sync(str(root), triggers, store, environ={})
+    _, wrong, _ = await sync(str(root), triggers, store, environ={})
     assert wrong == []
     await almanac.start()
     front = Front(

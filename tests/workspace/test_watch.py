@@ -313,16 +313,22 @@ async def test_what_the_system_forgot_to_tell_is_found_all_the_same(
 
 
 @story
-async def test_what_breaks_the_watch_is_heard_by_whoever_waits(
+async def test_what_breaks_the_watch_is_noted_and_all_is_looked_at_meanwhile(
     tmp_path: Path, poll: timedelta | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(watch, "_tree", broken)
-    told = changes([tmp_path], quiet=QUIET, stop=asyncio.Event(), poll=poll)
-    with pytest.raises(ZeroDivisionError):
-        await anext(told)
+    monkeypatch.setattr(watch, "POLL", timedelta(milliseconds=10))
+    notes: list[str] = []
+    stop = asyncio.Event()
+    told = changes([tmp_path], quiet=QUIET, stop=stop, poll=poll, note=notes.append)
+    for _ in range(2):
+        assert await anext(told) == {str(tmp_path)}
+    stop.set()
+    assert [each async for each in told] == []
+    assert set(notes) == {f"{tmp_path}: cannot be watched (ZeroDivisionError)"}
 
 
 @story

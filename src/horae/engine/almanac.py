@@ -27,7 +27,7 @@ from horae.engine.ports import (
     Step,
     Trait,
 )
-from horae.engine.source import Revision
+from horae.engine.source import Revision, Scan, SourceError
 from horae.errors import HoraeError
 from horae.rules.after import LOOKED_BACK, follows, occasions
 from horae.rules.entry import AfterRule, Entry, Overlap, key_time
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from horae.engine.cluster import SharedLedger
     from horae.engine.ports import Clock, Due, Filed, Ledger, Listed, Runner
-    from horae.engine.source import Scan, Source
+    from horae.engine.source import Source
 
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
     from horae.rules.entry import Occasion
@@ -142,7 +142,10 @@ class Almanac:
     @property
     def problems(self) -> dict[str, tuple[HoraeError, ...]]:
         """What was in the way of reading each source, and of following up for it."""
-        return {name: (*desk.problems, *desk.unsettled) for name, desk in self._desks.items()}
+        return {
+            name: (*desk.problems, *desk.unrevised, *desk.unsettled)
+            for name, desk in self._desks.items()
+        }
 
     async def start(self) -> None:
         """Take over from the engine before this one, and read what the sources hold now.
@@ -206,7 +209,14 @@ class Almanac:
         """Return what a source holds now."""
         desk = self._desks[name]
         desk.is_wanted = False  # what is asked for from here on may be read too late
-        scan = await desk.source.scan(await self._ledger.index(name))
+        index = await self._ledger.index(name)
+        try:
+            scan = await desk.source.scan(index)
+        except LedgerError:  # what is wrong with the ledger is not the source's own
+            raise
+        except Exception as error:  # no source may end the engine; what is known of it stands
+            problem = SourceError(name, error)
+            scan = Scan((), standing=("",), problems=(problem,), index=index, is_bare=desk.is_bare)
         desk.is_bare = scan.is_bare
         return scan
 
@@ -319,7 +329,13 @@ class Almanac:
             return None
         read = {each.item.origin.file for each in scan.entries}
         files = read.union(await self._ledger.loose(name))
-        found = await self._revise(files) if files else None
+        desk = self._desks[name]
+        desk.unrevised = ()
+        try:
+            found = await self._revise(files) if files else None
+        except Exception as error:  # no reason to keep a plan from being read
+            desk.unrevised = (SourceError("git", error),)
+            return None
         if found is None or found.files is None:
             return found
         return Revision(found.commit, frozenset(filter(scan.is_still, found.files)))
@@ -521,8 +537,8 @@ class Almanac:
             return True
         try:
             await desk.source.settle(filed)
-        except (HoraeError, OSError) as error:
-            problem = error if isinstance(error, HoraeError) else HoraeError(str(error))
+        except Exception as error:  # it is asked again, and ends nothing else
+            problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
             desk.unsettled = (*desk.unsettled, problem)
             return False
         return True
@@ -626,4 +642,5 @@ class _Desk:
     look_at: datetime | None = None  # when to scan again, for what the last scan missed
     is_bare: bool | None = None  # whether the last scan found no file at all; None: no matter
     problems: tuple[HoraeError, ...] = ()
+    unrevised: tuple[HoraeError, ...] = ()  # why no commit is known
     unsettled: tuple[HoraeError, ...] = ()

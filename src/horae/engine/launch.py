@@ -20,10 +20,13 @@ from horae.engine.ports import (
     HeldBackError,
     LauncherLostError,
     LedgerBusyError,
+    LedgerError,
     LedgerWriteError,
     RunError,
     Unreleased,
 )
+from horae.engine.source import unexpected
+from horae.errors import HoraeError
 from horae.rules.misfire import Status
 
 if TYPE_CHECKING:
@@ -188,7 +191,7 @@ class Launch:
             return None  # it waits for the next engine
         else:
             story.held.cancel(story.cancelled.reason)
-        ended = await story.held.ended()
+        ended = await self._ended(story.held)
         story.is_over = True
         if story.cancelled is None and ended.facts.get("released") is False:
             # Its time was over before it could begin: nothing of it has run.
@@ -211,7 +214,23 @@ class Launch:
         job = await self._ledger.job(filed, run)
         if job is None:
             raise RunError(f"the text that it should run is not in the ledger: {filed.digest}")
-        return await self._runner.hold(job)
+        try:
+            return await self._runner.hold(job)
+        except (HeldBackError, LauncherLostError, LedgerError, RunError):
+            raise
+        except (HoraeError, OSError, ValueError) as error:  # a file in the way, no descriptor
+            raise RunError(_words(error)) from error
+
+    async def _ended(self, held: Held) -> Ended:
+        """Return how a run ended; what cannot be read of its end ends no other run."""
+        try:
+            return await held.ended()
+        except LedgerError:
+            raise
+        except (HoraeError, OSError, ValueError) as error:
+            reason = f"how it ended could not be read: {_words(error)}"
+            held.cancel(reason)
+            return Ended(Status.INTERRUPTED, reason)
 
     async def _hold_back(self, run: Run, reason: str) -> None:
         """Let a receipt wait until somebody has done something; it asks again at each start."""
@@ -282,6 +301,11 @@ class _Stamp(TypedDict):
 
     now: datetime
     term: int
+
+
+def _words(error: Exception) -> str:
+    """Return what kept a run from being made, in words."""
+    return str(error) if isinstance(error, HoraeError) else unexpected(error)
 
 
 @dataclass(slots=True)

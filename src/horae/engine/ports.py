@@ -278,7 +278,10 @@ class Ledger(Protocol):
     """The lasting record of entries, receipts, runs and events."""
 
     async def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known, as its last scan said."""
+        """Return by what each file of a source was last known, as its last scan said.
+
+        Of a file whose entries stand though it could not be read, that is nothing.
+        """
         ...
 
     async def scan(

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from horae.errors import HoraeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from horae.engine.ports import Filed
-    from horae.errors import HoraeError
     from horae.rules.armed import Scanned
 
 
@@ -63,6 +64,29 @@ def is_within(file: str, name: str) -> bool:
     """
     is_directory = not name or name.endswith("/")
     return file.startswith(name) if is_directory else file == name
+
+
+class SourceError(HoraeError):
+    """A source that failed as a whole: what it held so far stands."""
+
+    code = "source"
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name = name
+        self.reason = str(error) if isinstance(error, HoraeError) else unexpected(error)
+        super().__init__(f"{name}: {self.reason}")
+
+
+def unexpected(error: Exception) -> str:
+    """Return an error in words that nobody has foreseen.
+
+    >>> unexpected(KeyError("zone"))
+    "unexpected error (KeyError: 'zone'); please report it"
+    """
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f"{ascii(error.filename)[1:-1]}: "
+        return f"{place}{(error.strerror or str(error)).lower()}"
+    return f"unexpected error ({type(error).__name__}: {error}); please report it"
 
 
 class Source(Protocol):

@@ -101,7 +101,11 @@ def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
 def prepare(directory: Path) -> None:
     """Make the data directory, readable by its owner alone and ignored by git."""
     with told(str(directory)):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            reason = "it is no directory"
+            raise LedgerWriteError(str(directory), reason, remedy="move it away") from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
         _write_once(directory, ".gitignore")

@@ -75,8 +75,13 @@ class BookLedger(ABC):
         """Write a verified copy of the ledger, or raise an error that says who does that."""
 
     async def index(self, source: str) -> dict[str, str]:
-        """Return by what each file of a source was last known, as its last scan said."""
-        return await self.read(lambda book: book.index(source))
+        """Return by what each file of a source was last known, as its last scan said.
+
+        Of a file whose entries stand though it could not be read, that is nothing.
+        """
+        return await self.read(
+            lambda book: dict.fromkeys(book.files(source), "") | book.index(source)
+        )
 
     async def scan(
         self,

@@ -100,7 +100,8 @@ class _Ground:
         self._files = frozenset(names)
         self._folders = tuple(name for name in names if not name or name.endswith("/"))
         self.was = was
-        self.index = {plain(file): plain(known_as) for file, known_as in scan.index.items()}
+        index = ((plain(file), plain(known_as)) for file, known_as in scan.index.items())
+        self.index = {file: known_as for file, known_as in index if known_as}
         self.is_all_read = not names
 
     def stands(self, file: str) -> bool:

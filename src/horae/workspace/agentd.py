@@ -9,11 +9,14 @@ in another file is read from beneath the same project only.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.engine.ports import LedgerError
+from horae.engine.source import unexpected
 from horae.engine.triggers import (
     FilesError,
     apply_changes,
@@ -24,7 +27,14 @@ from horae.engine.triggers import (
 from horae.errors import Exit, HoraeError
 from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.trigger import is_workflow, parse_agent, parse_workflow
-from horae.workspace.files import PlanFileError, PlanMissingError, find_plans, printable, read_plan
+from horae.workspace.files import (
+    PlanFileError,
+    PlanMissingError,
+    find_plans,
+    obstacle,
+    printable,
+    read_plan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +74,7 @@ class Folder:
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()  # what is wrong or odd, with its place
+    unread: tuple[str, ...] = ()  # files, or folders, that are there and cannot be read
 
     def checked(self) -> Folder:
         """Return it if every file can be used, or say which cannot."""
@@ -72,17 +83,26 @@ class Folder:
         return self
 
 
-def read_folder(path: str, *, environ: Mapping[str, str], base: str = ".") -> Folder:
+def read_folder(
+    path: str, *, environ: Mapping[str, str], base: str = ".", root: str | None = None
+) -> Folder:
     """Return what a file or a folder holds; files are called as they are from *base*.
 
-    An agent without a working directory works where *base* is.
+    An agent without a working directory works where *base* is. *path* may be a link, as a person
+    types it, unless it is beneath *root*: from there on no link is followed.
     """
-    found, rooms = _files(path)
+    found = _files(path, root=root)
     top = _project_of(path)
-    pages = [_read(file, kind, top=top, base=base, environ=environ) for file, kind in found]
+    pages = [
+        _read(file, kind, top=top, base=base, root=root, environ=environ)
+        for file, kind in found.files
+    ]
+    pages += [_unread(_called(each.raw_path, base), each) for each in found.problems]
     agents = [page.agent for page in pages if page.agent is not None]
     workflows = [page.workflow for page in pages if page.workflow is not None]
-    notes = [f"{printable(each)}: rooms are not kept by horae; it is left out" for each in rooms]
+    notes = [
+        f"{printable(each)}: rooms are not kept by horae; it is left out" for each in found.rooms
+    ]
     return Folder(
         tuple(agents),
         tuple(workflows),
@@ -90,7 +110,16 @@ def read_folder(path: str, *, environ: Mapping[str, str], base: str = ".") -> Fo
         (*notes, *(each for page in pages for each in page.warnings)),
         tuple(page.file for page in pages),
         tuple(each for page in pages for each in page.problems),
+        tuple(page.file for page in pages if page.is_unread),
     )
+
+
+class Synced(NamedTuple):
+    """What changed, what is wrong, and whether all that is there could be read."""
+
+    changes: list[Change]
+    wrong: list[str]
+    is_whole: bool
 
 
 async def sync(
@@ -100,17 +129,21 @@ async def sync(
     *,
     environ: Mapping[str, str],
     fresh_at: datetime | None = None,
-) -> tuple[list[Change], list[str]]:
-    """Let all be as the plan's own folder says; return what changed and what is wrong.
+) -> Synced:
+    """Let all be as the plan's own folder says.
 
     A file that cannot be used stands as it was last good and stops no other. A workflow whose
     file is gone rests; what was made by request stays. If the ledger was begun afresh, what may
     have fired before that is made disabled.
     """
     try:
-        folder = read_folder(f"{root}/{FOLDER}", environ=environ, base=root)
+        folder = await asyncio.to_thread(
+            read_folder, f"{root}/{FOLDER}", environ=environ, base=root, root=root
+        )
     except (EmptyFolderError, PlanMissingError):
         folder = Folder()
+    except PlanFileError as error:  # the folder itself
+        return Synced([], [error.reason], is_whole=False)
     wrong = list(folder.errors)
     changes: list[Change] = []
     for agents, workflows in _one_by_one(folder):
@@ -121,23 +154,28 @@ async def sync(
             await apply_changes(triggers, planned)
         except FilesError as error:
             wrong += error.found
+        except LedgerError:
+            raise
         except HoraeError as error:
             wrong.append(str(error))
         else:
             changes += [each for each in planned if each.verb != "unchanged"]
-    removed = await plan_removed(store, folder.files, f"{FOLDER}/")
+    known = {each.definition.file for each in await store.of_files()}
+    behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
+    removed = await plan_removed(store, {*folder.files, *behind}, f"{FOLDER}/")
     await apply_changes(triggers, removed)
-    return [*changes, *removed], wrong
+    return Synced([*changes, *removed], wrong, is_whole=not folder.unread)
 
 
 def has_files(root: str) -> bool:
-    """Tell whether a plan root has files of triggers or agents."""
+    """Tell whether a plan root has files of triggers or agents, readable or not."""
     try:
-        return bool(_files(f"{root}/{FOLDER}")[0])
+        found = _files(f"{root}/{FOLDER}", root=root)
     except (EmptyFolderError, PlanMissingError):
         return False
     except PlanFileError:  # they are there, and cannot be read
         return True
+    return bool(found.files or found.problems)
 
 
 def _one_by_one(
@@ -150,39 +188,52 @@ def _one_by_one(
     ]
 
 
-def _files(path: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the files to read, each with its kind if its folder says so; and those left out."""
-    if Path(path).is_file():
+class _Files(NamedTuple):
+    """The files to read, each with its kind if its folder says so; and what is not read."""
+
+    files: list[tuple[str, str]]
+    rooms: list[str]
+    problems: list[PlanFileError]
+
+
+def _files(path: str, *, root: str | None) -> _Files:
+    """Return the files of a folder, or the one file that was named."""
+    if root is None and Path(path).is_file():
         parent = Path(_whole(path)).parent.name
-        return [(path, parent if parent in KINDS else "")], []
-    if not any(_is_folder(path, kind) for kind in KINDS) and _is_folder(path, FOLDER):
+        return _Files([(path, parent if parent in KINDS else "")], [], [])
+    if root is None and not _has_folders(path) and os.path.lexists(f"{path}/{FOLDER}"):
         path = f"{path.rstrip('/')}/{FOLDER}"
-    if any(_is_folder(path, kind) for kind in KINDS):
-        listed = {
-            kind: _flat(f"{path.rstrip('/')}/{kind}") if _is_folder(path, kind) else []
-            for kind in KINDS
-        }
-        rooms = listed.pop("rooms")
-        found = [(file, kind) for kind, files in listed.items() for file in files]
-    else:
-        rooms, found = [], [(file, "") for file in _flat(path)]
-    if not found:
+    if root is not None and (in_the_way := obstacle(path, root=root)) is not None:
+        raise in_the_way
+    folders = [f"{path.rstrip('/')}/{kind}" for kind in KINDS] if _has_folders(path) else [path]
+    files: list[tuple[str, str]] = []
+    rooms: list[str] = []
+    problems: list[PlanFileError] = []
+    for folder in folders:
+        kind = folder.rpartition("/")[2] if len(folders) > 1 else ""
+        try:
+            found = find_plans(folder, suffixes=SUFFIXES, is_flat=True, inside=root)
+        except PlanMissingError:
+            if not kind:
+                raise
+        except PlanFileError as error:
+            if not kind:
+                raise
+            problems.append(error)
+        else:
+            problems += found.problems
+            if kind == "rooms":
+                rooms += found.plans
+            else:
+                files += [(file, kind) for file in found.plans]
+    if not files and not problems:
         raise EmptyFolderError(path)
-    return found, rooms
+    return _Files(files, rooms, problems)
 
 
-def _is_folder(path: str, name: str) -> bool:
-    return (Path(path) / name).is_dir()
-
-
-def _flat(folder: str) -> list[str]:
-    """Return the YAML files right in a folder, by name."""
-    top = f"{folder.rstrip('/')}/"
-    found = find_plans(folder, suffixes=SUFFIXES)
-    wrong = [each for each in found.problems if each.path.endswith(SUFFIXES)]
-    if wrong:
-        raise wrong[0]
-    return [file for file in found.plans if "/" not in file.removeprefix(top)]
+def _has_folders(path: str) -> bool:
+    """Tell whether a folder has one for each kind, or something else of that name."""
+    return any(os.path.lexists(f"{path}/{kind}") for kind in KINDS)
 
 
 def _project_of(path: str) -> str:
@@ -204,13 +255,16 @@ class _Page:
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
+    is_unread: bool = False
 
 
-def _read(path: str, kind: str, *, top: str, base: str, environ: Mapping[str, str]) -> _Page:
+def _read(
+    path: str, kind: str, *, top: str, base: str, root: str | None, environ: Mapping[str, str]
+) -> _Page:
     """Return what one file holds."""
     file = _called(path, base)
     try:
-        text = read_plan(path, limit=LIMIT).text
+        text = read_plan(path, root=root, limit=LIMIT).text
         if kind == "workflows" or (not kind and is_workflow(text)):
             found = parse_workflow(text, file=file, environ=environ)
             workflow = found.item and _with_template(found.item, path, top=top)
@@ -219,9 +273,18 @@ def _read(path: str, kind: str, *, top: str, base: str, environ: Mapping[str, st
         agent = other.item and _with_directory(other.item, path, base=base)
         return _page(file, other.problems, agent=agent)
     except PlanFileError as error:
-        line, column = error.line or 1, error.column or 1
-        unread = Diagnostic(file, line, column, "agentd", Severity.ERROR, error.reason)
-        return _Page(file, errors=(f"{file}:{line}: {error.reason}",), problems=(unread,))
+        return _unread(file, error)
+    except Exception as error:  # a bug of ours; it is told as a problem of this file
+        return _unread(file, PlanFileError(path, unexpected(error)))
+
+
+def _unread(file: str, error: PlanFileError) -> _Page:
+    """Return that a file is there and cannot be read."""
+    line, column = error.line or 1, error.column or 1
+    shown = printable(file)
+    unread = Diagnostic(shown, line, column, "agentd", Severity.ERROR, error.reason)
+    said = f"{shown}: {error.reason}" if error.line is None else f"{shown}:{line}: {error.reason}"
+    return _Page(file, errors=(said,), problems=(unread,), is_unread=True)
 
 
 def _page(

@@ -141,7 +141,8 @@ class BoardSource:
     async def scan(self, index: Mapping[str, str]) -> Scan:
         """Return the tasks of every file that the ledger does not know as it stands."""
         scan = self._look(index) if self._inline else await asyncio.to_thread(self._look, index)
-        if self._changed is not None and (scan.entries or scan.index != index):
+        known = {file: known_as for file, known_as in index.items() if known_as}
+        if self._changed is not None and (scan.entries or scan.index != known):
             self._changed()
         return scan
 

@@ -47,11 +47,17 @@ class PlanFileError(HoraeError):
     def __init__(
         self, path: str, reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
+        self._raw = path
         self.path = printable(path)
         self.reason = reason
         self.line = line
         self.column = column
         super().__init__(f"{self.path}: {reason}")
+
+    @property
+    def raw_path(self) -> str:
+        """The path as the system has it, which `path` shows in one line."""
+        return self._raw
 
 
 class PlanMissingError(PlanFileError):
@@ -98,19 +104,30 @@ def read_plan(path: StrPath, *, root: StrPath | None = None, limit: int = LIMIT)
     raise PlanFileError(name, "changed while it was read; try again once it is saved")
 
 
-def find_plans(root: StrPath, *, suffixes: tuple[str, ...] = (".org",), most: int = MOST) -> Found:
+def find_plans(
+    root: StrPath,
+    *,
+    suffixes: tuple[str, ...] = (".org",),
+    most: int = MOST,
+    is_flat: bool = False,
+    inside: StrPath | None = None,
+) -> Found:
     """Return the plans beneath *root*, at most *most*, in the order of their paths.
 
     Not entered: directories whose name begins with a dot, save `.agentd`; `.git` in any
     spelling; directories with a repository of their own; links to directories. A file
     whose name begins with a dot is no plan: editors keep their locks in such files.
+    With *is_flat* no directory is entered at all, and one that is called like a plan is a
+    problem. *inside* is a directory from which no link is followed on the way to *root*.
     """
     name = checked_name(root)
     top = name if name.endswith("/") else f"{name}/"
     plans: list[str] = []
     problems: list[PlanFileError] = []
+    if inside is not None and (found := obstacle(name, root=checked_name(inside))) is not None:
+        raise found
     with told(name):
-        stack = _steps(top, suffixes)
+        stack = _steps(top, suffixes, is_flat=is_flat)
     while stack:
         step = stack.pop()
         if step.is_directory:
@@ -146,20 +163,26 @@ def _steps_of_subdirectory(directory: str, suffixes: tuple[str, ...]) -> list[_S
         return [_Step(directory, f"cannot be listed: {in_words(error)}")]
 
 
-def _steps(directory: str, suffixes: tuple[str, ...], *, is_root: bool = True) -> list[_Step]:
+def _steps(
+    directory: str, suffixes: tuple[str, ...], *, is_root: bool = True, is_flat: bool = False
+) -> list[_Step]:
     """Return what the walk must look at in one directory, the first of it last."""
     with os.scandir(directory) as listing:
         entries = list(listing)
     if not is_root and any(is_git(entry.name) for entry in entries):
         return []
-    steps = (_step(directory, entry, suffixes) for entry in entries)
+    steps = (_step(directory, entry, suffixes, is_flat=is_flat) for entry in entries)
     return sorted((step for step in steps if step is not None), reverse=True)
 
 
-def _step(directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...]) -> _Step | None:
+def _step(
+    directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...], *, is_flat: bool
+) -> _Step | None:
     """Return what to do about one entry of a directory, or None to pass it by."""
     name = entry.name
     is_directory = entry.is_dir(follow_symlinks=False)
+    if is_flat and is_directory and not name.endswith(suffixes):
+        return None
     if is_directory and (is_git(name) or (name.startswith(".") and name != ".agentd")):
         return None
     if not is_directory and (name.startswith(".") or not name.endswith(suffixes)):
@@ -167,6 +190,8 @@ def _step(directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...]) ->
     path = f"{directory}{name}"
     if not _is_utf8(name):
         return _Step(path, "its name is not UTF-8; rename it")
+    if is_flat and is_directory:
+        return _Step(path, "is a directory; only plain files are plans")
     if is_directory:
         return _Step(f"{path}/")
     if entry.is_file(follow_symlinks=False):
@@ -250,6 +275,10 @@ def told(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        if (link := _dangling(path)) is not None:
+            # What it led to may only be away, such as a disk that is not mounted.
+            reason = "is a symbolic link that leads nowhere; mend or remove it"
+            raise PlanFileError(link, reason) from error
         raise PlanMissingError(path) from error
     except OSError as error:
         raise PlanFileError(path, in_words(error)) from error
@@ -278,6 +307,36 @@ def in_words(error: OSError) -> str:
     """Return what went wrong, in words."""
     known = _WORDS.get(error.errno or 0)
     return known or (error.strerror or str(error)).lower()
+
+
+def _dangling(path: str) -> str | None:
+    """Return the link that a path leads through, or ends in, and that leads nowhere."""
+    while not os.path.lexists(path):
+        above = os.path.dirname(path.rstrip("/"))  # noqa: PTH120 - as text, as everywhere here
+        if above in {path, ""}:
+            return None
+        path = above
+    is_dangling = os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
+    return path if is_dangling else None
+
+
+def obstacle(directory: str, *, root: str) -> PlanFileError | None:
+    """Return what stands in the way from *root* down to a directory: a link, a FIFO, a file.
+
+    None means that nothing does: the directory is there, or it is gone.
+    """
+    here = root.removesuffix("/")
+    for step in filter(None, directory.removeprefix(f"{here}/").split("/")):
+        here = f"{here}/{step}"
+        try:
+            mode = os.lstat(here).st_mode
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return PlanFileError(here, in_words(error))
+        if not stat.S_ISDIR(mode):
+            return PlanFileError(here, f"is {_kind(mode)}, where a directory should be")
+    return None
 
 
 @contextmanager
@@ -372,6 +431,20 @@ def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
     return data if is_steady else None
 
 
+def head_of(path: StrPath, most: int) -> bytes:
+    """Return the first bytes of a plain file; whatever else is there is not waited for.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, _READ)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", os.fspath(path))
+        return bytes_of(descriptor, most - 1)
+    finally:
+        os.close(descriptor)
+
+
 def bytes_of(descriptor: int, size: int) -> bytes:
     """Return the bytes of a file that should have *size* of them, and at most one more."""
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -391,6 +464,8 @@ def _kind(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "a directory",
         stat.S_IFIFO: "a FIFO",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFREG: "a file",
         stat.S_IFSOCK: "a socket",
     }
     return kinds.get(stat.S_IFMT(mode), "a device")

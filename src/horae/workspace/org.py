@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.source import Scan
+from horae.engine.source import Scan, unexpected
 from horae.errors import HoraeError
 from horae.kernel.collector import collector_paused
 from horae.kernel.org.document import read
@@ -26,7 +26,7 @@ from horae.workspace.files import (
     PlanFileError,
     PlanMissingError,
     find_plans,
-    printable,
+    obstacle,
     read_plan,
     told,
 )
@@ -134,12 +134,17 @@ class Shelf(Generic[Kept]):
         problems: list[HoraeError] = list(found.problems)
         # Where there is no root there is nothing that only cannot be read.
         hidden = [each for each in found.problems if not isinstance(each, PlanMissingError)]
-        blocked = {self._inner_name(problem.path) for problem in hidden}
+        blocked = {self._inner_name(problem.raw_path) for problem in hidden}
+        behind = self._behind(index, found)
+        for in_the_way in {each.raw_path: each for each in behind.values()}.values():
+            problems.append(in_the_way)
+            hidden.append(in_the_way)
+            blocked.add(f"{self._inner_name(in_the_way.raw_path)}/")
         broken: dict[str, str] = {}
         standing: dict[str, str] = {}
         pages: dict[str, _Page[Kept]] = {}
         for path in found.plans:
-            file = f"{self._prefix}{path.removeprefix(self._top)}"
+            file = self._file(path)
             try:
                 stamp = _stamp(path)
                 if index.get(file) == self._known_as(stamp):
@@ -169,11 +174,31 @@ class Shelf(Generic[Kept]):
             broken=broken,
         )
 
+    def _behind(self, index: Mapping[str, str], found: Found) -> dict[str, PlanFileError]:
+        """Return the files known so far to which no directory leads any more, and what does."""
+        gone = {*self._pages, *index}.difference(map(self._file, found.plans))
+        ways: dict[str, PlanFileError | None] = {}
+        behind = {}
+        for file in sorted(gone):
+            above = os.path.dirname(self._path(file))  # noqa: PTH120 - as text, as all names here
+            if above not in ways:
+                ways[above] = obstacle(above, root=self._root)
+            if (in_the_way := ways[above]) is not None:
+                behind[file] = in_the_way
+        return behind
+
+    def _file(self, path: str) -> str:
+        """Return what a file of the root is called."""
+        return f"{self._prefix}{path.removeprefix(self._top)}"
+
+    def _path(self, file: str) -> str:
+        """Return where a file is."""
+        return f"{self._top}{file.removeprefix(self._prefix)}"
+
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
         """Tell whether a file is as it was when it was seen."""
-        path = f"{self._top}{file.removeprefix(self._prefix)}"
         try:
-            return seen.get(file) == self._known_as(_stamp(path))
+            return seen.get(file) == self._known_as(_stamp(self._path(file)))
         except HoraeError:
             return False
 
@@ -186,13 +211,11 @@ class Shelf(Generic[Kept]):
     def _find(self) -> Found:
         """Return the files beneath the root; one that cannot be listed has a problem only."""
         try:
-            found = find_plans(self._root, suffixes=self._suffixes, most=self._most)
+            return find_plans(
+                self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
+            )
         except PlanFileError as error:
             return Found((), (error,))
-        if not self._is_flat:
-            return found
-        plans = (path for path in found.plans if "/" not in path.removeprefix(self._top))
-        return found._replace(plans=tuple(plans))
 
     def _read(self, path: str, file: str, stamp: Stamp) -> _Page[Kept]:
         """Return what stands in a file, read and parsed only as far as needed."""
@@ -212,6 +235,8 @@ class Shelf(Generic[Kept]):
             kept, entries = self._understand(content, file, None if was is None else was.kept)
         except HoraeError as error:
             raise _UnderstandError(error) from error
+        except Exception as error:  # a bug of ours; it is told as a problem of this file
+            raise _UnderstandError(PlanFileError(path, unexpected(error))) from error
         return _Page(stamp, digest, kept, entries)
 
     def _known_as(self, stamp: Stamp) -> str:
@@ -219,10 +244,8 @@ class Shelf(Generic[Kept]):
         return " ".join((self._reader, *map(str, stamp)))
 
     def _inner_name(self, path: str) -> str:
-        """Return the name that a path has from the root; the root itself has none."""
-        if path in {printable(self._root), printable(self._top)}:
-            return ""
-        return f"{self._prefix}{path.removeprefix(printable(self._top))}"
+        """Return the name that a path has from the root; the root, and what is above, has none."""
+        return self._file(path) if path.startswith(self._top) and path != self._top else ""
 
 
 class _UnderstandError(Exception):

@@ -74,7 +74,6 @@ class _News:
         self._note = note
         self._names: set[str] = set()
         self._came = asyncio.Event()
-        self._error: BaseException | None = None
 
     def bring(self, names: Collection[str]) -> None:
         """Add names, from any thread."""
@@ -83,10 +82,6 @@ class _News:
     def say(self, words: str) -> None:
         """Pass on a note, from any thread."""
         self._in_loop(lambda: self._note(words))
-
-    def fail(self, error: BaseException) -> None:
-        """Let whoever waits for news know that there will be none."""
-        self._in_loop(lambda: self._break(error))
 
     async def settled(self, quiet: timedelta, stop: asyncio.Event) -> bool:
         """Return True when there is news and all is quiet; False when it is time to stop."""
@@ -97,8 +92,6 @@ class _News:
             rest = min(quiet.total_seconds(), until - self._loop.time())
             if rest > 0:
                 await _either(self._came, stop, within=rest)
-        if self._error is not None:
-            raise self._error
         return not stop.is_set()
 
     def take(self) -> frozenset[str]:
@@ -114,10 +107,6 @@ class _News:
 
     def _add(self, names: Collection[str]) -> None:
         self._names.update(names)
-        self._came.set()
-
-    def _break(self, error: BaseException) -> None:
-        self._error = error
         self._came.set()
 
 
@@ -154,8 +143,8 @@ class _Watch:
 
     def keep(self) -> None:
         """Watch until the end, through every absence of the root."""
-        try:
-            while not self._ended.is_set():
+        while not self._ended.is_set():
+            try:
                 identity = _identity(self._root)
                 if identity is None:
                     self._ended.wait(_LOOK)
@@ -163,8 +152,10 @@ class _Watch:
                     self._be_told(identity)
                 else:
                     self._look_around(identity, self._poll.total_seconds())
-        except BaseException as error:  # whoever waits must hear of it
-            self._news.fail(error)
+            except Exception as error:  # no file may end the watch, and with it the engine
+                self._news.say(f"{printable(self._root)}: cannot be watched ({_why(error)})")
+                self._news.bring([self._root])  # what happens meanwhile is not told
+                self._ended.wait(POLL.total_seconds())
 
     def _be_told(self, identity: Identity) -> None:
         """Pass on what the system tells, until the root or its directories are others."""
@@ -188,9 +179,7 @@ class _Watch:
         except FileNotFoundError:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
-            why = in_words(error) if isinstance(error, OSError) else str(error)
-            if isinstance(error, UnicodeEncodeError):
-                why = f"{printable(error.object)} has a name that is no text"
+            why = _why(error)
             often = f"looking every {POLL.total_seconds():g} s instead"
             self._news.say(f"{printable(self._root)}: changes are not told ({why}); {often}")
             self._poll = POLL
@@ -247,6 +236,15 @@ class _Watch:
             return path == self._root
         # What stands in the directory of a root that is a file is not beneath it.
         return path == self._root or path.startswith(f"{self._root.rstrip('/')}/")
+
+
+def _why(error: Exception) -> str:
+    """Return in words why changes cannot be told."""
+    if isinstance(error, UnicodeEncodeError):
+        return f"{printable(error.object)} has a name that is no text"
+    if isinstance(error, OSError):
+        return in_words(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:

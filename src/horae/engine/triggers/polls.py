@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.ports import LedgerBusyError, LedgerWriteError
+from horae.engine.source import unexpected
 from horae.errors import HoraeError
 from horae.rules.entry import key_time
 from horae.rules.trigger import GITHUB, Trigger, poll_command
@@ -79,7 +80,7 @@ class Polls:
             try:
                 text = await self._call(poll_command(trigger.definition.config))
                 await self._triggers.polled(trigger, text)
-            except (HoraeError, OSError) as error:
+            except Exception as error:  # whatever is wrong elsewhere, it is asked again
                 self.errors[trigger.id] = self.errors.get(trigger.id, 0) + 1
                 reason = _reason(error)
             else:
@@ -121,4 +122,6 @@ def _reason(error: Exception) -> str:
         return "gh did not answer in time"
     if isinstance(error, HoraeError):
         return str(error).removeprefix("invalid input: ")
-    return f"gh cannot be called: {error}"
+    if isinstance(error, OSError):
+        return f"gh cannot be called: {error}"
+    return unexpected(error)

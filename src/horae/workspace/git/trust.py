@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.workspace.files import StrPath, is_git, printable
+from horae.workspace.files import StrPath, head_of, is_git, printable
 from horae.workspace.git.calls import TIMEOUT, GitRefusedError, call
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ def layout(root: StrPath) -> Layout | None:
 def _first_line(path: str) -> str | None:
     """Return the first line of a small file, if it is one."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-            return file.readline(4096).rstrip("\r\n")
+        head = head_of(path, 4096)
     except OSError:
         return None
+    return head.decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
 
 
 class Guard:
@@ -154,6 +154,8 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     """Return the settings in one file, if none of them is odd."""
     if not os.path.lexists(path):
         return []
+    if not os.path.isfile(path):  # noqa: PTH113 - git would wait for a FIFO
+        raise GitRefusedError(path, "is no plain file")
     if os.path.getsize(path) > _CONFIG_LIMIT:  # noqa: PTH202
         raise GitRefusedError(path, "is larger than a mebibyte")
     # Outside of any repository; with --file no other settings are read, and none included.
@@ -202,8 +204,7 @@ def is_allowed(key: str, value: str = "") -> bool:
 def _place(path: str, key: str) -> str:
     """Return the file and, where it can be told, the line that a setting stands in."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            lines = file.read(_CONFIG_LIMIT).split("\n")
+        lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
     except OSError:
         return path
     number = line_of(lines, key)
@@ -233,8 +234,7 @@ def line_of(lines: Iterable[str], key: str) -> int | None:
 def _judge_attributes(path: str) -> None:
     """Refuse attributes that name a filter, or a driver that is not git's own."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            lines = file.read(_CONFIG_LIMIT).split("\n")
+        lines = head_of(path, _CONFIG_LIMIT).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
         return
     for number, line in enumerate(lines, start=1):
