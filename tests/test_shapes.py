@@ -20,7 +20,8 @@ import pytest
 
 from horae.config import SettingError, load
 from horae.engine.ports import LedgerWriteError
-from horae.house import keep, open_house, read_again
+from horae.errors import HoraeError
+from horae.house import FOLDERS, keep, open_house, read_again
 from horae.rules.misfire import Status
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 
@@ -218,8 +219,14 @@ async def engine(ground: Ground, clock: HandClock) -> AsyncIterator[Engine]:
 
 async def look(here: Engine) -> None:
     """Let it read all there is, and a minute later once more, with all that comes due."""
-    await read_again(here.house)
+    await read(here)
     await here.advance(MINUTE)
+    await read(here)
+
+
+async def read(here: Engine) -> None:
+    """Let it read all there is, as after a change."""
+    await read_again(here.house)
     for name in here.house.almanac.sources:
         with suppress(LedgerWriteError):  # while there is no data directory
             await here.house.almanac.rescan(name)
@@ -272,7 +279,7 @@ async def test_no_shape_in_any_place_ends_a_running_engine(ground: Ground, place
                 assert reason.startswith(f"{path}/")
             else:
                 assert status is Status.DONE, (shape, reason)
-            await read_again(here.house)
+            await read(here)
             await here.rest()
             assert here.house.facts().problems == (), shape
             assert await standing(here) == whole, shape
@@ -341,6 +348,59 @@ def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_wor
             asyncio.run(start())
         ground.restore(".horae")
     asyncio.run(start())
+
+
+PARTS: Final = {
+    "trees": True,
+    "cache": True,
+    "backups": True,
+    "root": True,
+    "socket": True,
+    "keeper-last-run-wren": True,
+    "ledger-numbers.json": True,
+    "launcher.log": True,
+    # Without these nothing can be kept or proved: it does not start, and says which.
+    "post.key": False,
+    "lock": False,
+    "runs.lock": False,
+    "ledger.db": False,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@story
+async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_nothing(
+    ground: Ground, part: str
+) -> None:
+    clock = HandClock(EIGHT)
+    async with engine(ground, clock) as here:
+        await look(here)
+    path = ground.root / ".horae" / part
+    for shape in ("FIFO", "socket", "device", "directory", "dangling link", "loop"):
+        aside = ground.side / "part"
+        if os.path.lexists(path):
+            path.rename(aside)
+        SHAPES[shape](path)
+        try:
+            async with engine(ground, clock) as here:
+                await look(here)
+                assert (await last(here))[::2] == (Status.DONE, True)
+                if part in FOLDERS and shape != "directory":
+                    [told] = here.house.facts().problems
+                    assert told.startswith(f"{path}: is a ")
+                    assert told.endswith(", where a directory should be; move it away")
+        except HoraeError as error:
+            refusal = str(error)
+        else:
+            refusal = ""
+        assert not refusal or (not PARTS[part] and str(ground.root / ".horae") in refusal), shape
+        remove(path)
+        if aside.exists():
+            aside.rename(path)
+    async with engine(ground, clock) as here:
+        await look(here)
+        assert here.house.facts().problems == ()
+        assert (await last(here))[::2] == (Status.DONE, True)
 
 
 NAMES: Final = {

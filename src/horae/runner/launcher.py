@@ -133,9 +133,7 @@ class Launcher:
         numbers = (GIVEN, theirs.fileno(), self._lock, os.getpid(), int(self._certain))
         said = (package, str(self._directory), *map(str, numbers))
         try:
-            errors = os.open(
-                self._directory / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
-            )
+            errors = _log_of(self._directory)
             try:
                 self._process = subprocess.Popen(  # noqa: S603 (our own program)
                     [sys.executable, "-I", "-S", "-c", _PROGRAM, *said],
@@ -193,6 +191,21 @@ class Launcher:
         for swept in sweeps.values():
             if not swept.done():
                 swept.set_result(None)
+
+
+def _log_of(directory: Path) -> int:
+    """Return a descriptor of what the launcher says; of nothing if no plain file is there."""
+    from stat import S_ISREG
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        log = os.open(directory / ERRORS, flags, 0o600)
+        if S_ISREG(os.fstat(log).st_mode):
+            return log
+        os.close(log)
+    except OSError:  # its log is for people who look for a bug; runs go on without it
+        pass
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def allow_descriptors() -> None:

@@ -103,7 +103,7 @@ def prepare(directory: Path) -> None:
     with told(str(directory)):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
+        except FileExistsError as error:
             reason = "it is no directory"
             raise LedgerWriteError(str(directory), reason, remedy="move it away") from error
         if directory.stat().st_mode & 0o077:

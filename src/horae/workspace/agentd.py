@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,6 +35,7 @@ from horae.workspace.files import (
     obstacle,
     printable,
     read_plan,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -233,7 +235,11 @@ def _files(path: str, *, root: str | None) -> _Files:
 
 def _has_folders(path: str) -> bool:
     """Tell whether a folder has one for each kind, or something else of that name."""
-    return any(os.path.lexists(f"{path}/{kind}") for kind in KINDS)
+    for kind in KINDS:
+        with told(path), suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(f"{path}/{kind}")
+            return True
+    return False
 
 
 def _project_of(path: str) -> str:
