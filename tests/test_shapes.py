@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from horae.cli.group import horae
+from horae.cli.run import run
 from horae.config import SettingError, load
 from horae.engine.ports import LedgerWriteError
-from horae.errors import HoraeError
+from horae.errors import Exit, HoraeError
 from horae.house import FOLDERS, keep, open_house, read_again
 from horae.rules.misfire import Status
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
@@ -328,7 +330,7 @@ async def test_an_engine_starts_whatever_stands_in_all_places_at_once(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_words(
-    ground: Ground, shape: str
+    ground: Ground, shape: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def start() -> None:
         async with engine(ground, HandClock(EIGHT)):
@@ -346,6 +348,12 @@ def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_wor
         ground.put(".horae", shape)
         with pytest.raises(LedgerWriteError, match=r"\.horae: it is no directory; move it away"):
             asyncio.run(start())
+        code = run(horae, name="horae", args=["up", str(ground.root), "--seconds", "0"])
+        said = capsys.readouterr().err
+        assert (code, said) == (
+            Exit.TEMPORARY,
+            f"horae: {ground.root}/.horae: it is no directory; move it away\n",
+        )
         ground.restore(".horae")
     asyncio.run(start())
 

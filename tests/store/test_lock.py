@@ -13,7 +13,7 @@ import pytest
 
 from horae.errors import Exit
 from horae.store import lock as module
-from horae.store.lock import DataLockedError, Lock, NetworkDiskError, file_system
+from horae.store.lock import DataLockedError, Lock, NetworkDiskError, file_system, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,3 +190,14 @@ def test_a_mount_with_a_space_in_its_name_and_one_above_another_are_understood()
     assert file_system(mounts, "/my plans/a") == "cifs"
     assert file_system(mounts, "/srv") == "tmpfs"
     assert file_system(mounts, "/home") == "ext4"
+
+
+def test_whatever_stands_for_the_lock_nobody_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "fifo").mkdir()
+    os.mkfifo(tmp_path / "fifo" / "lock")
+    (tmp_path / "folder" / "lock").mkdir(parents=True)
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop" / "lock").symlink_to("lock")
+    for name in ("file", "fifo", "folder", "loop", "none"):
+        assert holder_of(tmp_path / name) is None

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import struct
 import sys
 from contextlib import suppress
@@ -138,18 +139,22 @@ def holder_of(directory: Path) -> DataLockedError | None:
     path = directory / NAME
     _refuse_our_own(path)  # to close the file would drop our own lock
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}:
+            return None  # there is no lock, whatever else is there
+        raise
     try:
-        return None if _holder(descriptor) is None else _held_by(descriptor, path)
+        is_lock = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        is_free = not is_lock or _holder(descriptor) is None
+        return None if is_free else _held_by(descriptor, path)
     finally:
         os.close(descriptor)
 
 
 def _refuse_our_own(path: Path) -> None:
     """Raise an error if this very process holds the lock; opening the file would drop it."""
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # what cannot be looked at is not ours
         if _HELD.get(_file(path.stat())) == os.getpid():
             raise DataLockedError(
                 str(path.parent), pid=os.getpid(), command="this process", since=""

@@ -244,7 +244,7 @@ def _why(error: Exception) -> str:
         return f"{printable(error.object)} has a name that is no text"
     if isinstance(error, OSError):
         return in_words(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return str(error) or type(error).__name__
 
 
 def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
