@@ -167,6 +167,25 @@ def test_what_waits_says_for_what_and_what_is_held_why(kept: Call) -> None:
     assert "held: it has no command" in kept("why", "Poll", "--at", NOON, "--table").out
 
 
+def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Call) -> None:
+    async def deciding() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=NINE)
+        tomorrow = NINE + timedelta(days=1)
+        due = await ledger.due(now=tomorrow)
+        waits = "the one before it still waits to start"
+        steps = [
+            Step(each.entry, decide(each.entry, now=tomorrow, is_busy=each.is_busy, behind=waits))
+            for each in due
+        ]
+        await ledger.decide(steps, now=tomorrow, term=1)
+        await ledger.close()
+
+    asyncio.run(deciding())
+    said = [each["said"] for each in json.loads(kept("why", "Digest", "--json").out)["answers"]]
+    assert "no engine is running" in said[0]
+    assert said[1].startswith("skipped: the one before it still waits to start")
+
+
 def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> None:
     lines = kept("why", "Twin", "--at", NOON, "--table").out.splitlines()
     pause = "since 2026-04-01 Wed 09:00 Europe/Berlin until 2026-04-02 Thu 09:00 Europe/Berlin"

@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.desk.base import GOING, Base
+from horae.engine.desk.base import BATCH, GOING, Base
 from horae.engine.desk.errors import (
     ReceiptNotFoundError,
     RequestError,
@@ -18,7 +18,7 @@ from horae.engine.why import Answer, answer_of, answers, nearest, nothing_comes
 from horae.rules.entry import Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment, project, unpaused
-from horae.rules.receipt import ENDS, is_planned
+from horae.rules.receipt import ENDS, OPEN, is_planned
 from horae.rules.words import moment_text
 
 if TYPE_CHECKING:
@@ -166,13 +166,20 @@ class Looking(Base):
         return Why(now, about, shown, window=window, before=before, after=after, is_cut=is_cut)
 
     async def _last(self, found: Listed) -> list[Filed]:
-        """Return the receipt of an entry's last moment, else the newest of any kind."""
+        """Return the receipt of an entry's last moment, else the newest of any kind.
+
+        Before one that was skipped comes what is not over yet: it was skipped behind that.
+        """
         since = found.item.accounted_to if isinstance(found.item, Entry) else None
         page = await self._ledger.receipts(entry=found.number, since=since, limit=20)
         own = [each for each in page.receipts if is_planned(each.receipt.key)]
         if not own:
             page = await self._ledger.receipts(entry=found.number, limit=1)
-        return [*own, *page.receipts][:1]
+        last = [*own, *page.receipts][:1]
+        if not last or last[0].status is not Status.SKIPPED:
+            return last
+        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        return [*page.receipts[-1:], *last]
 
     async def _told(self, filed: Filed) -> Answer:
         """Return all that is known of a receipt."""
