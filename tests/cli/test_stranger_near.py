@@ -16,7 +16,7 @@ PLAN = (
 
 def test_a_mistyped_id_is_named(call: Call) -> None:
     Path("plan.org").write_text(PLAN)
-    assert call("run", "backup-home").code == 0
+    assert call("run", "backup-home").code == 0, "so that the ledger knows it"
     for word in ("Backup-Home", "backup-hom", "backup"):
         error = json.loads(call("why", word, "--json").err)["error"]
         assert (error["code"], error["facts"]["near"]) == ("entry_not_found", ["backup-home"])

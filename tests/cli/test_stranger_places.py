@@ -173,7 +173,8 @@ def test_one_agent_in_two_files_is_found_in_the_second(call: Call, folder: Path)
 def test_an_odd_field_is_a_warning_beside_the_findings_of_plans(call: Call, folder: Path) -> None:
     (folder / "agents/reporter.yml").write_text("name: reporter\ncomand: [cat]\n")
     Path("plan.org").write_text("* Sow\nSCHEDULED: <2026-6-6>\n")
-    odd, wrong = call("check", "--json").data
+    lacks, odd, wrong = call("check", "--json").data
+    assert "has no command" in lacks["message"]
     assert (odd["file"], odd["line"], odd["column"]) == (".agentd/agents/reporter.yml", 2, 1)
     assert (odd["severity"], odd["fix"]) == ("warning", "did you mean command?")
     assert wrong["code"] == "date-shape"

@@ -389,7 +389,7 @@ async def test_a_tool_that_does_not_answer_ends_the_run_and_not_the_engine(tmp_p
     (tools / "lua").chmod(0o755)
     async with yard(tmp_path, path=str(tools)) as place:
         record = await place.run(flow(step("L", "lua", "print(1)")))
-        assert only(record).error == f"{tools}/lua does not say its version: exit code 7"
+        assert only(record).error == f"{tools}/lua does not say its version: exit code 7: broken"
         (tools / "lua").write_text("#!/bin/sh\nsleep 1000\n")
     async with yard(tmp_path, path=str(tools) + ":/bin", timeout=timedelta(seconds=1)) as place:
         record = await place.run(flow(step("L", "lua", "print(1)")))

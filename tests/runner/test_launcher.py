@@ -134,7 +134,7 @@ def test_a_launcher_whose_engine_is_dead_before_it_begins_ends_without_a_word(
     ours, theirs = socket.socketpair()
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     package = str(Path(launcher.__file__).parents[2])
-    said = [str(tmp_path), str(theirs.fileno()), str(lock), str(dead.pid), certain]
+    said = [str(tmp_path), "1024", str(theirs.fileno()), str(lock), str(dead.pid), certain]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", launcher._PROGRAM, package, *said],
         pass_fds=(theirs.fileno(), lock),

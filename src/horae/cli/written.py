@@ -108,8 +108,9 @@ def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator
     told = set()
     for item in entries_of(source.plan, file=name, zone_name=zone_name):
         title = item.title.removeprefix("COMMENT ").strip()
-        names = (item.title, title, item.address.removeprefix("id:"), str(item.origin))
-        if wanted & {each.casefold() for each in names}:
+        names = (item.title, title, str(item.origin))
+        # An :ID: is written as it is, and the ledger names those that are near.
+        if wanted & {each.casefold() for each in names} or item.address == f"id:{word}":
             told.add(item.origin)
             yield item
     # A headline with a void drawer is an entry by what was meant, and none by what is read.

@@ -59,7 +59,7 @@ def scheme_of(config: Mapping[str, Any]) -> str:
     """
     secret = config.get("secret") or STANDARD_PREFIX
     is_standard = str(secret).startswith(STANDARD_PREFIX)
-    return config.get("scheme") or (Scheme.STANDARD if is_standard else Scheme.GITHUB)
+    return str(config.get("scheme") or (Scheme.STANDARD if is_standard else Scheme.GITHUB))
 
 
 def wrong_secret(scheme: Scheme, secret: str) -> str:
