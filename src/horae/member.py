@@ -385,8 +385,12 @@ class Member:
         """Let the engine know what members have written down."""
         launch = house.almanac.launch
         assert isinstance(launch, Carried)
+        looked_at = self.clock.elapsed()
         async for events in self._events():
             await launch.hear(events)
+            if self.clock.elapsed() - looked_at >= LOOK:
+                await launch.look_at_all()
+                looked_at = self.clock.elapsed()
             if any(_is_news(each, house) for each in events):
                 house.almanac.note_change()
 

@@ -72,6 +72,7 @@ class Carried(Launch):
         self._machine_of = machine_of
         self._under_way: dict[int, Filed] = {}
         self._live: dict[int, Run] = {}
+        self._sending: set[int] = set()  # whose machine is being written down
 
     @property
     def runs(self) -> dict[int, Run]:
@@ -86,6 +87,7 @@ class Carried(Launch):
     def start(self, filed: Filed) -> None:
         """Send a receipt that holds its slot to its machine."""
         self._under_way[filed.number] = filed
+        self._sending.add(filed.number)
         self._do(filed.number, partial(self._send, filed))
 
     def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
@@ -125,6 +127,15 @@ class Carried(Launch):
             if number is not None:
                 await self.look(number)
 
+    async def look_at_all(self) -> None:
+        """Find out which receipts are still under way, whether or not anybody told of their end.
+
+        What was written between the first look back and the first event is told by nobody.
+        """
+        for number in self.receipts:
+            if number not in self._sending:
+                await self.look(number)
+
     async def look(self, number: int) -> None:
         """Find out whether a receipt is still under way."""
         filed = await self._ledger.receipt(number)
@@ -158,9 +169,13 @@ class Carried(Launch):
 
     async def _send(self, filed: Filed) -> None:
         machine = self._machine_of(filed.number)
-        if not await self._shared.assign(
-            filed.number, machine, now=self._clock.now(), term=self._term
-        ):
+        try:
+            is_sent = await self._shared.assign(
+                filed.number, machine, now=self._clock.now(), term=self._term
+            )
+        finally:
+            self._sending.discard(filed.number)
+        if not is_sent:
             self._end(filed.number, None)
 
     async def _ask_to_end(self, receipt: int, reason: str, outcome: Status) -> None:
