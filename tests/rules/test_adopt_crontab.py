@@ -239,10 +239,10 @@ def test_two_jobs_of_one_title_get_two_titles() -> None:
     assert adopt(job, now=NOW, taken={"x", "x (2)"}).job.title == "x (3)"
 
 
-def test_a_huge_file_is_read_to_its_end_and_bounded() -> None:
+def test_a_huge_file_is_taken_up_to_a_bound() -> None:
     reading = read_crontab("0 1 * * * x\n" * 5_000, zone_name="UTC")
-    assert len(reading.jobs) == 2_000
-    assert [each.line for each in reading.remarks] == [2_001, 1]
+    assert len(reading.jobs) == 500
+    assert [each.line for each in reading.remarks] == [501, 1]
 
 
 @given(st.text(max_size=300))

@@ -8,7 +8,7 @@ from horae.kernel.org.document import read
 from horae.rules.adopt.crontab import read_crontab
 from horae.rules.adopt.fields import UnfitError, spelt
 from horae.rules.adopt.giving import to_calendar, to_crontab
-from horae.rules.adopt.headline import adopt, clone_of
+from horae.rules.adopt.headline import adopt, clone_of, meanings
 from horae.rules.adopt.units import Place, is_untouched, launchd_plist, systemd_unit, timer_pair
 from horae.rules.armed import entries
 from horae.rules.entry import Entry
@@ -113,10 +113,10 @@ def test_a_headline_whose_moments_differ_is_refused() -> None:
 def test_a_headline_that_a_plan_has_is_known_again() -> None:
     job = read_crontab("0 9 * * 1 x", zone_name="UTC").jobs[0]
     text = adopt(job, now=NOW).text
-    twin = clone_of(text, read(text.replace("* x", "* Another title", 1)))
+    twin = clone_of(text, meanings(read(text.replace("* x", "* Another title", 1))))
     assert twin is not None
     assert twin.title == "Another title"
-    assert clone_of(text, read(text.replace("0 9 * * 1", "0 9 * * 2"))) is None
+    assert clone_of(text, meanings(read(text.replace("0 9 * * 1", "0 9 * * 2")))) is None
 
 
 def test_numbers_are_spelt_as_a_person_would() -> None:

@@ -12,7 +12,7 @@ import click
 from horae.cli.moments import moment_and_zone
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.errors import Exit, HoraeError
-from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words
+from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words, meanings
 from horae.rules.entry import CronRule, OnceRule, key_time
 from horae.rules.words import moment_text, words
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.kernel.plan import Headline, Plan
+    from horae.rules.adopt.headline import Proof
     from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -175,6 +176,7 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
     plan, code = _plan(asked.into), int(Exit.OK)
     plan = plan or read("")
     titles = {each.title for each in plan.headlines}
+    known = meanings(plan)
     ids = titles | {each.props.get("ID", "") for each in plan.headlines}
     followed = ""  # what the last job goes by, for the alerts that stand behind it
     found: list[tuple[str, Adopted]] = []
@@ -189,13 +191,17 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
         lines = [_Line(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
+        proofs: dict[object, Proof] = {}
         for job in reading.jobs:
-            adopted = adopt(job, now=asked.now, taken=titles, ids=ids, after=followed)
-            twin = clone_of(adopted.text, plan) if adopted.is_taken else None
+            adopted = adopt(
+                job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs
+            )
+            twin = clone_of(adopted.text, known) if adopted.is_taken else None
             adopted = _judged(adopted, twin, asked, is_idle=job.is_alert and not followed)
             if not job.is_alert:
                 followed = _name_of(twin) if twin else adopted.job.name * adopted.is_taken
-            data["jobs"].append({"file": path, **_data(adopted)})
+            if not asked.is_text:
+                data["jobs"].append({"file": path, **_data(adopted)})
             lines += [_Line(job.line, f"{path}:{line}") for line in _said(adopted)]
             if adopted.is_taken and not adopted.reason:
                 titles.add(adopted.job.title)

@@ -231,12 +231,18 @@ def _offset_refusal(name: str, offset: re.Match[str]) -> ZoneError:
     return ZoneError(name, reason=reason, suggestion=f"Etc/GMT{'-' if sign == '+' else '+'}{hours}")
 
 
+@lru_cache(maxsize=1)
+def _places() -> dict[str, str]:
+    """Return every place by its name in small letters; the database is searched once."""
+    places = sorted(available_timezones() - set(_NOT_A_PLACE))
+    return {place.lower(): place for place in places}
+
+
 def _nearest(name: str) -> str | None:
     from difflib import get_close_matches  # only a refusal pays for it
 
     wanted = name.strip().replace(" ", "_").lower()
-    places = sorted(available_timezones() - set(_NOT_A_PLACE))
-    known = {place.lower(): place for place in places}
+    known = _places()
     if wanted in known:
         return known[wanted]
 

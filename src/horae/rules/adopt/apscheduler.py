@@ -28,13 +28,13 @@ from horae.rules.adopt.fields import (
     numbers,
     spelt,
 )
-from horae.rules.adopt.job import MOST, Job, Reading, walking
+from horae.rules.adopt.job import Job, Reading, shortened, walking
 from horae.rules.adopt.walk import Fold, Gap, Walk
 from horae.timing.duration import format_duration
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from horae.rules.adopt.job import Fires
     from horae.rules.adopt.walk import Days
@@ -57,8 +57,9 @@ _DIALECTS: Final = {
 _NTH: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})", re.IGNORECASE)
 _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateTrigger": "date"}
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-_LONGEST: Final = 2_000_000  # characters of a program
+_LONGEST: Final = 300_000  # characters of a program, which Python itself takes long to read
 _CALLS: Final = ("add_job", "scheduled_job")
+_LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 
 
@@ -84,21 +85,30 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     """Return the jobs that a program adds; *now* is when it is taken to have been started."""
     reading = Reading()
     if len(text) > _LONGEST:
-        reading.refuse(1, 1, f"has more than {_LONGEST:,} characters", "name the module itself")
+        reading.refuse(
+            1, 1, f"has more than {_LONGEST:,} characters", "name the module that adds the jobs"
+        )
         return reading
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError):
+        reading.refuse(1, 1, "is nested too deeply to be read", "write it flatter")
+        return reading
+    except (SyntaxError, ValueError) as error:
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
         reading.refuse(line, column, "is no Python that can be read", "correct it")
         return reading
-    reader = _Reader(name, _own_zone(tree) or zone_name, now, reading)
-    if (line := _defaults(tree)) is not None:
+    nodes = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Call | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    reader = _Reader(name, _own_zone(nodes) or zone_name, now, reading)
+    if (line := _defaults(nodes)) is not None:
         what = "job_defaults of the scheduler are not taken over"
         reading.note(line, 1, what, "look at :CATCHUP: and :OVERLAP: of each headline")
-    for call, function in _calls(tree):
-        if len(reading.jobs) >= MOST:
-            reading.refuse(call.lineno, call.col_offset + 1, "there are too many jobs", "divide it")
+    for call, function in _calls(nodes):
+        if not reading.has_room(call.lineno, call.col_offset + 1):
             break
         reader.take(call, function)
     if not reading.jobs and not reading.remarks:
@@ -106,10 +116,10 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     return reading
 
 
-def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.expr | str]]:
+def _calls(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.Call, ast.expr | str]]:
     """Yield the calls that add jobs, each with the function that it is for."""
     found: list[tuple[ast.Call, ast.expr | str]] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found += [
                 (each, node.name)
@@ -122,9 +132,9 @@ def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.expr | str]]:
     yield from sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset))
 
 
-def _own_zone(tree: ast.AST) -> str | None:
+def _own_zone(nodes: Sequence[ast.AST]) -> str | None:
     """Return the zone that the program gives its scheduler, if it is written out."""
-    for node in ast.walk(tree):
+    for node in nodes:
         is_scheduler = isinstance(node, ast.Call) and _name(node.func).endswith("Scheduler")
         if is_scheduler and isinstance(node, ast.Call):
             for keyword in node.keywords:
@@ -133,9 +143,9 @@ def _own_zone(tree: ast.AST) -> str | None:
     return None
 
 
-def _defaults(tree: ast.AST) -> int | None:
+def _defaults(nodes: Sequence[ast.AST]) -> int | None:
     """Return the line at which a scheduler is given policies for all its jobs."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call) or not _name(node.func).endswith("Scheduler"):
             continue
         if any(each.arg == "job_defaults" for each in node.keywords):
@@ -163,6 +173,10 @@ class _Reader:
             return
         except ScheduleError as error:
             self._reading.refuse(call.lineno, call.col_offset + 1, str(error), "correct it")
+            return
+        except (OverflowError, ValueError, RecursionError):
+            what = "it holds a number, a date or an expression that is out of bounds"
+            self._reading.refuse(call.lineno, call.col_offset + 1, what, "write it shorter")
             return
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
         what = f"{_called(function)} is imported from {self._module} for each run"
@@ -214,9 +228,7 @@ class _Reader:
             return _Trigger(node.value, self._values(given))
         if isinstance(node, ast.Call):
             return self._trigger_object(node)
-        raise UnfitError(
-            f"the trigger {ast.unparse(node)[:60]} is no literal", "write it into the call"
-        )
+        raise UnfitError(f"the trigger {_shown(node)} is no literal", "write it into the call")
 
     def _trigger_object(self, node: ast.Call) -> _Trigger:
         name = _name(node.func)
@@ -258,8 +270,10 @@ class _Reader:
                 )
             value = _zone_text(node) if key == "timezone" else _literal(node)
             if value is None and not (isinstance(node, ast.Constant) and node.value is None):
-                what = f"{key}={ast.unparse(node)[:60]} is no literal"
+                what = f"{key}={_shown(node)} is no literal"
                 raise UnfitError(what, "write the value into the call")
+            if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+                raise UnfitError(f"{key} is larger than {_LARGEST:,}", "write a smaller number")
             if value is not None:
                 found[key] = value
         return found
@@ -329,6 +343,8 @@ class _Reader:
                 raise UnfitError(f"{key} is no part of an interval", "write whole weeks to seconds")
             total += value * _LENGTHS[key]
         total = total or 1
+        if total > _LARGEST:
+            raise UnfitError("the interval is longer than 30 years", "write a date instead")
         first = start or self._now.replace(second=0, microsecond=0) + timedelta(seconds=total)
         first = first.astimezone(UTC)
         schedule, stamp = _counted(first, total)
@@ -370,6 +386,8 @@ class _Reader:
                 raise UnfitError(f"{value!r} is no date", "write 2026-12-31 09:00:00") from None
         if not isinstance(value, datetime):
             return None
+        if not 1 < value.year < _FAR.year - 1_600:  # so that 50 intervals fit behind it
+            raise UnfitError(f"the year {value.year} is out of bounds", "correct it")
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 
     def _command(self, call: ast.Call, function: ast.expr | str) -> str:
@@ -392,7 +410,7 @@ class _Reader:
                 value = ast.literal_eval(node)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise UnfitError(f"its {key} are no literals", "write them into the call") from None
-            given.append(f"{sign}{value!r}")
+            given.append(f"{sign}{value!r}")  # a number that cannot be written is out of bounds
         first, dot, rest = name.partition(".")
         call_text = f"from {module} import {first}; {first}{dot}{rest}({', '.join(given)})"
         return f"python3 -c {shlex.quote(call_text)}"
@@ -499,6 +517,14 @@ def _bounded(fires: Fires, end: datetime | None) -> Fires:
 
 def _until(end: datetime | None) -> str:
     return "" if end is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _shown(node: ast.expr) -> str:
+    """Return an expression as a remark shows it."""
+    try:
+        return shortened(ast.unparse(node)[:60])
+    except (RecursionError, ValueError):  # too deep, or a number with more than 4,300 digits
+        return "…"
 
 
 def _name(node: ast.expr) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.rules.adopt.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
-from horae.rules.adopt.job import MOST, Job, Reading, walking
+from horae.rules.adopt.job import LONGEST_LINE, Job, Reading, walking
 from horae.rules.adopt.walk import Fold, Gap, Walk
 from horae.timing.zone import zone
 
@@ -53,6 +54,7 @@ _REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
 _ZONES: Final = ("CRON_TZ", "TZ")
 _KEPT: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
 _LONGEST_TITLE: Final = 60
+_MOST_VARIABLES: Final = 100  # each stands before the command of every job
 _USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?")
 USERS: Final = frozenset({"root", "nobody", "www-data"})
 
@@ -78,6 +80,8 @@ def read_crontab(
     reader = _Reader(zone_name, is_system=is_system, users=users)
     for number, line in enumerate(text.split("\n"), 1):
         reader.take(number, line.removesuffix("\r"))
+        if reader.reading.is_full:
+            break
     reader.end()
     return reader.reading
 
@@ -92,7 +96,6 @@ class _Reader:
         self._elsewhere: list[tuple[int, int]] = []  # commands that start in the plan's directory
         self._variables: dict[str, str] = {}
         self._comment = ""
-        self._is_full = False
         self.reading = Reading()
 
     def take(self, number: int, line: str) -> None:
@@ -102,16 +105,14 @@ class _Reader:
             self._comment = ""
         elif bare.startswith("#"):
             self._comment = bare.lstrip("#").strip()
+        elif len(line) > LONGEST_LINE:
+            what = f"is longer than {LONGEST_LINE:,} characters"
+            self.reading.refuse(number, 1, what, "put the command into a script")
         elif _ODD.search(line):
             self.reading.refuse(number, 1, "holds a control character", "take it out")
         elif variable := _VARIABLE.fullmatch(line):
             self._set(number, variable)
-        elif len(self.reading.jobs) >= MOST:
-            if not self._is_full:
-                what = f"there are more than {MOST:,} jobs, and this and all below are left"
-                self.reading.refuse(number, 1, what, "divide the file")
-            self._is_full = True
-        else:
+        elif self.reading.has_room(number):
             self._take_job(number, line)
             self._comment = ""
 
@@ -129,6 +130,10 @@ class _Reader:
 
     def _set(self, number: int, found: re.Match[str]) -> None:
         name, value = _unquoted(found[1]), _unquoted(found[2])
+        if len(self._variables) >= _MOST_VARIABLES and name not in self._variables:
+            what = f"there are more than {_MOST_VARIABLES} variables"
+            self.reading.refuse(number, 1, what, "set them in a script")
+            return
         self._variables[name] = value
         if name in _ZONES and not self._takes_zone(number, found.start(2) + 1, value):
             del self._variables[name]
@@ -258,6 +263,7 @@ class _PlacedError(Exception):
         self.remedy = remedy
 
 
+@lru_cache(maxsize=2_000)
 def walk_of(texts: tuple[str, ...]) -> Walk:
     """Return when cron fires for five fields; raises UnfitError."""
     for text, dialect in zip(texts, DIALECTS, strict=True):

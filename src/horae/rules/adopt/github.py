@@ -31,6 +31,7 @@ _DIALECTS: Final = (
 )
 # It makes good nothing, and runs beside itself.
 _POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
+_MOST_JOBS: Final = 200  # of which each is looked at for those it needs
 _SHELLS: Final = frozenset({"", "sh", "bash"})
 _HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
 # What is understood, or makes no difference here.
@@ -77,8 +78,7 @@ class _Rules(NamedTuple):
 def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
     """Return the rules of a schedule."""
     assert isinstance(asked, YamlMap)
-    walks: list[Walk] = []
-    crons: list[str] = []
+    found: dict[str, Walk] = {}
     first = asked.places["schedule"].line
     for item in items:
         if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
@@ -95,16 +95,16 @@ def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
             )
             continue
         try:
-            walks.append(_walk(cron.split()))
+            walk = _walk(cron.split())
         except UnfitError as error:
             reading.refuse(place.line, place.column, error.what, error.remedy)
             continue
         fields = plain_days(cron.split(), day=_DIALECTS[2], weekday=_DIALECTS[4])
-        crons.append(" ".join(fields))
+        found.setdefault(" ".join(fields), walk)
         if cron.split()[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
             what = "GitHub runs a schedule every five minutes at most, and horae when it is written"
             reading.note(place.line, place.column, what, "write */5 if that is meant")
-    return _Rules(tuple(walks), tuple(dict.fromkeys(crons)), first)
+    return _Rules(tuple(found.values()), tuple(found), first)
 
 
 def _walk(texts: list[str]) -> Walk:
@@ -159,6 +159,8 @@ def _script(data: YamlMap) -> Iterator[str]:
     jobs = data.get("jobs")
     if not isinstance(jobs, YamlMap):
         raise UnfitError("has no jobs", "")
+    if len(jobs) > _MOST_JOBS:
+        raise UnfitError(f"has more than {_MOST_JOBS} jobs", "")
     yield "set -e\n"
     yield from _exports(data.get("env"))
     for name in _in_order(jobs):

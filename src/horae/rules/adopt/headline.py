@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
+from horae.rules.adopt.job import MOST_RULES
 from horae.rules.armed import entries_of, rule_text
 from horae.rules.entry import Entry, OnceRule, RepeaterRule
 from horae.rules.project import project
@@ -17,7 +18,7 @@ from horae.rules.words import words
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from horae.kernel.plan import Headline, Plan
     from horae.rules.adopt.job import Fires, Job
@@ -82,16 +83,23 @@ def adopt(
     taken: Collection[str] = (),
     ids: Collection[str] = (),
     after: str = "",
+    proofs: dict[object, Proof] | None = None,
 ) -> Adopted:
     """Return a job as a headline whose title and :ID: no other has, with its proof.
 
-    *after* is what an alert follows.
+    *after* is what an alert follows. *proofs* keeps what was proven of the same file, so that
+    a rule is compared once however many jobs have it, and no more rules than is bearable.
     """
     name = _free_id(short_id(job.name) or short_id(job.title) or f"job-{job.line}", ids)
     job = replace(job, title=_free(_plain(job), taken), name=name)
     if job.is_alert:
         job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
     nothing = Proof(0, 0)
+    proofs = {} if proofs is None else proofs
+    key = (job.fires, job.schedule, job.stamp, job.zone, dict(job.props).get("UNTIL"))
+    if not job.is_alert and key not in proofs and len(proofs) >= MOST_RULES:
+        reason = f"more than {MOST_RULES} rules of this file differ; divide the file"
+        return Adopted(job, "", None, nothing, reason)
     bare = headline_text(job, said="")
     found = _entry(bare)
     if not isinstance(found, Entry):
@@ -102,7 +110,7 @@ def adopt(
     entry = _entry(text)
     if not isinstance(entry, Entry):
         return Adopted(job, text, None, nothing, entry)
-    proof = prove(entry, job.fires, now=now)
+    proof = proofs[key] = proofs.get(key) or prove(entry, job.fires, now=now)
     return Adopted(job, text, entry, proof, _refusal(proof))
 
 
@@ -163,18 +171,25 @@ def prove(entry: Entry, fires: Fires, *, now: datetime, most: int = FIRES) -> Pr
     )
 
 
-def clone_of(text: str, plan: Plan) -> Headline | None:
-    """Return the headline that a plan has already and that says the same."""
-    mine = read(text).headlines[0]
+Meaning: TypeAlias = tuple[str | None, str, str | None]
+
+
+def meanings(plan: Plan) -> dict[Meaning, Headline]:
+    """Return the headlines of a plan that have a rule, by what they run and when."""
+    found: dict[Meaning, Headline] = {}
     for each in plan.headlines:
-        same = (each.props.get("COMMAND"), rule_text(each), each.props.get("TZ")) == (
-            mine.props.get("COMMAND"),
-            rule_text(mine),
-            mine.props.get("TZ"),
-        )
-        if same and rule_text(mine):
-            return each
-    return None
+        if rule_text(each):
+            found.setdefault(_meaning(each), each)
+    return found
+
+
+def clone_of(text: str, known: Mapping[Meaning, Headline]) -> Headline | None:
+    """Return the headline that says the same and that is known already."""
+    return known.get(_meaning(read(text).headlines[0]))
+
+
+def _meaning(headline: Headline) -> Meaning:
+    return headline.props.get("COMMAND"), rule_text(headline), headline.props.get("TZ")
 
 
 def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dict[datetime, bool]:

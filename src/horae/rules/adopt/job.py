@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.rules.adopt.walk import merged
@@ -12,7 +14,15 @@ from horae.rules.adopt.walk import merged
 if TYPE_CHECKING:
     from horae.rules.adopt.walk import Walk
 
-MOST: Final = 2_000  # jobs of one text
+# What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
+MOST: Final = 500  # jobs
+MOST_RULES: Final = 60  # that differ, each of which is compared
+MOST_REFUSALS: Final = 200
+_MOST_NOTES: Final = 2 * MOST
+LONGEST_LINE: Final = 10_000  # characters
+_LONGEST_WORD: Final = 60  # of a remark; what is longer was never meant to be read
+_LONGEST_REMARK: Final = 400
+_WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 # When the other scheduler would fire: after a moment, at most so many, up to another moment.
 Fires: TypeAlias = Callable[[datetime, int, datetime | None], list[datetime]]
 
@@ -55,14 +65,44 @@ class Reading:
 
     jobs: list[Job] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+    is_full: bool = False  # there is so much of it that the rest is left
 
     def refuse(self, line: int, column: int, what: str, remedy: str) -> None:
         """Say what was not taken, and what to do about it."""
-        self.remarks.append(Remark(line, column, what, remedy))
+        if sum(not each.is_taken for each in self.remarks) < MOST_REFUSALS:
+            self.remarks.append(Remark(line, column, shortened(what), shortened(remedy)))
+        else:
+            self._end(line, 1, f"more than {MOST_REFUSALS:,} things cannot be taken")
 
     def note(self, line: int, column: int, what: str, remedy: str) -> None:
         """Say what will be otherwise with a job that was taken."""
-        self.remarks.append(Remark(line, column, what, remedy, is_taken=True))
+        if len(self.remarks) < MOST_REFUSALS + _MOST_NOTES:
+            self.remarks.append(Remark(line, column, shortened(what), shortened(remedy), True))
+        else:
+            self._end(line, 1, f"there are more than {_MOST_NOTES:,} notes")
+
+    def has_room(self, line: int, column: int = 1) -> bool:
+        """Tell whether one more job is taken; if not, that is said once."""
+        if len(self.jobs) >= MOST:
+            self._end(line, column, f"there are more than {MOST:,} jobs")
+        return not self.is_full
+
+    def _end(self, line: int, column: int, why: str) -> None:
+        """Take nothing more."""
+        if not self.is_full:
+            what = f"{why}, and this and all below are left"
+            self.remarks.append(Remark(line, column, what, "divide the file"))
+        self.is_full = True
+
+
+def shortened(text: str) -> str:
+    """Return a text in which no word goes on and on.
+
+    >>> shortened(f"minute '{'9' * 4000}' cannot be read")
+    "minute '99999999999999999999999999999999999999…9999999' cannot be read"
+    """
+    plain = _WORD.sub(lambda found: f"{found[0][:39]}…{found[0][-8:]}", text)
+    return plain if len(plain) <= _LONGEST_REMARK else f"{plain[:_LONGEST_REMARK]}…"
 
 
 def never(_after: datetime, _most: int, _end: datetime | None) -> list[datetime]:
@@ -70,6 +110,7 @@ def never(_after: datetime, _most: int, _end: datetime | None) -> list[datetime]
     return []
 
 
+@lru_cache(maxsize=2_000)
 def walking(walks: tuple[Walk, ...], zone_name: str) -> Fires:
     """Return when any of some rules fires, by walking along the clock of a zone."""
     return lambda after, most, end: merged(walks, zone_name, after, most, end)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
 from horae.rules.adopt.fields import UnfitError
-from horae.rules.adopt.job import Job, Reading, never, walking
+from horae.rules.adopt.job import LONGEST_LINE, Job, Reading, never, walking
 from horae.rules.adopt.oncalendar import read_event
 from horae.timing.duration import format_duration, parse_duration
 
@@ -64,6 +64,7 @@ _SERVICE_KEYS: Final = frozenset(
 _NAMING: Final = frozenset({"Description", "Documentation", "SourcePath"})
 _FAILING: Final = ("OnFailure", "OnFailureJobMode")
 _UNIT_NAME: Final = re.compile(r"[\w:.@\\-]+\.[a-z]+", re.ASCII)
+_MOST_ALERTS: Final = 20
 _LIMIT: Final = 500  # lines of one unit that say something
 
 
@@ -95,11 +96,17 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
         if heading := _SECTION.fullmatch(bare):
             section = heading[1]
             continue
-        key, equals, value = line.partition("=")
-        if not equals or _ODD.search(line) or len(found) >= _LIMIT:
+        if len(found) >= _LIMIT:
             if reading is not None:
-                what = "is no line of a unit" if len(found) < _LIMIT else "there are too many lines"
-                reading.refuse(number, 1, what, "write Key=value")
+                what = f"there are more than {_LIMIT} lines, and this and all below are left"
+                reading.refuse(number, 1, what, "divide the unit")
+            break
+        key, equals, value = line.partition("=")
+        is_long = len(line) > LONGEST_LINE
+        if is_long or not equals or _ODD.search(line):
+            if reading is not None:
+                what = f"is longer than {LONGEST_LINE:,} characters" if is_long else ""
+                reading.refuse(number, 1, what or "is no line of a unit", "write Key=value")
             continue
         column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
         found.append(Setting(section, key.strip(), value.strip(), number, column))
@@ -128,7 +135,9 @@ def read_timer(
         return reading
     command = _command(work, unit, timer[0].line, reading)
     about = _about(settings, "Service") + _about(beside, "Service")
-    failing = [word for each in _by_key(about)["OnFailure"] for word in each.value.split()]
+    failing = list(
+        dict.fromkeys(word for each in _by_key(about)["OnFailure"] for word in each.value.split())
+    )
     alerts: list[Job] = []
     _name_lost(_about(settings, "Timer"), name, timer[0].line, reading, known=_NAMING)
     if command != _by_systemd(unit):
@@ -148,7 +157,7 @@ def read_timer(
             Job(
                 line,
                 title.removesuffix(".timer"),
-                walking(tuple(event.walk for event in found), place),
+                walking(tuple({event.cron: event.walk for event in found}.values()), place),
                 place,
                 command,
                 "; ".join(dict.fromkeys(event.cron for event in found)),
@@ -194,7 +203,10 @@ def _alerts(
 ) -> list[Job]:
     """Return what OnFailure= starts, as alerts."""
     found = []
-    for word in names:
+    if len(names) > _MOST_ALERTS:
+        what = f"OnFailure= starts more than {_MOST_ALERTS} units, and those after are left"
+        reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
+    for word in names[:_MOST_ALERTS]:
         name = _filled(word, unit)
         if _UNIT_NAME.fullmatch(name):
             found.append(_alert(name, line, reading, units))
@@ -266,6 +278,8 @@ def _events(
     found: dict[str, tuple[int, list[Event]]] = {}
     before = len(reading.remarks)
     for each in timer:
+        if reading.is_full:
+            break
         if each.key in _COUNTED and each.value:
             what = f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is no time of day"
             reading.refuse(each.line, each.column, what, _instead(each.value))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -79,44 +80,77 @@ class Walk:
         """Yield the moments after another, in UTC and in order, for as long as is bearable."""
         place = ZoneInfo(zone_name)
         after = after.astimezone(UTC)
-        block = after.replace(minute=0, second=0, microsecond=0)
+        start = after.replace(hour=0, minute=0, second=0, microsecond=0)
         last = min(after.year + _PATIENCE, 9990)
         if self.years is not None:
             last = min(last, max(self.years, default=0) + 1)
-        while block.year <= last and (end is None or block <= end):
-            if jump := self._jump(block.astimezone(place)):
-                block += jump
+        while start.year <= last and (end is None or start <= end):
+            # A day more on either side keeps clock changes out of what is passed over.
+            ahead = self._days_until(start.astimezone(place).date() - _DAY)
+            if ahead > 3:
+                start += (ahead - 3) * _DAY
                 continue
-            yield from (at for at in self._within(block, place) if at > after)
-            block += _HOUR
+            offset = _offset(zone_name, start)
+            if offset is not None:
+                yield from self._plain(start, start + _DAY, offset, after)
+            else:
+                for hour in range(24):
+                    yield from self._within(start + hour * _HOUR, place, after)
+            start += _DAY
 
-    def _jump(self, wall: datetime) -> timedelta | None:
-        """Return for how long nothing can come; a margin keeps clock changes out of it."""
-        day = wall.date()
-        if self._has(day) or self._has(day + _DAY):
-            return None
-        ahead = 2
-        while ahead < _FARTHEST and not self._has(day + ahead * _DAY):
-            ahead += 1
-        return ahead * _DAY - timedelta(hours=wall.hour + 3)
+    def _days_until(self, day: date) -> int:
+        """Return how far it is to the next day of the rule, as far as is looked in one go."""
+        at = day
+        while (at - day).days < _FARTHEST:
+            if self.years is not None and at.year not in self.years:
+                at = date(at.year + 1, 1, 1)
+            elif at.month not in self.months:
+                at = date(at.year + at.month // 12, at.month % 12 + 1, 1)
+            elif self.is_day(at):
+                break
+            else:
+                at += _DAY
+        return (at - day).days
 
-    def _within(self, block: datetime, place: ZoneInfo) -> Iterator[datetime]:
-        """Yield the moments of one hour of UTC."""
-        first, last = block.astimezone(place), (block + _HOUR - _SECOND).astimezone(place)
-        before = (block - _SECOND).astimezone(place)
-        is_quiet = before.utcoffset() == first.utcoffset() == last.utcoffset()
-        if is_quiet and first.hour not in self.hours and last.hour not in self.hours:
-            # What a jump moves into this hour was left out of one just before it.
-            if self.gap is not Gap.SHIFTED:
-                return
-            if (block - 3 * _HOUR).astimezone(place).utcoffset() == first.utcoffset():
-                return
+    def _plain(
+        self, start: datetime, end: datetime, offset: timedelta, after: datetime
+    ) -> Iterator[datetime]:
+        """Yield the moments of a while in which the clock does not change."""
+        low = max(start, after + _SECOND)
+        minutes, seconds = sorted(self.minutes), sorted(self.seconds)
+        day = (start + offset).date()
+        while (begin := datetime(day.year, day.month, day.day, tzinfo=UTC) - offset) < end:
+            for hour in sorted(self.hours) if self._has(day) else ():
+                block = begin + hour * _HOUR
+                if block + _HOUR <= low or block >= end:
+                    continue
+                for minute in minutes:
+                    for second in seconds:
+                        at = block + timedelta(minutes=minute, seconds=second)
+                        if low <= at < end:
+                            yield at
+            day += _DAY
+
+    def _within(self, block: datetime, place: ZoneInfo, after: datetime) -> Iterator[datetime]:
+        """Yield the moments of one hour of UTC on a day on which the clock changes."""
+        # What a jump moves was left out of an hour just before, and a fold is as short.
+        looks = (block - 3 * _HOUR, block - _SECOND, block, block + _HOUR - _SECOND)
+        offsets = {each.astimezone(place).utcoffset() for each in looks}
+        if len(offsets) == 1 and (offset := offsets.pop()) is not None:
+            yield from self._plain(block, block + _HOUR, offset, after)
+            return
+        if self.hours.isdisjoint(_hours_around(block, place)):
+            return
         step = _MINUTE if self.seconds == {0} else _SECOND
-        at = block
-        while at < block + _HOUR:
-            if self._fires(at, step, place):
-                yield at
-            at += step
+        for minute in range(60):
+            shown = (block + timedelta(minutes=minute)).astimezone(place).minute
+            near = {(shown + shift) % 60 for shift in (0, 15, 30, 45)}  # as clocks are shifted
+            if self.gap is not Gap.AFTER and self.minutes.isdisjoint(near):
+                continue
+            for second in sorted(self.seconds | {0}):  # a change comes with a whole minute
+                at = block + timedelta(minutes=minute, seconds=second)
+                if at > after and self._fires(at, step, place):
+                    yield at
 
     def _fires(self, at: datetime, step: timedelta, place: ZoneInfo) -> bool:
         local = at.astimezone(place)
@@ -139,6 +173,23 @@ class Walk:
         meant = local.replace(tzinfo=None, fold=0) - (offset - earlier)
         exists = meant.replace(tzinfo=place).astimezone(UTC).astimezone(place)
         return exists.replace(tzinfo=None) != meant and self.is_met(meant)
+
+
+@lru_cache(maxsize=20_000)
+def _offset(zone_name: str, start: datetime) -> timedelta | None:
+    """Return how far a zone is from UTC on a day and around it; None if that changes."""
+    place = ZoneInfo(zone_name)
+    looks = (start + hours * _HOUR for hours in (-6, 0, 6, 12, 18, 24))
+    offsets = {each.astimezone(place).utcoffset() for each in looks}
+    return offsets.pop() if len(offsets) == 1 else None
+
+
+def _hours_around(block: datetime, place: ZoneInfo) -> set[int]:
+    """Return the hours that a clock shows or leaves out in an hour of UTC and those before."""
+    first, last = (
+        (block + hours * _HOUR).astimezone(place).replace(tzinfo=None) for hours in (-4, 1)
+    )
+    return {(first + n * _HOUR).hour for n in range((last - first) // _HOUR + 2)}
 
 
 def _left_out(earlier: datetime, wall: datetime, step: timedelta) -> Iterator[datetime]:
