@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
+from horae.engine.actor import acting
 from horae.engine.ports import Due, Process, StaleTermError, Step, Trait
 from horae.engine.source import Revision, Scan
 from horae.errors import HoraeError
@@ -27,6 +28,7 @@ from horae.rules.entry import (
     Occasion,
     OnceRule,
     Origin,
+    Pause,
     Policy,
     Retry,
     Unarmed,
@@ -57,6 +59,7 @@ def at(text: str) -> datetime:
 
 NOW = at("2026-04-01T08:00Z")
 NINE = at("2026-04-01T09:00Z")
+STARTING = "its run is being made"
 
 
 def story(
@@ -1625,6 +1628,77 @@ class ReadingSuite:
             ("paused", None),
         ]
         assert await ledger.events_after(events[2].number, limit=1) == [events[3]]
+
+    @story
+    async def test_what_is_requested_at_once_is_recorded_with_who_requested_it(
+        self, ledger: Ledger
+    ) -> None:
+        entries = await taken(ledger, *(workflow(f"W{n}") for n in range(6)))
+        actors = ["token:ops", "cli:ada", "engine"] * 2
+
+        async def request(entry: Entry, actor: str) -> Filed:
+            with acting(actor):
+                [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
+                # Several that hold at once are done at once; so are several that start.
+                await ledger.hold(filed.number, reason="later", now=NOW, term=1)
+                await ledger.release(filed.number, reason="now", now=NOW, term=1)
+                assert await ledger.start(filed.number, now=NOW, term=1)
+                assert await ledger.pause(entry.number, now=NOW, term=1)
+            return filed
+
+        filed = await asyncio.gather(*map(request, entries, actors))
+        assert [each.actor for each in filed] == actors
+        for entry, receipt, actor in zip(entries, filed, actors, strict=True):
+            assert await ledger.receipt(receipt.number) == replace(
+                receipt, receipt=replace(receipt.receipt, status=Status.STARTING, reason=STARTING)
+            )
+            found = await ledger.entry(entry.number)
+            assert found is not None
+            assert found.pause == Pause(NOW, by=actor)
+        events = await ledger.events_after(0)
+        for entry, actor in zip(entries, actors, strict=True):
+            theirs = [each for each in events if each.entry == entry.number]
+            assert [(each.kind, each.actor) for each in theirs] == [
+                ("entry_new", "engine"), *[("receipt", actor)] * 4, ("paused", actor)
+            ]  # fmt: skip
+
+    @story
+    async def test_only_what_was_asked_for_is_requested_by_an_actor(self, ledger: Ledger) -> None:
+        entry, filed = await waiting(ledger)
+        assert filed.actor == "engine"
+        with acting("session:ops"):
+            await ledger.pause(entry.number, now=NINE + 30 * HOUR, term=1)
+        by_clock = (await ledger.receipts()).receipts
+        assert [each.receipt.status for each in by_clock] == [Status.SKIPPED] * 2
+        assert {each.actor for each in by_clock} == {"engine"}
+        with acting("cli:ada"):
+            await ledger.resume(entry.number, now=NINE + 31 * HOUR, term=1)
+        last = (await ledger.events_after(0))[-1]
+        assert (last.kind, last.actor) == ("resumed", "cli:ada")
+        found = await ledger.entry(entry.number)
+        assert found is not None
+        assert found.pause is None
+
+    @story
+    async def test_what_several_requested_is_folded_for_each_of_them(self, ledger: Ledger) -> None:
+        [entry] = await taken(ledger, workflow())
+        for number, actor in enumerate(["cli:ada", "token:ops"] * 3):
+            with acting(actor):
+                receipt = replace(asked(f"manual:{number}", NOW), status=Status.SKIPPED)
+                [filed] = await ledger.add(entry.number, [receipt], now=NOW, term=1)
+            await ledger.settle([filed.number], now=NOW, term=1)
+        year = NOW + 400 * DAY
+        assert (await ledger.prune(before=year, now=year, term=1)).receipts == 4
+        left = (await ledger.receipts()).receipts
+        assert [(each.actor, each.receipt.count) for each in left] == [
+            ("token:ops", 3), ("cli:ada", 3)
+        ]  # fmt: skip
+
+    @story
+    async def test_an_actor_that_no_column_takes_is_spelled_out(self, ledger: Ledger) -> None:
+        with acting("agent:\udc80\0"):
+            await ledger.note("noted", now=NOW, term=1)
+        assert (await ledger.events_after(0))[0].actor == r"agent:\udc80\x00"
 
     @story
     async def test_what_an_entry_runs_is_kept_under_its_digest(self, ledger: Ledger) -> None:

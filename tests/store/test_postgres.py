@@ -760,6 +760,38 @@ class TestSchema:
             server().drop("race")
 
     @story
+    async def test_a_ledger_from_before_actors_is_read_and_has_the_columns_of_a_new_one(
+        self, url: str
+    ) -> None:
+        owner = server()
+        owner.drop("old")
+        owner.do('CREATE SCHEMA "old"')
+        owner.do(*migrations("postgres")[:3], "UPDATE term SET version = 3", schema="old")
+        owner.do(
+            "INSERT INTO entry (number, source, address, title, file, line, rule, body, digest,"
+            " unarmed, accounted_to, first_seen_at)"
+            " VALUES (1, 'org', 'a', 'A', 'plan.org', 1, '', '', '', 'off', 0, 0)",
+            "INSERT INTO receipt (number, entry, key, status, reason, planned_at, count, start_at,"
+            " decided_at, file, line, digest, policy, work, agents)"
+            " VALUES (1, 1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow',"
+            " '[]')",
+            schema="old",
+        )
+        try:
+            async with opened(url, schema="old") as ledger:
+                [filed] = (await ledger.receipts()).receipts
+                assert (filed.actor, filed.title) == ("engine", "A")
+            async with opened(url):
+                pass
+            columns = (
+                "SELECT table_name, column_name, data_type, column_default, is_nullable"
+                " FROM information_schema.columns WHERE table_schema = '{}' ORDER BY 1, 2"
+            )
+            assert owner.do(columns.format("old")) == owner.do(columns.format("horae"))
+        finally:
+            server().drop("old")
+
+    @story
     async def test_a_newer_schema_is_refused_also_while_it_is_used(self, url: str) -> None:
         async with opened(url) as ledger:
             server().do("UPDATE term SET version = 99")

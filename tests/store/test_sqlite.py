@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier, Thread
@@ -61,7 +61,7 @@ from store.ledger_suite import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from horae.engine.ports import Filed
     from horae.store.book import Book
@@ -340,6 +340,51 @@ def test_a_migration_that_is_killed_anywhere_is_done_or_not_begun(tmp_path: Path
     assert set(lines) <= {"True 0 False", *killed, f"False {newest} True"}
     assert lines.count("True 0 False") > 10
     assert lines[-1] == f"False {newest} True"
+
+
+SCHEMA = "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)"
+
+
+@contextmanager
+def patched_migrations(version: int) -> Iterator[None]:
+    """Let this be the horae that knew so many migrations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "migrations", lambda: migrations()[:version])
+        yield
+
+
+@story
+async def test_a_ledger_from_before_actors_is_read_and_has_the_schema_of_a_new_one(
+    tmp_path: Path,
+) -> None:
+    await filled(tmp_path / "new")
+    old = tmp_path / "old"
+    with patched_migrations(5):
+        await (await opened(old)).close()
+    with closing(sqlite3.connect(database_in(old), isolation_level=None)) as raw:
+        raw.execute(
+            "INSERT INTO entry (source, address, title, file, line, rule, body, digest, unarmed,"
+            " accounted_to, first_seen_at, paused_at, pause_note)"
+            " VALUES ('org', 'a', 'A', 'plan.org', 1, '', '', '', 'off', 0, 0, 0, 'away')"
+        )
+        raw.execute(
+            "INSERT INTO receipt (entry, key, status, reason, planned_at, count, start_at,"
+            " decided_at, file, line, digest, policy, work, agents)"
+            " VALUES (1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow', '[]')"
+        )
+        raw.execute("INSERT INTO event (at, kind, facts) VALUES (0, 'noted', '{}')")
+    ledger = await opened(old)
+    try:
+        [entry] = await ledger.entries()
+        assert entry.pause is not None
+        assert (entry.pause.note, entry.pause.by) == ("away", "")
+        [filed] = (await ledger.receipts()).receipts
+        [event] = await ledger.events_after(0)
+        assert (filed.actor, event.actor) == ("engine", "engine")
+    finally:
+        await ledger.close()
+    schemas = [value(database_in(each), SCHEMA) for each in (tmp_path / "new", old)]
+    assert schemas[0] == schemas[1]
 
 
 FILL_THE_DISK = """

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from horae.engine.actor import ENGINE
 from horae.errors import Exit, HoraeError
 from horae.rules.entry import Entry, Work
 
@@ -146,6 +147,7 @@ class Filed:
     ended_at: datetime | None = None
     settled_at: datetime | None = None
     machine: str = ""  # which member of a cluster is to run it, once that is decided
+    actor: str = ENGINE  # who requested it
 
     @property
     def status(self) -> Status:
@@ -201,6 +203,7 @@ class Event:
     entry: int | None = None
     receipt: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+    actor: str = ENGINE  # on whose behalf
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,11 +167,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Since when an entry is paused, until when if that is known, and the note given with it."""
+    """Since when an entry is paused, until when if that is known, with which note, and by whom."""
 
     at: datetime
     until: datetime | None = None
     note: str = ""
+    by: str = ""  # the actor; nothing if that was not recorded
 
     def covers(self, moment: datetime) -> bool:
         """Tell whether the pause is on at a moment."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from horae.engine.actor import ENGINE
 from horae.engine.ports import (
     FRESH_LEDGER,
     Due,
@@ -156,6 +157,7 @@ class _Draft(NamedTuple):
     source: str
     commit: str | None
     parent: int | None = None
+    actor: str = ENGINE
 
 
 class _Mark(NamedTuple):
@@ -182,6 +184,7 @@ class _Event(NamedTuple):
     facts: str
     entry: int | None = None
     receipt: int | None = None
+    actor: str = ENGINE
 
 
 class _ReceiptRow(NamedTuple):
@@ -205,6 +208,7 @@ class _ReceiptRow(NamedTuple):
     agents: str
     parent: int | None
     commit: str | None
+    actor: str
 
 
 class _Move(NamedTuple):
@@ -251,11 +255,20 @@ _Row: TypeAlias = _Mark | _Ticks | _ReceiptRow | _Move | _OpenRun | _Identity
 
 
 class Book:
-    """The pages of one ledger, through one connection; a *worker* writes of its own runs."""
+    """The pages of one ledger, through one connection; a *worker* writes of its own runs.
 
-    def __init__(self, connection: sqlite3.Connection, worker: Worker | None = None) -> None:
+    Each event that is written is the *actor*'s: of whoever called, not of the thread that writes.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        worker: Worker | None = None,
+        actor: str = ENGINE,
+    ) -> None:
         self.connection = connection
         self.worker = worker
+        self.actor = actor
         self.execute = connection.execute
         self.execute_many = connection.executemany
         # What nobody reads before it is kept may wait for the rest, if the connection gathers.
@@ -484,6 +497,7 @@ class Book:
             "now": micros(now),
             "note": plain(note),
             "until": micros(until),
+            "by": self.actor,
         }
         return self.execute(_ENTRY["pause"], values).rowcount == 1
 
@@ -546,7 +560,7 @@ class Book:
                 filed.append(known)
             elif found.is_armed and isinstance(found.item, Entry):
                 asked = found.item if agents is None else replace(found.item, agents=agents)
-                draft = _Draft(asked, receipt, row["source"], row["commit_id"], parent)
+                draft = _Draft(asked, receipt, row["source"], row["commit_id"], parent, self.actor)
                 filed += self._file([draft], now)
         return filed
 
@@ -970,6 +984,8 @@ class Book:
     def _tell_all(self, events: Sequence[_Event]) -> None:
         """Write down what happened; nobody reads that before it is kept."""
         query = _EVENT["insert"]
+        if self.actor != ENGINE:
+            events = [each._replace(actor=self.actor) for each in events]
         if self._wire is None:
             self.execute_many(by_place(query, _Event._fields), events)
         else:
@@ -1181,7 +1197,7 @@ def _beginning(arrival: Arrival, now: datetime) -> dict[str, int | None]:
 
 def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
     """Return a receipt as it is written."""
-    entry, receipt, _, commit, parent = draft
+    entry, receipt, _, commit, parent, actor = draft
     return _ReceiptRow(
         number,
         entry.number,
@@ -1201,12 +1217,13 @@ def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
         write_agents(entry.agents),
         parent,
         commit,
+        actor,
     )
 
 
 def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
     """Return a receipt that was just filed."""
-    entry, receipt, source, commit, parent = draft
+    entry, receipt, source, commit, parent, actor = draft
     return Filed(
         number,
         entry.number,
@@ -1221,6 +1238,7 @@ def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
         work=entry.work,
         agents=entry.agents,
         parent=parent,
+        actor=actor,
     )
 
 

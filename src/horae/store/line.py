@@ -15,6 +15,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from horae.engine.actor import current_actor
+from horae.store.codec import plain
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -32,12 +35,13 @@ class Call(Generic[T]):
     its own.
     """
 
-    __slots__ = ("error", "future", "is_alone", "keep", "loop", "result", "term", "work")
+    __slots__ = ("actor", "error", "future", "is_alone", "keep", "loop", "result", "term", "work")
 
     def __init__(
         self, work: Callable[[Book], T], *, term: int = 0, keep: bool = True, is_alone: bool = False
     ) -> None:
         self.work = work
+        self.actor = plain(current_actor())  # not in the thread that writes: its context is another
         self.term = term
         self.keep = keep
         self.is_alone = is_alone

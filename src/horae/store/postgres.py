@@ -522,14 +522,14 @@ class _Call(Call[T]):
         self.worker = worker
 
 
-def _book(wire: Wire, worker: Worker | None = None) -> Book:
+def _book(wire: Wire, call: Call[Any], worker: Worker | None = None) -> Book:
     """Return the book behind a connection, which does all that a book asks of one."""
-    return Book(cast("sqlite3.Connection", wire), worker)
+    return Book(cast("sqlite3.Connection", wire), worker, call.actor)
 
 
 def _read(call: Call[T], wire: Wire) -> T:
     """Return what one call asks for."""
-    return call.work(_book(wire))
+    return call.work(_book(wire, call))
 
 
 def _looks(call: Call[Any]) -> list[Look]:
@@ -620,7 +620,7 @@ def _is_alive(wire: Wire, worker: Worker) -> bool:
 
 def _work(wire: Wire, call: _Call[Any]) -> None:
     """Do what one call asks for; if it only tries, nothing of it is left."""
-    work = partial(call.work, _book(wire, call.worker))
+    work = partial(call.work, _book(wire, call, call.worker))
     call.result = work() if call.keep else wire.attempt(work)
 
 

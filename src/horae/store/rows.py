@@ -48,7 +48,8 @@ def _read(kind: str) -> Callable[[Callable[[sqlite3.Row], _Read]], Callable[[sql
 def listed(row: sqlite3.Row) -> Listed:
     """Return the entry that a row holds."""
     paused_at = moment(row["paused_at"])
-    pause = paused_at and Pause(paused_at, moment(row["paused_until"]), row["pause_note"])
+    until, note, by = moment(row["paused_until"]), row["pause_note"], row["paused_by"]
+    pause = paused_at and Pause(paused_at, until, note, by or "")
     item = item_of(row)
     if pause is not None and isinstance(item, Entry):
         item = replace(item, pause=pause)
@@ -170,6 +171,7 @@ def filed_of(row: sqlite3.Row) -> Filed:
         ended_at=moment(row["ended_at"]),
         settled_at=moment(row["settled_at"]),
         machine=row["machine"] or "",
+        actor=row["actor"],
     )
 
 
@@ -213,6 +215,7 @@ def moved(
         ended_at,
         filed.settled_at,
         "" if status is Status.WAITING else filed.machine,
+        filed.actor,
     )
 
 
@@ -245,4 +248,5 @@ def event_of(row: sqlite3.Row) -> Event:
         row["entry"],
         row["receipt"],
         json.loads(row["facts"]),
+        row["actor"],
     )

@@ -16,6 +16,7 @@ from datetime import UTC, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
+from horae.engine.actor import current_actor
 from horae.engine.ports import (
     FRESH_LEDGER,
     LedgerDamagedError,
@@ -277,6 +278,7 @@ class SqliteLedger(BookLedger):
         try:
             with database.told(self.place):
                 self._check_term(call.term, term)
+                book.actor = call.actor
                 call.result = call.work(book)
         except LedgerWriteError:
             raise
@@ -320,8 +322,9 @@ class SqliteLedger(BookLedger):
 
 def _do_all(calls: Sequence[Call[Any]], book: Book) -> None:
     """Do what several calls ask for, those at once that stand together and want the same."""
-    for many, some in groupby(calls, key=_together):
+    for (many, actor), some in groupby(calls, key=_together):
         same = [*some]
+        book.actor = actor
         if many is None:
             found = [call.work(book) for call in same]
         else:
@@ -330,9 +333,11 @@ def _do_all(calls: Sequence[Call[Any]], book: Book) -> None:
             call.result = result
 
 
-def _together(call: Call[Any]) -> Callable[[Book, Sequence[Any]], list[Any]] | None:
-    """Return what does a call together with others of its kind, if anything does."""
-    return call.work.all if isinstance(call.work, Foreseen) else None
+def _together(
+    call: Call[Any],
+) -> tuple[Callable[[Book, Sequence[Any]], list[Any]] | None, str]:
+    """Return what does a call together with others of its kind, if anything does, and for whom."""
+    return call.work.all if isinstance(call.work, Foreseen) else None, call.actor
 
 
 def _file(path: Path) -> tuple[int, int] | None:
@@ -416,7 +421,7 @@ def _replace(
     ):
         # First of all: what is written here needs numbers, too.
         last = numbers.go_on(connection, given)
-        write(Book(connection))
+        write(Book(connection, actor=current_actor()))
     with database.told(str(directory)):
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"

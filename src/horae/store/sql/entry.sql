@@ -226,12 +226,14 @@ UPDATE entry SET gone_at = :now, missing_at = NULL, next_at = NULL WHERE number 
 
 -- name: pause
 -- Let an entry rest if it is there and does not rest yet.
-UPDATE entry SET paused_at = :now, paused_until = :until, pause_note = :note, next_at = NULL
+UPDATE entry SET paused_at = :now, paused_until = :until, pause_note = :note,
+  paused_by = :by, next_at = NULL
 WHERE number = :number AND paused_at IS NULL AND gone_at IS NULL;
 
 -- name: resume
 -- End an entry's rest; how often it failed before counts no more.
-UPDATE entry SET paused_at = NULL, paused_until = NULL, pause_note = NULL, failures = 0
+UPDATE entry SET paused_at = NULL, paused_until = NULL, pause_note = NULL, paused_by = NULL,
+  failures = 0
 WHERE number = :number AND paused_at IS NOT NULL;
 
 -- name: index

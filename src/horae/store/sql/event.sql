@@ -1,6 +1,7 @@
 -- name: insert
 -- Write down what happened.
-INSERT INTO event (at, kind, entry, receipt, facts) VALUES (:at, :kind, :entry, :receipt, :facts);
+INSERT INTO event (at, kind, entry, receipt, facts, actor)
+VALUES (:at, :kind, :entry, :receipt, :facts, :actor);
 
 -- name: newest
 -- The number of the last event.
