@@ -692,3 +692,39 @@ def test_every_setting_is_in_the_reference_with_its_default_and_its_variables() 
         assert "–" in row if default is None else f"| `{shown}` |" in row
         assert all(f"`{variable}`" in row for variable in setting.variables)
         assert setting.about in row
+
+
+# Where secrets are
+
+
+def test_the_settings_say_where_a_secret_is_and_never_what_it_is(root: Path) -> None:
+    toml = "[secrets]\nKEY = 'cmd:pass show key'\nDB = 'file:../db'\nWORD = 'env:HOST'\n"
+    found = settings_from(toml).secrets
+    assert {name: str(each) for name, each in found.items()} == {
+        "KEY": "cmd:pass show key",
+        "DB": f"file:{root.parent / 'db'}",
+        "WORD": "env:HOST",
+    }
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("KEY = 'hunter2!'", "write file:PATH, cmd:COMMAND or env:NAME"),
+        ("KEY = 7", "write file:PATH, cmd:COMMAND or env:NAME"),
+        ("KEY = 'file:'", "write file:PATH, cmd:COMMAND or env:NAME"),
+        ("KEY = 'cmd:\"x'", "no closing quotation"),
+        ("KEY = 'env:HORAE_STORE'", "the engine's own"),
+        ("HORAE_TOKEN = 'env:OTHER'", "the engine's own"),
+        ("'a/b' = 'env:OTHER'", "letters, digits and underscores"),
+        ("a.b = 'env:OTHER'", "letters, digits and underscores"),
+    ],
+)
+def test_a_source_of_a_secret_that_cannot_be_is_told_without_what_was_written(
+    line: str, reason: str
+) -> None:
+    said = str(refused(f"[secrets]\n{line}\n"))
+    assert said.startswith("horae.toml:2: secrets.")
+    assert reason in said
+    assert "hunter2" not in said

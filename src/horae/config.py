@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.kernel.plan import Diagnostic
+    from horae.kernel.secret import SecretSource
 
 FILE: Final = "horae.toml"
 LIMIT: Final = 64 * 1024  # bytes of it
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
+SECRETS: Final = "secrets"  # the table that says where the value of each secret is
 
 T = TypeVar("T")
 
@@ -374,7 +376,7 @@ class Origin(NamedTuple):
 class Config:
     """All settings, frozen."""
 
-    __slots__ = ("_given", "_values", "findings", "root")
+    __slots__ = ("_given", "_values", "findings", "root", "secrets")
 
     data = Setting("data", PATH, ".horae", "where Horae keeps its own files", "WB_DATA")
     zone = Setting("zone", optional(ZONE), None, "zone of org plans; unset, the machine's")
@@ -520,6 +522,7 @@ class Config:
 
     root: str
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
+    secrets: Mapping[str, SecretSource]  # where the value of each is, by name
     _given: Mapping[str, tuple[_Given, ...]]  # all that was given, the strongest first
     _values: Mapping[str, object]  # what the strongest of them says
 
@@ -528,11 +531,13 @@ class Config:
         root: str,
         given: Mapping[str, tuple[_Given, ...]],
         findings: tuple[Diagnostic, ...] = (),
+        secrets: Mapping[str, SecretSource] | None = None,
     ) -> None:
         rows = [setting for setting in SETTINGS if setting.name in given]
         fields = {
             "root": root,
             "findings": findings,
+            "secrets": secrets or {},
             "_given": given,
             "_values": {row.name: _value(row, given[row.name][0]) for row in rows},
         }
@@ -554,7 +559,11 @@ class Config:
 
     def origins(self) -> tuple[Origin, ...]:
         """Return every setting: its value as written, where that is, and what it overrides."""
-        return tuple(map(self._origin, SETTINGS))
+        named = sorted(self.secrets.items())
+        return (
+            *map(self._origin, SETTINGS),
+            *(Origin(f"{SECRETS}.{name}", str(each), each.origin, ()) for name, each in named),
+        )
 
     def _origin(self, setting: Setting[Any]) -> Origin:
         best, *rest = (*self._given.get(setting.name, ()), _default(setting, self.root))
@@ -651,7 +660,31 @@ def load(
             given[setting.name] = tuple(
                 one._replace(home=home, base=top if is_shared else one.base) for one in found
             )
-    return Config(base, given, tuple(_unknown(file)))
+    return Config(base, given, tuple(_unknown(file)), dict(_secrets(file, base, home)))
+
+
+def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSource]]:
+    """Yield where the value of each secret is; what is wrong is said without what was written."""
+    for path, raw in file.values.items():
+        if path[0] != SECRETS:
+            continue
+        from horae.kernel.secret import SecretSource, SourceKind, parse_source, why_no_name
+
+        name, origin = ".".join(path[1:]), file.origin(path)
+        try:
+            if not name:
+                raise UnfitError('it is a table; write [secrets] and below it NAME = "file:PATH"')
+            if why := why_no_name(name):
+                raise UnfitError(why)
+            source = parse_source(raw if isinstance(raw, str) else "")
+            words = source.words
+            if source.kind is SourceKind.FILE:
+                where = _placed(_path(words[0]), _Given(raw, "", base=root, home=home))
+                words = (os.path.abspath(where),)  # noqa: PTH100 - a link stays one
+        except ValueError as error:
+            said = ".".join(filter(None, (SECRETS, name[:60])))
+            raise SettingError(f"{origin}: {said}", str(error)) from None
+        yield name, SecretSource(source.kind, words, origin)
 
 
 def _from_flags(setting: Setting[Any], flags: Mapping[str, object]) -> Iterator[_Given]:
@@ -735,7 +768,7 @@ def _broken(text: str, name: str, error: Exception) -> SettingError:
 
 def _leaves(tables: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield each value with its path; an empty table is a value, too, if no setting is in it."""
-    sections = {setting.path[:-1] for setting in SETTINGS}
+    sections = {(SECRETS,), *(setting.path[:-1] for setting in SETTINGS)}
     stack: list[tuple[tuple[str, ...], object]] = [((), tables)]
     while stack:
         path, value = stack.pop()
@@ -794,7 +827,11 @@ def _end_of_value(text: str, position: int) -> int:
 def _unknown(file: _File) -> Iterator[Diagnostic]:
     """Yield a finding for everything in the file that is no setting."""
     known = {setting.path for setting in SETTINGS}
-    strange = [(file.line(path) or 1, path) for path in file.values if path not in known]
+    strange = [
+        (file.line(path) or 1, path)
+        for path in file.values
+        if path not in known and path[0] != SECRETS
+    ]
     if not strange:
         return
     from horae.kernel.plan import Diagnostic, Severity

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.kernel.plan import Severity
+from horae.kernel.secret import expand
 from horae.kernel.task import FIELDS
 from horae.kernel.trigger import (
     AGENT_KEYS,
     WORKFLOW_KEYS,
-    expand,
     is_workflow,
     parse_agent,
     parse_workflow,

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.kernel.secret import expand
 from horae.kernel.yaml import YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ Item = TypeVar("Item")
 
 _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME_FIX: Final = "a name is one word of letters, digits, dots, dashes and underscores"
 
 OPTIONS: Final = (
@@ -214,24 +214,6 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Fo
     is_enabled = page.flag("enabled", default=True)
     item = AgentFile(file, name, given, is_enabled, page.lines(), page.columns())
     return page.found(item)
-
-
-def expand(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with `${NAME}` and `${NAME:-else}` replaced, once; KeyError names one unset.
-
-    >>> expand("${HOST:-localhost}:${PORT}", {"PORT": "80"})
-    'localhost:80'
-    """
-
-    def value(found: re.Match[str]) -> str:
-        name, other = found[1], found[2]
-        if name in environ:
-            return environ[name]
-        if other is None:
-            raise KeyError(name)
-        return other
-
-    return _VARIABLE.sub(value, text)
 
 
 class _Page:

@@ -16,7 +16,6 @@ import fcntl
 import json
 import marshal
 import os
-import re
 import resource
 import signal
 import socket
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from horae.engine.ports import Ended, LauncherLostError, Process, RunError
 from horae.errors import Exit, HoraeError
+from horae.kernel.secret import guessed_in
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Verdict, Why, last_lines, verdict
 from horae.rules.receipt import BAD
@@ -65,15 +65,6 @@ _KNOWN: Final = (
     "why", "signal", "seconds", "cpu_seconds", "max_rss", "output", "left_out", "unlimited",
 )  # fmt: skip
 _PUT: Final = ("size", "sum", "fault")  # what is known of what went into a target
-
-# What looks like a secret: a variable of such a name, or a password in an address.
-_SHORTEST_GUESSED: Final = 8  # a shorter value may be an ordinary word
-_SECRET: Final = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
-    re.IGNORECASE,
-)
-_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
-_IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
 
 
 class OldRunsError(HoraeError):
@@ -696,14 +687,8 @@ def guessed_secrets(environment: Mapping[str, str]) -> set[bytes]:
     >>> sorted(found)
     [b'ftp://me:pw99@host', b'k3y-of-gold', b'pw99']
     """
-    found: set[bytes] = set()
-    for name, value in environment.items():
-        raw = value.encode("utf-8", "surrogateescape")
-        if _SECRET.search(name) and not _NO_SECRET.search(name):
-            found |= {raw} if len(raw) >= _SHORTEST_GUESSED else set()
-        elif (inside := _IN_ADDRESS.search(value)) is not None:
-            found |= {raw, inside[1].encode("utf-8", "surrogateescape")}
-    return found
+    found = (each for name, value in environment.items() for each in guessed_in(name, value))
+    return {each.encode("utf-8", "surrogateescape") for each in found}
 
 
 def boot_seconds() -> float:

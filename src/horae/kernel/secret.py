@@ -1,0 +1,160 @@
+"""Secrets by name: how a text names one, and how the settings say where its value is.
+
+A plan, a file of `.agentd` or a request says `${NAME}`; `[secrets]` says `file:PATH`, `cmd:WORDS`
+or `env:NAME`. A value that came with a request is kept in a file of ours, which the ledger names
+as `${secrets/FILE}`. Nobody else can: no name has a slash.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+OWN: Final = "HORAE_"  # how names begin that are the engine's own
+_NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_KEPT: Final = re.compile(r"\$\{secrets/([A-Za-z0-9._-]{1,120})\}")
+# What looks like a secret: a variable of such a name, or a password in an address.
+_SHORTEST: Final = 8  # a shorter value may be an ordinary word
+_SECRET: Final = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|DSN)(?:_|$)",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(r"_(?:FILE|PATH|DIR|SOCK|NAME|LENGTH)$", re.IGNORECASE)
+_IN_ADDRESS: Final = re.compile(r"\w+://[^/\s:@]*:([^/\s@]+)@")
+
+
+class SourceKind(StrEnum):
+    """Where the value of a secret is."""
+
+    FILE = "file"
+    COMMAND = "cmd"
+    VARIABLE = "env"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """Where the value of one secret is: a path, the words of a command, or a variable."""
+
+    kind: SourceKind
+    words: tuple[str, ...]
+    origin: str = ""  # the place of the setting that says so
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{shlex.join(self.words)}"
+
+
+def parse_source(text: str) -> SecretSource:
+    """Return where a value is; ValueError says what to write, without a word of the text.
+
+    >>> parse_source("cmd:pass show deploy").words
+    ('pass', 'show', 'deploy')
+    """
+    kind, _, rest = text.partition(":")
+    if kind not in set(SourceKind) or not rest.strip() or "\0" in rest:
+        raise ValueError("write file:PATH, cmd:COMMAND or env:NAME; a value never stands here")
+    rest = rest.strip()
+    if kind == SourceKind.VARIABLE and (why := why_no_name(rest)):
+        raise ValueError(why)
+    words: tuple[str, ...] = (rest,)
+    if kind == SourceKind.COMMAND:
+        try:
+            words = tuple(shlex.split(rest))
+        except ValueError as error:
+            raise ValueError(f"the command cannot be read: {str(error).lower()}") from None
+        if not words or not words[0]:
+            raise ValueError("the command names no program")
+    return SecretSource(SourceKind(kind), words)
+
+
+def why_no_name(name: str) -> str:
+    """Return why a word cannot name a secret; nothing if it can."""
+    if NAME.fullmatch(name) is None:
+        return "a name has letters, digits and underscores, and begins with no digit"
+    return f"names that begin with {OWN} are the engine's own" if is_own(name) else ""
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a variable belongs to the engine itself, and so to no run."""
+    return name.startswith(OWN)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the secrets that a text names, those of ours as `secrets/FILE`.
+
+    >>> names_in("https://${USER:-me}:${PASSWORD}@example.org")
+    ('USER', 'PASSWORD')
+    """
+    return (*(found[1] for found in _NAMED.finditer(text)), *kept_in(text))
+
+
+def needed_in(text: str) -> tuple[str, ...]:
+    """Return the secrets that a text names and says no other value for."""
+    return tuple(found[1] for found in _NAMED.finditer(text) if found[2] is None)
+
+
+def kept_in(text: str) -> tuple[str, ...]:
+    """Return the file of ours that a text stands for, if it does."""
+    found = _KEPT.fullmatch(text)
+    return () if found is None else (f"secrets/{found[1]}",)
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether a text is nothing but the name of a secret, and so may be shown.
+
+    >>> is_reference("${DEPLOY}"), is_reference("${DEPLOY:-hunter2}"), is_reference("hunter2")
+    (True, False, False)
+    """
+    found = _NAMED.fullmatch(text)
+    return found is not None and found[2] is None
+
+
+def is_kept(text: str) -> bool:
+    """Tell whether a text stands for a file of ours."""
+    return bool(kept_in(text))
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with `${NAME}` and `${NAME:-else}` replaced, once; KeyError names one unset.
+
+    >>> expand("${HOST:-localhost}:${PORT}", {"PORT": "80"})
+    'localhost:80'
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, other = found[1], found[2]
+        if name in values:
+            return values[name]
+        if other is None:
+            raise KeyError(name)
+        return other
+
+    return _NAMED.sub(value, text)
+
+
+def looks_secret(name: str, text: str) -> bool:
+    """Tell whether a variable holds what looks like a secret, beside what it only names.
+
+    >>> looks_secret("API_KEY", "k3y-of-gold"), looks_secret("API_KEY", "${KEY}")
+    (True, False)
+    """
+    written = _NAMED.sub(lambda found: found[2] or "", _KEPT.sub("", text))
+    return bool(guessed_in(name, written))
+
+
+def guessed_in(name: str, value: str) -> tuple[str, ...]:
+    """Return what looks like a secret in the value of a variable.
+
+    >>> guessed_in("URL", "ftp://me:pw99@host")
+    ('ftp://me:pw99@host', 'pw99')
+    """
+    if _SECRET.search(name) and not _NO_SECRET.search(name):
+        return (value,) if len(value.encode("utf-8", "surrogateescape")) >= _SHORTEST else ()
+    inside = _IN_ADDRESS.search(value)
+    return () if inside is None else (value, inside[1])
