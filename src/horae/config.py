@@ -257,6 +257,13 @@ def _web(raw: object) -> str:
     return text
 
 
+def _site(raw: object) -> str:
+    text = _text(raw)
+    if not re.fullmatch(r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", text):
+        raise UnfitError
+    return text
+
+
 def _command(raw: object) -> tuple[str, ...]:
     if isinstance(raw, str):
         import shlex
@@ -350,6 +357,7 @@ PATH: Final = Kind("a path", _path)
 PATHS: Final = Kind('paths such as ["/srv/git/plans.git"]', _paths)
 STORE: Final = Kind("a PostgreSQL address such as postgresql://host/horae", _store)
 WEB: Final = Kind("an address such as https://example.org/ping", _web)
+SITE: Final = Kind("an address such as https://plans.example.org", _site)
 COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
 LABELS: Final = Kind('labels such as ["gpu", "berlin"]', _labels)
 NAMES: Final = Kind('names of hosts such as ["plans.example.org"]', _names)
@@ -392,6 +400,9 @@ class Config:
         optional(NAMES),
         None,
         "names that this machine is asked by, besides localhost",
+    )
+    server_url = Setting(
+        "server.url", optional(SITE), None, "where a proxy serves the page, if one stands in front"
     )
     server_trusted_proxies = Setting(
         "server.trusted_proxies",

@@ -33,7 +33,7 @@ from horae.house import (
     try_reader,
     wire,
 )
-from horae.porch import app_of, open_porch
+from horae.porch import app_of, keys_of, open_porch
 from horae.porter import Porter
 from horae.readiness import registry_of
 from horae.rules.keeper import left_on, read_memory, write_memory
@@ -41,7 +41,7 @@ from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_unt
 from horae.rules.misfire import Status
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
-from horae.server.keys import Keys, keep_token, new_token
+from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
@@ -118,6 +118,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
             Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
         )
         keep_token(data, await ledger.secret("token", new_token))
+        keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = run_place(shared, plan.path, data)
         member = Member(shared, name, clock, ledger, processes, place, plan)
         member.plan_trouble = trouble or ""
@@ -185,7 +186,7 @@ class Member:
         """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
         own = wire(self._rooms(self.ledger))
         self._head = await self.plan.head()
-        self.keys = Keys(self.place.data, clock=self.clock)
+        self.keys = keys_of(self.config, self.place.data, clock=self.clock)
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(porch.serve(stop))
         try:

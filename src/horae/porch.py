@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from horae.engine.desk import CannotRunError
 from horae.hands import AskedTasks, AskedWorkflows, commits
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from horae.engine.ports import Listed
+    from horae.config import Config
+    from horae.engine.ports import Clock, Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
 
@@ -45,9 +47,17 @@ async def open_porch(
 
     What is *around* its application decides who answers.
     """
-    keys = keys or Keys(house.data, clock=house.clock)
+    keys = keys or keys_of(house.config, house.data, clock=house.clock)
     made = await app_of(house, keys)
     return Porch(house, keys, made if around is None else around(made))
+
+
+def keys_of(config: Config, data: Path, *, clock: Clock) -> Keys:
+    """Return who may come in, and by which names the server is asked."""
+    outside = (config.server_url or "").rstrip("/")
+    proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
+    hosts = [config.listen.host]
+    return Keys(data, clock=clock, hosts=hosts, proxied=proxied, outside=outside)
 
 
 async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:
@@ -119,7 +129,7 @@ class Porch:
     @property
     def link(self) -> str | None:
         """A login link that is good once; None without a port."""
-        return None if self._listener is None else self.keys.link()
+        return self.keys.link() if self.keys.page else None
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Answer until *stop* is set."""
@@ -132,7 +142,6 @@ class Porch:
                 self.keys,
                 clock=house.clock,
                 operation_of=operation_of,
-                hosts=[*(house.config.server_names or ()), house.config.listen.host],
                 proxies=proxies,
             )
             answering.append(serve_tcp(wire, self._listener, stop=stop, proxies=proxies))

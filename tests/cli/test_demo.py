@@ -88,7 +88,7 @@ def test_within_seconds_each_kind_of_entry_has_run_and_nothing_is_left(tmp_path:
     ended = counts(out)
     assert wanted <= ended.keys()
     assert ended["once"] == 1
-    assert re.search(r"look at it with http://127\.0\.0\.1:\d+/login/", err)
+    assert re.search(r"look at it with http://horae-[0-9a-f]{24}\.localhost:\d+/login/", err)
     assert any("horae why" in line for line in lines)
     assert [*tmp_path.iterdir()] == []
 
@@ -136,7 +136,7 @@ def test_a_port_that_is_in_use_is_said_and_another_one_is_taken(tmp_path: Path) 
     assert done.returncode == 0
     said = re.search(rf"horae: {where}: .*; the demo takes port (\d+)\n", err)
     assert said, err
-    assert f"look at it with http://127.0.0.1:{said[1]}/login/" in err
+    assert re.search(rf"look at it with http://horae-\w+\.localhost:{said[1]}/login/", err)
 
 
 def test_the_settings_of_other_plans_do_not_count(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ _OTHER: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d(?: [A-Z][a-z]{2})?(?:[ T]\d\d:\d\d(?::\d\d)?Z?)?"), "<moment>"),
     (re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smhd])*\b"), "<length>"),
     (re.compile(r"\b(entry|receipt|process|run) \d+"), r"\1 <number>"),
-    (re.compile(r"(127\.0\.0\.1):\d+"), r"\1:<port>"),
+    (re.compile(r"horae-[0-9a-f]{24}(\.localhost)"), r"horae-<name>\1"),
+    (re.compile(r"(127\.0\.0\.1|\.localhost):\d+"), r"\1:<port>"),
     (re.compile(r"/login/[\w…-]+"), "/login/<code>"),
     (re.compile(r"^\d+(?= +<moment>)"), "<number>"),
     (re.compile(r" {2,}"), "  "),  # a column is as wide as what stands in it

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.app import SystemClock
@@ -308,9 +310,14 @@ class Living:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.near = f"http://127.0.0.1:{self.port}"  # for programs
         self.link = ""
         self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page."""
+        return self.link.partition("/login/")[0]
 
     def start(self) -> None:
         """Start the engine; return when it answers."""
@@ -345,6 +352,46 @@ def living(root: Path, *, has_past: bool = True) -> Iterator[Living]:
         yield house
     finally:
         house.end()
+
+
+class Stranger:
+    """A server on another port of this machine, and all that a browser sends to it."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []  # request lines and headers
+        heard = self.heard
+
+        class Hears(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.append(f"{self.requestline}\n{self.headers}")
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                # A cookie for all names below localhost, if a browser would take it.
+                self.send_header("Set-Cookie", "horae-session=tossed; Domain=localhost; Path=/")
+                self.end_headers()
+                self.wfile.write(b"<!doctype html><title>A stranger</title>")
+
+            do_POST = do_GET  # noqa: N815 - as the server calls it
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Hears)
+        self.port = int(self.server.server_address[1])
+
+
+@contextmanager
+def stranger() -> Iterator[Stranger]:
+    """Give a server of somebody else on this machine."""
+    made = Stranger()
+    serving = Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    try:
+        yield made
+    finally:
+        made.server.shutdown()
+        serving.join()
+        made.server.server_close()
 
 
 _WATCH: Final = """

@@ -27,6 +27,7 @@ from server.browser import (
     paint,
     resize,
     shoot,
+    stranger,
 )
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
     style = person.one("link[rel=stylesheet]")
     assert style is not None
     for path in (*PAGES.values(), str(style.get_dom_attribute("href")), "/favicon.ico"):
-        assert httpx.get(person.house.url + path).status_code == 401, path
+        assert httpx.get(person.house.near + path).status_code == 401, path
     [cookie] = person.driver.get_cookies()
     refresh = "import(arguments[0]).then((live) => live.refresh()).then(arguments[1])"
     live = str(style.get_dom_attribute("href")).replace("tokens.css", "live.js")
@@ -192,6 +193,96 @@ def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
     person.says("You are not logged in any more", "#gone")
     person.driver.add_cookie(cookie)
     person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None)
+
+
+# What the page of a stranger tries with an address of ours; it answers with all that it could read.
+ATTACK = """
+const [targets, done] = arguments;
+const read = [];
+const attempt = async (url, init) => {
+  try {
+    const answer = await fetch(url, {credentials: "include", ...init});
+    read.push(await answer.text());
+  } catch {}
+};
+const embed = (name, url) => new Promise((over) => {
+  const made = document.createElement(name);
+  made.onload = made.onerror = () => {
+    try { if (made.contentDocument?.body) read.push(made.contentDocument.body.textContent); } catch {}
+    over();
+  };
+  made.src = url;
+  document.body.append(made);
+});
+const post = (url) => {
+  const form = document.createElement("form");
+  Object.assign(form, {action: url, method: "post", enctype: "text/plain", target: "sink"});
+  document.body.append(form);
+  return new Promise((over) => {
+    document.querySelector("[name=sink]").onload = over;
+    form.submit();
+  });
+};
+(async () => {
+  const sink = document.createElement("iframe");
+  sink.name = "sink";
+  document.body.append(sink);
+  for (const target of targets) {
+    await attempt(`${target}/api/v1/status`);
+    await attempt(`${target}/api/v1/status`, {mode: "no-cors"});
+    await attempt(`${target}/api/v1/entries/mail/pause`, {method: "POST", mode: "no-cors", body: "{}"});
+    for (const name of ["img", "script", "iframe"]) await embed(name, `${target}/`);
+    await post(`${target}/api/v1/entries/mail/pause`);
+  }
+  done(read.filter((text) => text !== ""));
+})();
+"""
+
+
+@complains_of("401", "403", "CORS", "frame", "Cross-Origin-Opener-Policy", "MIME", "ERR_")
+def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person) -> None:
+    driver, house = person.driver, person.house
+    person.go("/")
+    [cookie] = driver.get_cookies()
+    before = person.ask("events", "GET")["after"]
+    near = [house.near, house.near.replace("127.0.0.1", "localhost")]
+    with stranger() as other:
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{other.port}/")
+            assert driver.execute_async_script(ATTACK, near) == [], "it reads nothing"
+        # A person follows a link from our page to there.
+        person.go("/")
+        driver.execute_script(
+            """const link = document.createElement("a");
+            link.href = arguments[0];
+            document.body.append(link);
+            link.click();""",
+            f"http://127.0.0.1:{other.port}/followed",
+        )
+        person.until(lambda: driver.title == "A stranger" or None)
+        assert driver.execute_script("return [document.referrer, window.opener]") == ["", None]
+        heard = "".join(other.heard)
+        assert "/followed" in heard
+        assert cookie["value"] not in heard, "no cookie of ours was sent to it"
+        assert house.url.partition("//")[2].partition(":")[0] not in heard, "nor told our name"
+        # Even one that knows the name can only ask, and is not who is logged in there.
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{other.port}/")
+            assert driver.execute_async_script(ATTACK, [house.url]) == []
+        driver.execute_script("location = arguments[0]", house.url)
+        person.says("Not logged in", "body")
+        heard = "".join(other.heard)
+        assert cookie["value"] not in heard
+        # Whatever was sent to it opens nothing.
+        sent = {line[8:] for line in heard.splitlines() if line.startswith("Cookie: ")}
+        for each in sent:
+            for url in (house.near, house.url):
+                headers = {"Cookie": each, "Host": url.partition("//")[2]}
+                answer = httpx.get(f"{house.near}/api/v1/status", headers=headers)
+                assert answer.status_code == 401, each
+    person.go("/")
+    assert driver.title == "Now · Horae", "nor is anybody logged out by it"
+    assert person.ask("events", "GET")["after"] == before, "and nothing happened"
 
 
 def test_a_run_is_seen_to_start_to_speak_and_to_end_without_a_reload(person: Person) -> None:

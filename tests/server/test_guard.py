@@ -29,7 +29,7 @@ from horae.server.serve import ListenError, listen_tcp, serve_tcp, url_of
 from horae.server.table import Access, Operation, Takes, Voice
 from horae.testing import ManualClock
 from scale import scaled
-from server.stage import JSON, engine, engine_process
+from server.stage import JSON, Near, engine, engine_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+COOKIE = "horae-session"
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -125,7 +126,7 @@ async def test_after_ten_wrong_tokens_the_next_is_slowed_and_the_right_one_is_no
     clock = ManualClock(datetime(2026, 4, 1, tzinfo=UTC))
     keys = Keys(tmp_path, clock=clock)
     right = {"Authorization": f"Bearer {keys.token}"}
-    async with asked(keys, clock=clock) as client:
+    async with asked(keys, clock=clock, host=f"{keys.names.page}:7117") as client:
 
         async def seconds(headers: Any, status: int) -> float:
             begun = time.monotonic()
@@ -138,9 +139,9 @@ async def test_after_ten_wrong_tokens_the_next_is_slowed_and_the_right_one_is_no
             is_slow = await seconds(each, 401) >= 0.2
             assert is_slow == (n >= 10), n
         assert await seconds(right, 200) < 0.2
-        session = {"Cookie": f"{keys.cookie}={keys.new_session()}"}
+        session = {"Cookie": f"{COOKIE}={keys.new_session()}"}
         assert await seconds(session, 200) < 0.2
-        assert await seconds({"Cookie": f"{keys.cookie}=1.2.3"}, 401) >= 0.2
+        assert await seconds({"Cookie": f"{COOKIE}=1.2.3"}, 401) >= 0.2
         assert await seconds({}, 401) < 0.2, "without a token nothing is guessed"
         await clock.advance(timedelta(seconds=61))
         assert await seconds({"Authorization": "Bearer x"}, 401) < 0.2
@@ -251,10 +252,12 @@ async def asked(
 
 @story
 async def test_only_names_of_this_machine_are_answered(tmp_path: Path) -> None:
-    keys = Keys(tmp_path, clock=SystemClock())
+    keys = Keys(tmp_path, clock=SystemClock(), proxied=["plans.example.org"], hosts=["10.1.2.3"])
     right = {"Authorization": f"Bearer {keys.token}"}
-    async with asked(keys, hosts=["plans.example.org"]) as client:
-        for host in ("localhost", "LOCALHOST:1", "127.0.0.1:7117", "[::1]:9", "Plans.example.org"):
+    async with asked(keys) as client:
+        page = keys.names.page
+        near = ("localhost", "LOCALHOST:1", "127.0.0.1:7117", "[::1]:9", "10.1.2.3", page.upper())
+        for host in (*near, "Plans.example.org"):
             answer = await client.get("/", headers={**right, "Host": host})
             assert (answer.status_code, answer.text) == (200, "hello"), host
         for host in (
@@ -263,6 +266,9 @@ async def test_only_names_of_this_machine_are_answered(tmp_path: Path) -> None:
             "localhost.",
             "127.0.0.2",
             "0.0.0.0",
+            "horae.localhost",
+            f"{page}.",
+            f"x.{page}",
         ):
             answer = await client.get("/healthz", headers={**right, "Host": host})
             assert answer.status_code == 421, host
@@ -292,12 +298,13 @@ WRITES = [each for each in OPERATIONS if each.method != "GET"]
 @story
 async def test_no_page_of_somebody_else_changes_anything(tmp_path: Path) -> None:
     keys = Keys(tmp_path, clock=SystemClock())
-    cookie = {"Cookie": f"{keys.cookie}={keys.new_session()}"}
-    async with asked(keys) as client:
+    cookie = {"Cookie": f"{COOKIE}={keys.new_session()}"}
+    own_host = f"{keys.names.page}:7117"
+    async with asked(keys, host=own_host) as client:
         foreign = [
             {"Origin": "http://evil.example"},
             {"Origin": "null"},
-            {"Origin": "http://localhost"},  # another port is another page
+            {"Origin": f"http://{keys.names.page}"},  # another port is another page
             {"Origin": "http://127.0.0.1:7117"},
             {"Sec-Fetch-Site": "cross-site"},
             {"Sec-Fetch-Site": "same-site"},
@@ -310,7 +317,7 @@ async def test_no_page_of_somebody_else_changes_anything(tmp_path: Path) -> None
                 )
                 assert answer.status_code == 403, (each.path, headers)
                 refusal(answer)
-            own = {"Origin": "http://localhost:7117", "Sec-Fetch-Site": "same-origin"}
+            own = {"Origin": f"http://{own_host}", "Sec-Fetch-Site": "same-origin"}
             answer = await client.request(
                 each.method, path_of(each), json={}, headers={**cookie, **own}
             )
@@ -320,8 +327,8 @@ async def test_no_page_of_somebody_else_changes_anything(tmp_path: Path) -> None
 @story
 async def test_no_page_of_somebody_else_reads_anything(tmp_path: Path) -> None:
     keys = Keys(tmp_path, clock=SystemClock())
-    cookie = {"Cookie": f"{keys.cookie}={keys.new_session()}"}
-    async with asked(keys) as client:
+    cookie = {"Cookie": f"{COOKIE}={keys.new_session()}"}
+    async with asked(keys, host=f"{keys.names.page}:7117") as client:
         for site in ("cross-site", "same-site"):
             for mode in ("no-cors", "cors", "websocket"):
                 headers = {**cookie, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
@@ -350,7 +357,7 @@ async def test_every_answer_keeps_browsers_at_bay(tmp_path: Path) -> None:
 async def test_a_login_link_is_good_once_and_becomes_a_cookie(tmp_path: Path) -> None:
     async with engine(tmp_path) as here, here.on_port() as client:
         link = (await here.post("login"))["url"]
-        assert link.startswith(here.keys.url)
+        assert link.startswith(f"http://{here.keys.names.page}:{client.base_url.port}/login/")
         assert (await client.head(link)).status_code == 401, "a look does not use it up"
         ahead = await client.get(link, headers={"Sec-Purpose": "prefetch"})
         assert ahead.status_code == 400
@@ -361,12 +368,13 @@ async def test_a_login_link_is_good_once_and_becomes_a_cookie(tmp_path: Path) ->
         assert "Path=/" in cookie
         assert here.keys.token not in cookie
         assert "Secure" not in cookie, "there is no TLS here, so it would never come back"
-        assert (await client.get("/api/v1/status")).status_code == 200
-        async with httpx.AsyncClient(base_url=here.keys.url, trust_env=False) as other:
+        status = f"{here.keys.page}/api/v1/status"
+        assert (await client.get(status)).status_code == 200
+        async with httpx.AsyncClient(transport=Near()) as other:
             again = await other.get(link)
             assert (again.status_code, "set-cookie" in again.headers) == (404, False)
             assert "horae open" in again.text
-            assert (await other.get("/api/v1/status")).status_code == 401
+            assert (await other.get(status)).status_code == 401
 
 
 @story
@@ -375,8 +383,8 @@ async def test_a_browser_without_a_cookie_is_told_how_to_get_in(tmp_path: Path) 
         answer = await client.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
         assert (answer.status_code, answer.headers["content-type"][:9]) == (401, "text/html")
         assert "horae open" in answer.text
-        cookie = {"Cookie": f"{here.keys.cookie}=1.2.3"}
-        answer = await client.get("/api/v1/status", headers=cookie)
+        cookie = {"Cookie": f"{COOKIE}=1.2.3"}
+        answer = await client.get(f"{here.keys.page}/api/v1/status", headers=cookie)
         assert (answer.status_code, "Max-Age=0" in answer.headers["set-cookie"]) == (401, True)
 
 
@@ -385,10 +393,11 @@ async def test_a_new_token_ends_sessions_links_and_streams(tmp_path: Path) -> No
     async with engine(tmp_path) as here, here.on_port() as client:
         old = here.token
         link = (await here.post("login"))["url"]
-        cookie = {"Cookie": f"{here.keys.cookie}={here.keys.new_session()}"}
+        cookie = {"Cookie": f"{COOKIE}={here.keys.new_session()}"}
         path = (await client.get("/api/v1/calendar", headers=old)).json()["path"]
         assert (await client.get(path)).status_code == 200
-        assert (await client.get("/api/v1/status", headers=cookie)).status_code == 200
+        status = f"{here.keys.page}/api/v1/status"
+        assert (await client.get(status, headers=cookie)).status_code == 200
         async with client.stream("GET", "/api/v1/events/stream", headers=old) as answer:
             parts = answer.aiter_bytes()
             assert await anext(parts) == b"retry: 1000\n\n"
@@ -397,7 +406,7 @@ async def test_a_new_token_ends_sessions_links_and_streams(tmp_path: Path) -> No
                 async with asyncio.timeout(5):  # which is an error of its own
                     assert not [part async for part in parts]
         for headers in (old, cookie):
-            assert (await client.get("/api/v1/status", headers=headers)).status_code == 401
+            assert (await client.get(status, headers=headers)).status_code == 401
         assert (await client.get(link)).status_code == 404
         assert (await client.get(path)).status_code == 404
         assert (await client.get("/api/v1/status", headers=here.token)).status_code == 200

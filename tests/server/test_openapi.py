@@ -61,7 +61,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             made = client.post("/agents", json={"name": "worker", "command": ["cat"]})
             assert made.status_code == 201, made.text
             link = client.post("/api/v1/login", json={}).json()["url"]
-            (root / "address").write_text(link.partition("/login/")[0])
+            (root / "address").write_text(f"http://127.0.0.1:{httpx.URL(link).port}")
         yield root
 
 

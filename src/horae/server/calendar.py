@@ -180,7 +180,8 @@ async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     """Tell the secret path of the calendar; a new token makes another one."""
     keys = offered(front.keys, "secret path")
     path = f"/calendar/{keys.calendar}.ics"
-    return {"path": path, "url": f"{keys.url}{path}" if keys.url else None}
+    # Not at the page's own name: calendar programs do not know where names below localhost are.
+    return {"path": path, "url": f"{keys.outside or keys.url}{path}" if keys.url else None}
 
 
 async def _ics(front: Front) -> Response:

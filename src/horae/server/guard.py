@@ -7,7 +7,6 @@ What it refuses never reaches a route.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
@@ -19,11 +18,12 @@ from starlette.responses import HTMLResponse, Response
 
 from horae.errors import Exit, HoraeError
 from horae.server.answer import HEADERS, refused
+from horae.server.names import host_of, set_cookie
 from horae.server.peers import Proxies
 from horae.server.table import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,14 +37,13 @@ WITHIN: Final = timedelta(minutes=1)
 SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 _READS: Final = frozenset({"GET", "HEAD"})
-_HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
 <h1>Not logged in</h1>
-<p>On the machine where the engine runs, <code>horae open</code> makes a link that logs you in.</p>
+<p>On the machine where the engine runs, <code>horae open</code> makes a link that logs you in.
+The page has an address of its own, which that link has.</p>
 </html>
 """
 
@@ -67,13 +66,11 @@ def guarded(
     *,
     clock: Clock,
     operation_of: Callable[[str, str], Operation | None],
-    hosts: Iterable[str] = (),
     proxies: Proxies | None = None,
     patience: float = LONGEST,
 ) -> ASGIApp:
     """Return an application for a port: it answers only those who may ask, and in time.
 
-    *hosts* are the names besides those of the loopback that this machine goes by.
     Who asks through one of the *proxies* is whom it names.
     *operation_of* tells which route a method and a path mean; one that it does not know
     needs the token, too.
@@ -83,7 +80,6 @@ def guarded(
         keys,
         clock=clock,
         operation_of=operation_of,
-        hosts=frozenset({*LOOPBACK, *(host.lower() for host in hosts)}),
         proxies=proxies or Proxies(),
         patience=patience,
     )
@@ -99,14 +95,12 @@ class _Guard:
         *,
         clock: Clock,
         operation_of: Callable[[str, str], Operation | None],
-        hosts: frozenset[str],
         proxies: Proxies,
         patience: float,
     ) -> None:
         self._app = app
         self._keys = keys
         self._operation_of = operation_of
-        self._hosts = hosts
         self._proxies = proxies
         self._patience = patience
         self._waiting = 0
@@ -120,7 +114,7 @@ class _Guard:
         headers = _Asked(scope)
         operation = self._operation_of(scope["method"], scope["path"])
         try:
-            self._check_host(headers)
+            headers.host = self._host(headers)
             _check_origin(scope["method"], headers)
             if not self._is_allowed(headers, operation):
                 await self._refuse_key(scope, headers)
@@ -131,15 +125,22 @@ class _Guard:
         needs_token = operation is None or operation.access is Access.TOKEN
         await self._pass(scope, self._until_rotated(receive, needs_token), send, is_long=is_long)
 
-    def _check_host(self, headers: _Asked) -> None:
-        """Raise an error unless the request names this machine, as no page elsewhere can."""
+    def _host(self, headers: _Asked) -> str:
+        """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
         names = headers.all("host")
-        match = _HOST.fullmatch(names[0]) if len(names) == 1 else None
-        if match is None:
+        host = host_of(names[0]) if len(names) == 1 else None
+        if host is None:
             raise GuardError(HTTPStatus.BAD_REQUEST, "a request names one Host")
-        if match[1].lower() not in self._hosts:
-            reason = f"{match[1][:100]!r} is not here; `server.names` lists names of this machine"
+        if not self._keys.names.has(host):
+            reason = f"{host[:100]!r} is not here; `server.names` lists names of this machine"
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
+        return host
+
+    def _cookie(self, headers: _Asked) -> tuple[str, str] | None:
+        """Return name and value of the cookie that counts under the name that is asked."""
+        name = self._keys.names.cookie(headers.host)
+        value = None if name is None else headers.cookie(name)
+        return None if name is None or value is None else (name, value)
 
     def _is_allowed(self, headers: _Asked, operation: Operation | None) -> bool:
         """Tell whether whoever asks may, or the route is for everybody."""
@@ -149,12 +150,12 @@ class _Guard:
         if given:
             is_bearer = len(given) == 1 and given[0][:7].lower() == "bearer "
             return is_bearer and self._keys.is_token(given[0][7:].strip().encode(errors="replace"))
-        cookie = headers.cookie(self._keys.cookie)
-        return cookie is not None and self._keys.is_session(cookie)
+        cookie = self._cookie(headers)
+        return cookie is not None and self._keys.is_session(cookie[1])
 
     async def _refuse_key(self, scope: Scope, headers: _Asked) -> NoReturn:
         """Raise an error if the token is wrong, and not at once if that is not the first time."""
-        is_guess = headers.all("authorization") or headers.cookie(self._keys.cookie) is not None
+        is_guess = headers.all("authorization") or self._cookie(headers) is not None
         near = scope["client"][0] if scope.get("client") else ""
         peer = self._proxies.asking(near, headers.all("x-forwarded-for"))
         if is_guess and self._failures.note(peer):
@@ -217,8 +218,8 @@ class _Guard:
         status, more = error.status, {}
         if status == HTTPStatus.UNAUTHORIZED:
             more = {"WWW-Authenticate": 'Bearer realm="horae"'}
-            if headers.cookie(self._keys.cookie) is not None:
-                more["Set-Cookie"] = f"{self._keys.cookie}=; Max-Age=0; Path=/; HttpOnly"
+            if cookie := self._cookie(headers):
+                more["Set-Cookie"] = set_cookie(cookie[0], "", age=0)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
         wants_page = any("text/html" in each for each in headers.all("accept"))
@@ -235,6 +236,7 @@ class _Asked:
 
     def __init__(self, scope: Scope) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.host = ""  # once it is known to be ours
 
     def all(self, name: str) -> list[str]:
         """Return every value of a header."""

@@ -17,15 +17,19 @@ from datetime import timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from horae.errors import Exit, HoraeError
+from horae.server.names import Names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from horae.engine.ports import Clock
 
 NAME: Final = "token"  # in the data directory
+HOST: Final = "host"  # beside it: what the name of the page is made from
 CODE: Final = timedelta(minutes=10)  # how long a login link is good
 SESSION: Final = timedelta(days=30)  # how long a browser stays logged in
 MOST_CODES: Final = 20  # links that are good at the same time
@@ -39,22 +43,38 @@ class TokenFileError(HoraeError):
     code = "token_file"
     exit_code = Exit.UNAUTHORISED
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(
+        self, path: str, reason: str, remedy: str = "`horae token new` makes a new one"
+    ) -> None:
         self.path = path
         self.reason = reason
-        super().__init__(f"{path}: {reason}; `horae token new` makes a new one")
+        super().__init__(f"{path}: {reason}; {remedy}")
 
 
 class Keys:
-    """The token of a data directory, the links that are good, and the sessions made from them."""
+    """The token of a data directory, the links that are good, and the sessions made from them.
 
-    def __init__(self, directory: Path, *, clock: Clock) -> None:
+    The server is asked by *hosts* besides those of the loopback, and by the *proxied* names, of
+    which *outside* is the address where a browser finds the page.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        hosts: Iterable[str] = (),
+        proxied: Iterable[str] = (),
+        outside: str = "",
+    ) -> None:
         self._directory = directory
         self._clock = clock
         self._codes: dict[str, timedelta] = {}
         self._ended = asyncio.Event()
         self.token = read_token(directory) or write_token(directory)
         self.url = ""  # where the server listens; nothing while it does not
+        self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
+        self.outside = outside
 
     @property
     def ended(self) -> asyncio.Event:
@@ -86,11 +106,6 @@ class Keys:
         until = self._codes.pop(_digest(code), None)
         return until is not None and self._clock.elapsed() < until
 
-    @property
-    def cookie(self) -> str:
-        """What the cookie is called; two engines on one machine do not share it."""
-        return f"horae-{self._made('cookie')[:8]}"
-
     def new_session(self) -> str:
         """Return the cookie of a browser that may come in from now on."""
         until = int((self._clock.now() + SESSION).timestamp())
@@ -116,18 +131,26 @@ class Keys:
         """Tell whether somebody knows the path of the calendar."""
         return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
 
+    @property
+    def page(self) -> str:
+        """Where a browser finds the page; nothing if it cannot."""
+        here = urlsplit(self.url)
+        if here.hostname in {"127.0.0.1", "::1"} and not self.outside:
+            return f"http://{self.names.page}:{here.port}"
+        return self.outside if self.url else ""
+
     def link(self) -> str:
         """Return a login link."""
-        return f"{self.url}/login/{self.new_code()}"
+        return f"{self.page}/login/{self.new_code()}"
 
     def _made(self, what: str) -> str:
         """Return what only the token makes of some words."""
         return hmac.new(self.token.encode(), what.encode(errors="replace"), sha256).hexdigest()
 
 
-def read_token(directory: Path) -> str | None:
+def read_token(directory: Path, name: str = NAME) -> str | None:
     """Return the token of a data directory, or None if there is none yet."""
-    path = directory / NAME
+    path = directory / name
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -149,10 +172,18 @@ def read_token(directory: Path) -> str | None:
     return text.decode()
 
 
-def keep_token(directory: Path, token: str) -> None:
+def keep_token(directory: Path, token: str, name: str = NAME) -> None:
     """Let a data directory have the token that all machines of a cluster share."""
-    if read_token(directory) != token:
-        write_token(directory, token)
+    if read_token(directory, name) != token:
+        write_token(directory, token, name)
+
+
+def _host_seed(directory: Path) -> str:
+    """Return what the name of the page is made from; one that others could read is replaced."""
+    with suppress(TokenFileError):
+        if found := read_token(directory, HOST):
+            return found
+    return write_token(directory, name=HOST)
 
 
 def new_token() -> str:
@@ -160,10 +191,10 @@ def new_token() -> str:
     return secrets.token_hex(32)
 
 
-def write_token(directory: Path, token: str = "") -> str:
+def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
     token = token or new_token()
-    beside = directory / f".{NAME}-{secrets.token_hex(8)}"
+    beside = directory / f".{name}-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(beside, flags, 0o600)
@@ -172,12 +203,12 @@ def write_token(directory: Path, token: str = "") -> str:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(beside, directory / NAME)  # noqa: PTH105 - a file of our own
+        os.replace(beside, directory / name)  # noqa: PTH105 - a file of our own
     except OSError as error:
         with suppress(OSError):
             os.remove(beside)  # noqa: PTH107 - as above
         reason = f"it cannot be written ({error.strerror})"
-        raise TokenFileError(str(directory / NAME), reason) from None
+        raise TokenFileError(str(directory / name), reason, "move away what is there") from None
     return token
 
 

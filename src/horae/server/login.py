@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
 from horae.server.keys import SESSION
+from horae.server.names import host_of, set_cookie
 from horae.server.request import HttpRequestError
 from horae.server.shapes import FLAG, TEXT, shape
 from horae.server.table import Access, Operation, asks, does
@@ -27,6 +28,9 @@ async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     keys = offered(front.keys, "login")
     if not keys.url:
         raise NotOfferedError("page, since it listens at no port; `horae status` says why")
+    if not keys.page:
+        where = f"page that a browser finds at {keys.url}"
+        raise NotOfferedError(f"{where}; put a proxy in front, and set `server.url` to its address")
     return {"url": keys.link()}
 
 
@@ -43,15 +47,12 @@ async def login(front: Front, request: Request, _: Fields) -> Response:
     ahead = (request.headers.get(name, "") for name in ("purpose", "sec-purpose", "x-moz"))
     if any("prefetch" in each for each in ahead):
         raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link is for a person to follow")
-    if not keys.take_code(request.path_params["code"]):
+    # Under a name without a session the link is not used up: somebody may have changed its host.
+    cookie = keys.names.cookie(host_of(request.headers.get("host", "")) or "")
+    if cookie is None or not keys.take_code(request.path_params["code"]):
         return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
-    cookie = (
-        f"{keys.cookie}={keys.new_session()}; Max-Age={int(SESSION.total_seconds())}; "
-        "Path=/; HttpOnly; SameSite=Strict"
-    )
-    if keys.url.startswith("https:"):
-        cookie += "; Secure"
-    return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": cookie})
+    given = set_cookie(cookie, keys.new_session(), age=int(SESSION.total_seconds()))
+    return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
 
 
 # A cookie that no other site's request carries is not sent where such a request leads on to;
@@ -63,8 +64,9 @@ _WELCOME: Final = """<!doctype html>
 """
 _SPENT: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
-<body><h1>This link is used up</h1>
-<p>A login link is good once, for ten minutes. <code>horae open</code> makes another one.</p>
+<body><h1>This link is not valid</h1>
+<p>A login link is valid once, for ten minutes, and only as it was printed.
+<code>horae open</code> makes another one.</p>
 </body></html>
 """
 
