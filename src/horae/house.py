@@ -835,8 +835,13 @@ async def _apply(house: House) -> None:
                 f"{each.name} ({each.place}) is disabled: the ledger was begun afresh, and"
                 f" {each.left}; to let it fire, `horae trigger enable {each.name}`"
             )
+    if found.broken is not None and found.broken != house.store.broken_files:
+        house.store.broken_files = found.broken
+        await house.almanac.rescan(TriggerSource.name)
+    kept = tuple(f"{each.item.origin.file}:" for each in house.almanac.broken)  # said as broken
+    wrong = [each for each in found.wrong if not each.startswith(kept)]
     house.notes[:] = [note for note in house.notes if not note.startswith(_FILES)]
-    house.notes.extend(f"{_FILES}{each}" for each in found.wrong)
+    house.notes.extend(f"{_FILES}{each}" for each in wrong)
     if found.is_whole:
         house.unread.clear()
     else:

@@ -482,8 +482,8 @@ def synced() -> tuple[list[tuple[str, str]], list[str]]:
         store = triggers._store
         return await sync(".", triggers, store, environ=os.environ)
 
-    done, wrong, _ = Room(root=".", data=None).write(work)
-    return [(each.verb, each.name) for each in done], wrong
+    done = Room(root=".", data=None).write(work)
+    return [(each.verb, each.name) for each in done.changes], done.wrong
 
 
 def test_the_plans_own_folder_is_kept_in_step(call: Call, files: Path) -> None:

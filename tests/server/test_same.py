@@ -292,8 +292,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
         sources=sources,
         capacity=Capacity(1000),
     )
-    _, wrong, _ = await sync(str(root), triggers, store, environ={})
-    assert wrong == []
+    assert (await sync(str(root), triggers, store, environ={})).wrong == []
     await almanac.start()
     front = Front(
         desk=Desk(ledger=ledger, clock=clock, ids=_numbers()),

@@ -63,7 +63,7 @@ def beside(
             items = tuple(known.items())
         else:
             rest = map(known.joined, (*board, *crew))
-            items = (*rest, *known.triggers(triggers))
+            items = (*rest, *known.triggers(triggers, broken=here.broken))
         tasks = (*found.tasks, *here.tasks)
         found = Found((*found.items, *items), tasks, found.exit_code or here.exit_code)
     return found
@@ -159,6 +159,7 @@ class _Root:
         self._output = output
         self._now = now
         self.tasks: tuple[Task, ...] = ()
+        self.broken: set[str] = set()  # files of triggers that cannot be used
         self.exit_code: int = Exit.OK
 
     def board(self) -> Iterator[Entry | Unarmed]:
@@ -182,7 +183,7 @@ class _Root:
         yield from (replace(item, origin=self._placed(item.origin)) for item in found.items)
 
     def triggers(self) -> Iterator[Entry | Unarmed]:
-        """Yield the triggers that files define."""
+        """Yield the triggers that files define; those that cannot be used are in `broken` then."""
         path = f"{self._root}/{_TRIGGERS}"
         if not _is_directory(path):
             return
@@ -199,8 +200,14 @@ class _Root:
             from horae.engine.triggers import FilesError
 
             self._say(FilesError(folder.errors))
+        self.broken |= {*folder.broken, *folder.unread}
         for file in folder.workflows:
-            item = _trigger(file, self._now)
+            try:
+                item = _trigger(file, self._now)
+            except HoraeError as error:
+                self.broken.add(file.file)
+                origin, why = Origin(file.file, 1), str(error).removeprefix("invalid input: ")
+                item = Unarmed(f"trigger:{file.name}", origin, file.name, why)
             yield replace(item, origin=self._placed(item.origin))
 
     def crew(self) -> Iterator[Entry | Unarmed]:
@@ -247,23 +254,21 @@ def _near(path: Path) -> str:
 
 
 def _trigger(file: WorkflowFile, now: datetime) -> Entry | Unarmed:
-    """Return the entry of a trigger, armed or with the reason why not."""
+    """Return the entry of a trigger; one that can never be armed is an error."""
     from horae.rules.trigger import Definition, Trigger, checked, parse_tools, scanned
 
-    try:
-        definition = checked(
-            Definition(
-                file.name,
-                file.agent,
-                dict(file.source),
-                file.template or "",
-                file.poll_interval,
-                file.is_enabled,
-                parse_tools(None if file.tool_policy is None else dict(file.tool_policy)),
-                dict(file.options),
-                file.file,
-            )
+    definition = checked(
+        Definition(
+            file.name,
+            file.agent,
+            dict(file.source),
+            file.template or "",
+            file.poll_interval,
+            file.is_enabled,
+            parse_tools(None if file.tool_policy is None else dict(file.tool_policy)),
+            dict(file.options),
+            file.file,
+            file.is_enabled,
         )
-    except HoraeError as error:
-        return Unarmed(f"trigger:{file.name}", Origin(file.file, 1), file.name, str(error))
+    )
     return scanned(Trigger(file.name, definition, 1, now, now)).item

@@ -18,7 +18,7 @@ from horae.rules.armed import entries_of, scan_plan
 from horae.rules.entry import CadenceRule, CronRule, Entry, Unarmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from horae.cli.desk import Place
     from horae.cli.output import Output
@@ -77,21 +77,30 @@ class Known:
             return item
         return _with(item, found.item)
 
-    def triggers(self, items: Iterable[Entry | Unarmed]) -> Iterator[Entry | Unarmed]:
-        """Yield the triggers of files as the ledger has them, and those that no file has."""
+    def triggers(
+        self, items: Iterable[Entry | Unarmed], *, broken: Collection[str]
+    ) -> Iterator[Entry | Unarmed]:
+        """Yield the triggers of files as the ledger has them, and those that no file has.
+
+        Of files that are *broken*, or cannot be read, it is the last good trigger.
+        """
         left = dict(self._triggers)
         for item in items:
             found = left.pop(item.title, None)
-            if found is None or isinstance(item, Unarmed):
+            if found is None:
+                yield item
+            elif found.item.origin.file in broken:
+                yield self._placed(found.item)
+            elif isinstance(item, Unarmed):
                 yield item
             elif isinstance(found.item, Entry) and isinstance(item.rule, CronRule):
                 yield _with(item, found.item)
             else:  # a delay has its id, and is disabled when it has run
                 yield self._placed(found.item)
-        made = (
-            each.item for each in left.values() if each.item.origin.file.startswith("triggers/")
-        )
-        yield from map(self._placed, made)
+        made = ("triggers/", *(f"{each}/" for each in broken))
+        for item in (each.item for each in left.values()):
+            if item.origin.file in broken or item.origin.file.startswith(made):
+                yield self._placed(item)
 
     def _address(self, item: Entry | Unarmed) -> str:
         """Return how the ledger calls an item of a file, which begins with the file's name."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from horae.cli.beside import beside
 from horae.cli.output import echo
 from horae.cli.sources import Sources
 from horae.engine.why import stamp
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A headline as it is written, and what can be said of it; `next_at` if it would fire."""
+    """A headline, task or trigger as it is written, and what can be said of it."""
 
     item: Entry | Unarmed
     zone: str
     now: datetime
-    next_at: datetime | None = None
+    source: str = "org"
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it would fire next."""
+        coming = next_moment(self.item, self.now) if isinstance(self.item, Entry) else None
+        return coming.at if coming else None
 
     @property
     def said(self) -> str:
@@ -58,7 +65,7 @@ class Written:
             "at": stamp(self.now, self.zone),
             "entry": {
                 "entry": None,
-                "source": "org",
+                "source": self.source,
                 "title": item.title,
                 "address": item.address,
                 "file": item.origin.file,
@@ -85,17 +92,24 @@ class Written:
 
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[Written]:
-    """Return the headlines of a plan root that go by a word; what cannot be read is passed over."""
+    """Return what goes by a word in the files of a plan root."""
     if not os.path.isdir(place.root):  # noqa: PTH112 - as everywhere on the way in
         return []
     zone_name = place.zone.key
-    found = []
+    items: list[tuple[Entry | Unarmed, str]] = []
     for source in Sources((place.root,), output, may_be_empty=True):
-        for item in _called(source, word, place, zone_name):
-            where = item.zone if isinstance(item, Entry) else zone_name
-            coming = next_moment(item, now) if isinstance(item, Entry) else None
-            found.append(Written(item, where, now, coming.at if coming else None))
-    return found
+        items += [(item, "org") for item in _called(source, word, place, zone_name)]
+    if not items:
+        for item in beside((place.root,), output, now=now).items:
+            if word.casefold() in {item.title.casefold(), str(item.origin)}:
+                items.append((item, _SOURCES[item.address.partition(":")[0]]))
+    return [
+        Written(item, item.zone if isinstance(item, Entry) else zone_name, now, source)
+        for item, source in items
+    ]
+
+
+_SOURCES: Final = {"task": "board", "trigger": "trigger", "agent": "crew"}
 
 
 def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator[Entry | Unarmed]:

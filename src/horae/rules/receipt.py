@@ -30,6 +30,8 @@ RETRY_CAP: Final = timedelta(hours=1)  # doubling stops here; a longer first wai
 
 BROKEN: Final = "broken:"  # the key of an edit after which the text of an entry cannot be read
 
+GONE: Final = "no longer in the plan"  # why something neither starts nor is armed any more
+
 # Receipts of these keys account for moments that the entry itself names.
 _PLANNED: Final = ("cron:", "at:", "delay:", "tick:")
 

@@ -32,6 +32,7 @@ from horae.rules.entry import (
 )
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
+from horae.rules.receipt import GONE
 from horae.rules.template import problems, render
 from horae.rules.tools import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.rules.webhook import SECRETS, Scheme, scheme_of, wrong_secret
@@ -144,6 +145,14 @@ class TriggerError(HoraeError):
         super().__init__(f"invalid input: {reason}")
 
 
+class NeverComesError(TriggerError):
+    """A cron expression without any moment."""
+
+    def __init__(self, expression: str) -> None:
+        reason = f"Invalid cron expression '{expression}': it names a day that never comes"
+        super().__init__(reason, field="expression")
+
+
 class SharedSecretError(TriggerError):
     """A webhook with the secret of another: a message for one would be taken by both."""
 
@@ -191,7 +200,8 @@ class Definition:
     tools: ToolPolicy = OPEN
     options: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
-    is_wanted: bool | None = None  # whether its file last said that it be enabled
+    # Whether its file last said that it be enabled; None: it has no file, or no longer one.
+    is_wanted: bool | None = None
 
     @property
     def kind(self) -> Kind:
@@ -364,8 +374,7 @@ def _cron(config: Mapping[str, Any]) -> Cron:
         reason = f"Invalid cron expression '{expression[:100]}': {detail}"
         raise TriggerError(reason, field="expression") from None
     if cron.never:
-        reason = f"Invalid cron expression '{expression}': it names a day that never comes"
-        raise TriggerError(reason, field="expression")
+        raise NeverComesError(expression)
     return cron
 
 
@@ -525,7 +534,8 @@ def scanned(trigger: Trigger) -> Scanned:
     mark = Mark(trigger.address, definition.name, _rule_text(trigger), _digest(trigger.id + text))
     about = (trigger.address, origin, definition.name)
     if not definition.is_enabled:
-        return Scanned(mark, Unarmed(*about, "it is disabled"), text)
+        is_gone = definition.file and definition.is_wanted is None
+        return Scanned(mark, Unarmed(*about, GONE if is_gone else "it is disabled"), text)
     try:
         entry = Entry(
             *about,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.rules.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.rules.identity import Known, Mark, match
 from horae.rules.misfire import Decision
-from horae.rules.receipt import broken_receipt
+from horae.rules.receipt import GONE, broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry
@@ -260,7 +260,8 @@ def _stay(
         book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
     if entry is None:
         if isinstance(was.item, Entry):
-            end_rule(book, was, now=now, reason=f"it is not armed: {facts['unarmed']}")
+            why = str(facts["unarmed"])
+            end_rule(book, was, now=now, reason=why if why == GONE else f"it is not armed: {why}")
     else:
         _change(book, was, mark, entry, now=now)
 
@@ -285,8 +286,12 @@ def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
 
 
 def _break_with_file(book: Book, row: sqlite3.Row, why: str, *, now: datetime) -> None:
-    """Keep the last good entry of a file that cannot be understood, if a clock drives it."""
-    if _was_good(row) and isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule):
+    """Keep the last good entry of a file that cannot be understood."""
+    if not _was_good(row):
+        return
+    # A task has several entries, and is said to be broken once: by the one that a clock drives.
+    is_clock = isinstance(entry_of(row).rule, CronRule | RepeaterRule | CadenceRule)
+    if is_clock or row["source"] == "trigger":
         place = {name: row[name] for name in ("address", "title", "file", "line", "rule", "body")}
         _keep_good(book, row, {**place, **_good(row), "broken": why}, now=now)
 
@@ -344,7 +349,7 @@ def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
 
 def _leave(book: Book, was: Listed, *, now: datetime) -> None:
     """Note that an entry is gone; what came up to now is closed, what waits is skipped."""
-    end_rule(book, was, now=now, reason="no longer in the plan")
+    end_rule(book, was, now=now, reason=GONE)
     book.mark_gone(was.number, now=now)
     facts = {"address": was.mark.address, "title": was.mark.title}
     book.tell("entry_gone", now=now, entry=was.number, facts=facts)

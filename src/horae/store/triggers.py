@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -53,6 +54,8 @@ class BookTriggers:
         self._ledger = ledger
         self._term = term
         self._kinds: dict[Kind, list[Trigger]] = {}  # what was asked for since the last change
+        # Which files of triggers cannot be used, and why; None: they were not read yet.
+        self.broken_files: Mapping[str, str] | None = None
 
     async def page(self, *, limit: int, offset: int) -> tuple[list[Trigger], int]:
         """Return some triggers, newest first, and how many there are in all."""
@@ -312,7 +315,8 @@ class TriggerSource:
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - there are no files
         """Return every trigger; while they cannot be read, what is known of them stands."""
         try:
-            return replace(await self._ledger.read(_scan), is_bare=await self._is_bare())
+            found = await self._ledger.read(partial(_scan, self._triggers.broken_files))
+            return replace(found, is_bare=await self._is_bare())
         except LedgerError as error:
             return Scan((), standing=("",), problems=(error,))
 
@@ -367,18 +371,24 @@ async def add(
     return await triggers.insert(trigger, checked(definition), now=now)
 
 
-def _scan(book: Book) -> Scan:
-    """Return the triggers that the ledger does not know as they are.
+def _scan(broken: Mapping[str, str] | None, book: Book) -> Scan:
+    """Return the triggers that the ledger does not know as they are, and the *broken* files.
 
     Whoever changes a trigger arms it at the same time, so there are hardly any. To tell of all
     would undo what is changed while this scan is on its way into the ledger.
     """
     rows = book.execute(_SQL["all"]).fetchall()
-    every = [(_scanned(row), row) for row in rows]
+    every = [(_scanned(row, known=_still_broken(row, broken)), row) for row in rows]
     if book.execute(_SQL["count_orphans"]).fetchone()[0]:
-        return Scan(tuple(found for found, _ in every))  # so that those are missed
+        return Scan(tuple(found for found, _ in every), broken=broken or {})  # these are missed
     new = (found for found, row in every if not _is_known(found, row))
-    return Scan(tuple(new), standing=("",))
+    return Scan(tuple(new), standing=("",), broken=broken or {})
+
+
+def _still_broken(row: sqlite3.Row, broken: Mapping[str, str] | None) -> str:
+    """Return why the ledger knows a trigger as broken, if its file still is."""
+    is_so = broken is None or row["known_file"] in broken
+    return (row["known_broken"] or "") if is_so else ""
 
 
 def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
@@ -390,13 +400,17 @@ def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
     else:
         known |= {"digest": item.digest, "spec": write_entry(item)}
     is_same = all(row[f"known_{name}"] == plain(value) for name, value in known.items())
-    return is_same and row["missing_at"] is None
+    is_as_broken = found.broken == (row["known_broken"] or "")
+    return is_same and is_as_broken and row["missing_at"] is None
 
 
-def _scanned(row: sqlite3.Row) -> Scanned:
-    """Return a row as an entry; one that cannot be understood says so and stops no other."""
+def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
+    """Return a row as an entry; one that cannot be understood says so and stops no other.
+
+    *known* is why its file is known to be broken.
+    """
     try:
-        return scanned(_trigger(row))
+        return replace(scanned(_trigger(row)), broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
         address, name = f"trigger:{row['id']}", row["name"]
         reason = "its definition in the ledger cannot be understood"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,9 +21,10 @@ from horae.engine.source import unexpected
 from horae.engine.triggers import (
     FilesError,
     apply_changes,
+    judge_files,
     leave_behind,
-    plan_files,
     plan_removed,
+    said_lines,
 )
 from horae.errors import Exit, HoraeError
 from horae.kernel.plan import Diagnostic, Severity
@@ -39,7 +40,7 @@ from horae.workspace.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.triggers import Change, Triggers, TriggerStore
@@ -77,6 +78,7 @@ class Folder:
     files: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()  # what is wrong or odd, with its place
     unread: tuple[str, ...] = ()  # files, or folders, that are there and cannot be read
+    broken: Mapping[str, str] = field(default_factory=dict)  # why a file that was read is of no use
 
     def checked(self) -> Folder:
         """Return it if every file can be used, or say which cannot."""
@@ -113,15 +115,20 @@ def read_folder(
         tuple(page.file for page in pages),
         tuple(each for page in pages for each in page.problems),
         tuple(page.file for page in pages if page.is_unread),
+        {page.file: _why(page.problems) for page in pages if page.is_broken},
     )
 
 
 class Synced(NamedTuple):
-    """What changed, what is wrong, and whether all that is there could be read."""
+    """What changed, what is wrong, and whether all that is there could be read.
+
+    `broken` are files that were read and cannot be used, and why.
+    """
 
     changes: list[Change]
     wrong: list[str]
     is_whole: bool
+    broken: Mapping[str, str] | None = None  # None: nothing new is known of them
 
 
 async def sync(
@@ -146,16 +153,18 @@ async def sync(
         folder = Folder()
     except PlanFileError as error:  # the folder itself
         return Synced([], [error.reason], is_whole=False)
-    wrong = list(folder.errors)
+    wrong, broken = list(folder.errors), dict(folder.broken)
     changes: list[Change] = []
     for agents, workflows in _one_by_one(folder):
         try:
-            planned = await plan_files(triggers, agents, workflows)
+            planned, odd = await judge_files(triggers, agents, workflows)
+            if odd:
+                wrong += said_lines(odd)
+                broken[odd[0].file] = _why(odd)
+                planned = [each for each in planned if each.verb == "disable"]
             if fresh_at is not None:
                 planned = leave_behind(planned, fresh_at=fresh_at)
             await apply_changes(triggers, planned)
-        except FilesError as error:
-            wrong += error.found
         except LedgerError:
             raise
         except HoraeError as error:
@@ -164,9 +173,11 @@ async def sync(
             changes += [each for each in planned if each.verb != "unchanged"]
     known = {each.definition.file for each in await store.of_files()}
     behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
-    removed = await plan_removed(store, {*folder.files, *behind}, f"{FOLDER}/")
+    names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
+    names |= {each.file: each.name for each in folder.workflows}
+    removed = await plan_removed(store, names, f"{FOLDER}/")
     await apply_changes(triggers, removed)
-    return Synced([*changes, *removed], wrong, is_whole=not folder.unread)
+    return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
 
 
 def has_files(root: str) -> bool:
@@ -262,6 +273,7 @@ class _Page:
     warnings: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     is_unread: bool = False
+    is_broken: bool = False
 
 
 def _read(
@@ -271,6 +283,9 @@ def _read(
     file = _called(path, base)
     try:
         text = read_plan(path, root=root, limit=LIMIT).text
+    except PlanFileError as error:
+        return _unread(file, error)
+    try:
         if kind == "workflows" or (not kind and is_workflow(text)):
             found = parse_workflow(text, file=file, environ=environ)
             workflow = found.item and _with_template(found.item, path, top=top)
@@ -278,10 +293,10 @@ def _read(
         other = parse_agent(text, file=file, environ=environ)
         agent = other.item and _with_directory(other.item, path, base=base)
         return _page(file, other.problems, agent=agent)
-    except PlanFileError as error:
-        return _unread(file, error)
+    except PlanFileError as error:  # of the template
+        return replace(_unread(file, error), is_broken=True)
     except Exception as error:  # a bug of ours; it is told as a problem of this file
-        return _unread(file, PlanFileError(path, unexpected(error)))
+        return replace(_unread(file, PlanFileError(path, unexpected(error))), is_broken=True)
 
 
 def _unread(file: str, error: PlanFileError) -> _Page:
@@ -306,11 +321,19 @@ def _page(
         return tuple(_line(each) for each in found if each.severity is severity)
 
     errors, warnings = lines(Severity.ERROR), lines(Severity.WARNING)
-    return _Page(file, agent, workflow, errors, warnings, tuple(found))
+    return _Page(file, agent, workflow, errors, warnings, tuple(found), is_broken=bool(errors))
 
 
 def _line(found: Diagnostic) -> str:
     return f"{found.file}:{found.line}:{found.column}: {found.message}; {found.fix}"
+
+
+def _why(found: Iterable[Diagnostic]) -> str:
+    """Return what is wrong with a file whose name is said beside it."""
+    wrong = [each for each in found if each.severity is Severity.ERROR]
+    return "; ".join(
+        f"line {each.line}: {each.message}{f'; {each.fix}' if each.fix else ''}" for each in wrong
+    )
 
 
 def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFile:

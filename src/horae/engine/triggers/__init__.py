@@ -34,6 +34,7 @@ from horae.engine.triggers.files import (
     plan_files,
     plan_removed,
     plan_teardown,
+    said_lines,
 )
 from horae.engine.triggers.messages import Messages
 from horae.engine.triggers.polls import Polls, poll_wait
@@ -70,6 +71,7 @@ __all__ = [
     "plan_teardown",
     "poll_wait",
     "refusal",
+    "said_lines",
     "validate_template",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from horae.rules.trigger import (
     MASK,
     Definition,
     Kind,
+    NeverComesError,
     SharedSecretError,
     TriggerError,
     check_scheme,
@@ -59,8 +61,13 @@ async def plan_files(
     """Return what would change if files were applied, agents first; raises FilesError."""
     changes, wrong = await judge_files(triggers, agents, workflows)
     if wrong:
-        raise FilesError([f"{each.file}:{each.line}: {each.message}" for each in wrong])
+        raise FilesError(said_lines(wrong))
     return changes
+
+
+def said_lines(wrong: Iterable[Diagnostic]) -> list[str]:
+    """Return what is wrong with files, a line each."""
+    return [f"{each.file}:{each.line}: {each.message}" for each in wrong]
 
 
 async def judge_files(
@@ -83,6 +90,10 @@ async def judge_files(
             changes.append(change)
         except HoraeError as error:
             wrong.append(_located(error, workflow))
+            if isinstance(error, NeverComesError):  # somebody wants it to rest
+                with suppress(TriggerNotFoundError):
+                    if (await triggers.found(workflow.name)).definition.is_enabled:
+                        changes.append(_disabled(workflow.name, _place(workflow), is_wanted=False))
     return changes, wrong
 
 
@@ -148,26 +159,29 @@ async def plan_teardown(
     return changes
 
 
-async def plan_removed(store: TriggerStore, files: Collection[str], folder: str) -> list[Change]:
-    """Return which workflows rest because their file in a folder is no longer there."""
+async def plan_removed(
+    store: TriggerStore, names: Mapping[str, str | None], folder: str
+) -> list[Change]:
+    """Return which workflows rest because no file in a folder holds them any more.
+
+    *names* are the files that there are, each with its workflow if it can be read.
+    """
+    made = [each.definition for each in await store.of_files()]
     gone = [
-        each.definition
-        for each in await store.of_files()
-        if each.definition.file.startswith(folder) and each.definition.file not in files
+        each
+        for each in made
+        if each.file.startswith(folder)
+        and (each.file not in names or names[each.file] not in {None, each.name})
     ]
-    said = {"enabled": False, "wanted": False}
     return [
-        Change(
-            "disable",
-            "workflow",
-            each.name,
-            f"{each.file}:1",
-            diff=(("enabled", True, False),),
-            said=said,
-        )
-        for each in gone
-        if each.is_enabled
+        _disabled(each.name, f"{each.file}:1", is_wanted=None) for each in gone if each.is_enabled
     ]
+
+
+def _disabled(name: str, place: str, *, is_wanted: bool | None) -> Change:
+    """Return that a workflow rests; *is_wanted* is what its file says, if it has one."""
+    said = {"enabled": False, "wanted": is_wanted}
+    return Change("disable", "workflow", name, place, (("enabled", True, False),), said)
 
 
 def _said(file: AgentFile) -> dict[str, Any]:

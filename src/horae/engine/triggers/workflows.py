@@ -155,7 +155,7 @@ class Workflows(Doorman):
             tools=parse_tools(given["tool_policy"]) if "tool_policy" in given else was.tools,
             options=without_empty({**was.options, **options(given)}),
             file=was.file if file is None else file,
-            is_wanted=given.get("wanted", was.is_wanted),
+            is_wanted=data.get("wanted", was.is_wanted),
         )
         if definition == was:
             return was

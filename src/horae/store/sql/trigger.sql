@@ -3,7 +3,7 @@
 -- too: its name begins with `agent:`, which that of a trigger never does.
 SELECT trigger.*, entry.title AS known_title, entry.rule AS known_rule, entry.body AS known_body,
   entry.digest AS known_digest, entry.spec AS known_spec, entry.unarmed AS known_unarmed,
-  entry.missing_at
+  entry.file AS known_file, entry.broken AS known_broken, entry.missing_at
 FROM trigger LEFT JOIN entry ON entry.source = 'trigger'
   AND entry.address = 'trigger:' || trigger.id AND entry.gone_at IS NULL
 WHERE substr(trigger.name, 1, 6) <> 'agent:' ORDER BY trigger.created_at, trigger.id;

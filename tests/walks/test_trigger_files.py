@@ -1,0 +1,150 @@
+"""Files of triggers that are edited, broken, mended and removed, while an engine runs or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.why import Ask
+from horae.house import read_again
+from horae.rules.misfire import Status
+from horae.runner.processes import can_kill_trees
+from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
+
+if TYPE_CHECKING:
+    from walks.stage import Engine, Ground
+
+pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="needs pidfds")
+
+FILE = ".agentd/workflows/daily.yml"
+DAILY = """\
+name: daily
+agent: reporter
+source: {type: cron, expression: "0 9 * * *"}
+prompt_template: Report.
+"""
+HOOK = DAILY.replace("daily", "hook").replace('cron, expression: "0 9 * * *"', "manual")
+ALERT = """\
+* Tell
+:PROPERTIES:
+:AFTER: broken of daily
+:COMMAND: sh -c 'echo "$HORAE_AFTER_ENTRY" >> told'
+:END:
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(ground: Ground) -> None:
+    ground.write("horae.toml", 'zone = "UTC"\nlisten = "127.0.0.1:0"\n')
+    ground.write(".agentd/agents/reporter.yml", "name: reporter\ncommand: [cat]\n")
+    ground.write(FILE, DAILY)
+    ground.write("plan.org", ALERT)
+
+
+async def edit(here: Engine, ground: Ground, text: str, name: str = FILE) -> None:
+    """Save a file and let it be read."""
+    ground.write(name, text)
+    await read_again(here.house)
+    await here.rest()
+
+
+async def problems(here: Engine) -> tuple[str, ...]:
+    return (await here.house.desk.status(here.house.facts(), limit=10)).problems
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param(DAILY.replace("daily", "daily: x"), "line 1: ", id="YAML"),
+        pytest.param(DAILY.replace("0 9 ", "0 99 "), "line 3: Invalid cron", id="cron"),
+        pytest.param(
+            DAILY.replace("prompt_template: Report.", "prompt_template_file: ../gone.md"),
+            "line 4: prompt_template_file ../gone.md: ",
+            id="template",
+        ),
+    ],
+)
+@story
+async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
+    ground: Ground, text: str, why: str
+) -> None:
+    async with engine(ground) as here:
+        await edit(here, ground, text)
+        await edit(here, ground, text.rstrip("\n") + "\n\n")
+        [told] = await here.receipts("daily")
+        assert told.receipt.key == "broken:2026-04-01T08:00:00Z"
+        first, *others = await problems(here)
+        kept = f"daily ({FILE}:1) is broken since 2026-04-01T08:00:00Z, its last good text"
+        assert first.startswith(f"{kept} stays armed: {why}")
+        assert not [each for each in others if FILE in each]
+        assert ground.root.joinpath("told").read_text() == "daily\n"
+        why_said = await here.house.desk.why(Ask("daily"))
+        assert why_said.entry.broken.startswith(why)
+        await here.until(EIGHT + HOUR + MINUTE)
+        assert (await here.receipts("daily"))[-1].status is Status.DONE
+    async with engine(ground, now=EIGHT + 2 * HOUR) as here:
+        assert (await problems(here))[0].startswith(kept)
+        assert len(await here.receipts("daily")) == 2
+        await edit(here, ground, DAILY)
+        assert await problems(here) == ()
+        assert (await here.house.desk.why(Ask("daily"))).entry.broken == ""
+        await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
+        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "it is disabled"
+        [never] = await problems(here)
+        assert never.endswith("it names a day that never comes")
+        await edit(here, ground, DAILY)
+        await edit(here, ground, text)
+        assert ground.root.joinpath("told").read_text() == "daily\ndaily\n"
+    shown = typed(
+        "horae", "next", "--at", "2026-04-02T08:00:00Z", "-n", "1", "--json", at=ground.root
+    )
+    [fire] = shown.data  # no engine runs, and the next one fires it
+    assert (fire["title"], fire["at"]) == ("daily", "2026-04-02T09:00:00Z")
+
+
+@story
+async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is_not_armed(
+    ground: Ground,
+) -> None:
+    hook, new = FILE.replace("daily", "hook"), FILE.replace("daily", "new")
+    ground.write(hook, HOOK)
+    async with engine(ground) as here:
+        await edit(here, ground, HOOK.replace("agent: reporter", "agent: nobody"), hook)
+        await edit(here, ground, DAILY.replace("daily", "new").replace("0 9 ", "0 99 "), new)
+        broken, never = await problems(here)
+        assert broken.startswith(f"hook ({hook}:1) is broken since 2026-04-01T08:00:00Z")
+        assert broken.endswith("line 2: Agent 'nobody' not found (referenced by workflow 'hook')")
+        assert never.startswith(f".agentd: {new}:3: Invalid cron")
+        assert {each.mark.title for each in await here.house.ledger.entries()} == {
+            *("Tell", "daily", "hook")
+        }
+        # What somebody disables is not armed, whatever its file says.
+        said = await type_("horae", "why", "new", at=ground.root)
+        assert f"new  {new}:1\n\nit does not fire: Invalid cron" in said.out
+        await here.house.triggers.update("hook", {"enabled": False})
+        await read_again(here.house)
+        await here.rest()
+        assert (await problems(here))[0].startswith(f".agentd: {hook}:2: Agent 'nobody'")
+
+
+@pytest.mark.parametrize(
+    "text", [pytest.param(None, id="removed"), DAILY.replace("name: daily", "name: renamed")]
+)
+@story
+async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
+    ground: Ground, text: str | None
+) -> None:
+    async with engine(ground):
+        pass
+    ground.root.joinpath(FILE).unlink()
+    if text is not None:
+        ground.write(FILE, text)
+    async with engine(ground, now=EIGHT + DAY) as here:
+        [closed] = await here.receipts("daily")
+        assert (closed.status, closed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
+        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "no longer in the plan"
+        await edit(here, ground, DAILY)
+        assert (await here.house.desk.why(Ask("daily"))).entry.is_armed
+        await edit(here, ground, f"{DAILY}enabled: false\n")
+        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "it is disabled"
