@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from horae.store.ledger import BookLedger
 
 SCHEMA = "horae"
-TABLES = ("run_log", "run", "receipt", "entry", "known_file", "event", "text", "trigger")
+TABLES = (
+    "run_log",
+    "run",
+    "receipt",
+    "entry",
+    "known_file",
+    "event",
+    "text",
+    "trigger",
+    "token",
+    "session",
+)
 _EMPTY = (
     *(f"DELETE FROM {table}" for table in (*TABLES, "member", "secret")),
     "UPDATE term SET number = 1",

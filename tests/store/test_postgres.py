@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from horae.engine.access import Token
 from horae.engine.ports import (
     LedgerBusyError,
     LedgerDamagedError,
@@ -28,7 +29,9 @@ from horae.engine.ports import (
 from horae.engine.source import Scan
 from horae.rules.lease import Lost, Member
 from horae.rules.misfire import Status, decide
+from horae.rules.scope import Scope
 from horae.store import moving
+from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
 from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
@@ -912,6 +915,9 @@ async def lived(directory: Path) -> None:
     for name in ("one", "two", "three"):
         assert await add(ledger, name, name=name, spec=spec, now=NINE, term=1)
     assert await BookTriggers(ledger).remove("two", now=NINE)
+    assert await BookTokens(ledger).add(Token("ops", frozenset({Scope.READ}), NINE), "ab" * 32)
+    session = "INSERT INTO session VALUES ('cd', 'ops', 1, 1, 2, 'a browser')"
+    await ledger.write(1, lambda book: book.execute(session))
     await ledger.close()
 
 

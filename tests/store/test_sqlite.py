@@ -1067,7 +1067,7 @@ async def test_a_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -> Non
 
 def everything(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return every row of every table."""
-    tables = ("entry", "known_file", "receipt", "run", "event", "text", "term", "trigger")
+    tables = ("entry", "known_file", "receipt", "run", "event", "text", "term", "trigger", "token")
     with closing(sqlite3.connect(path)) as connection:
         return {
             table: connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()

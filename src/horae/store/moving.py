@@ -50,6 +50,8 @@ _TABLES: Final = (
     _Table("event", "number"),
     _Table("text", "digest"),
     _Table("trigger", "rowid", is_rowid_kept=True),
+    _Table("token", "name"),
+    _Table("session", "digest"),
 )
 _SEQUENCES: Final = {
     "run": "run_number_seq",

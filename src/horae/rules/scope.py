@@ -1,0 +1,88 @@
+"""What a token allows: a set of four scopes."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+OPERATOR: Final = "operator"  # the token in the data directory, which may do everything
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+class Scope(StrEnum):
+    """One kind of request."""
+
+    READ = "read"  # look at everything
+    RUN = "run"  # run, tick, cancel, retry, pause, resume, backfill, approve, reject, claim
+    EDIT = "edit"  # change tasks, triggers, agents, definitions and files
+    ADMIN = "admin"  # all of these, and tokens, sessions, prune and settings
+
+
+class ScopeError(HoraeError):
+    """A scope that does not exist, or none at all."""
+
+    code = "token_scope"
+    exit_code = Exit.USAGE
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        what = f"there is no scope {word!r}" if word else "a token needs at least one scope"
+        super().__init__(f"{what}; the scopes are {', '.join(Scope)}")
+
+
+class TokenNameError(HoraeError):
+    """A name that a token cannot have."""
+
+    code = "token_name"
+    exit_code = Exit.USAGE
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        reason = (
+            "that is the token in the data directory"
+            if name == OPERATOR
+            else "a name has at most 64 letters, digits, dots, hyphens and underscores, "
+            "and begins with a letter or digit"
+        )
+        super().__init__(f"a token cannot be called {name!r}: {reason}")
+
+
+def allows(scopes: Collection[Scope], needed: Scope) -> bool:
+    """Tell whether scopes contain another one; only `admin` contains others.
+
+    >>> allows({Scope.ADMIN}, Scope.READ), allows({Scope.RUN, Scope.EDIT}, Scope.READ)
+    (True, False)
+    """
+    return needed in scopes or Scope.ADMIN in scopes
+
+
+def parse_scopes(words: Iterable[str]) -> frozenset[Scope]:
+    """Return the scopes that words name; one word may name several, divided by commas.
+
+    >>> sorted(parse_scopes(["read,run", "read"]))
+    [<Scope.READ: 'read'>, <Scope.RUN: 'run'>]
+    """
+    named = [part.strip() for word in words for part in word.split(",")]
+    wrong = [each for each in named if each not in {*Scope}]
+    if wrong or not named:
+        raise ScopeError(wrong[0] if wrong else "")
+    return frozenset(map(Scope, named))
+
+
+def scope_words(scopes: Collection[Scope]) -> list[str]:
+    """Return scopes as words, always in the same order."""
+    return [each.value for each in Scope if each in scopes]
+
+
+def check_token_name(name: str) -> str:
+    """Return a name that a token may have, or raise an error that says what is wrong with it."""
+    if name == OPERATOR or not _NAME.fullmatch(name):
+        raise TokenNameError(name)
+    return name

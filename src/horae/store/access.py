@@ -1,0 +1,89 @@
+"""Named tokens in the ledger's own tables, the same on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.access import ADDED, REVOKED, TOUCHED, Token
+from horae.rules.scope import parse_scopes, scope_words
+from horae.store.codec import micros, moment, plain
+from horae.store.ledger import ANYBODY
+from horae.store.sql import theme
+
+if TYPE_CHECKING:
+    import sqlite3
+    from datetime import datetime
+
+    from horae.store.book import Book
+    from horae.store.ledger import BookLedger
+
+_SQL: Final = theme("access")
+
+
+class BookTokens:
+    """The named tokens of a ledger."""
+
+    def __init__(self, ledger: BookLedger) -> None:
+        self._ledger = ledger
+
+    async def add(self, token: Token, digest: str) -> bool:
+        """Keep a new token; False: its name is taken."""
+        words = " ".join(scope_words(token.scopes))
+        values = {
+            "name": token.name,
+            "digest": digest,
+            "scopes": words,
+            "now": micros(token.created_at),
+        }
+
+        def put(book: Book) -> bool:
+            is_new = book.execute(_SQL["add_token"], values).rowcount > 0
+            if is_new:
+                facts = {"token": token.name, "scopes": words}
+                book.tell(ADDED, now=token.created_at, facts=facts)
+            return is_new
+
+        return await self._ledger.write(ANYBODY, put)
+
+    async def all(self) -> list[Token]:
+        """Return every token, by name."""
+        return await self._ledger.read(
+            lambda book: [_token(row) for row in book.execute(_SQL["tokens"])]
+        )
+
+    async def find(self, digest: str) -> Token | None:
+        """Return the token that has a digest."""
+
+        def look(book: Book) -> Token | None:
+            row = book.execute(_SQL["token"], {"digest": digest}).fetchone()
+            return None if row is None else _token(row)
+
+        return await self._ledger.read(look)
+
+    async def revoke(self, name: str, *, now: datetime) -> bool:
+        """Forget a token and the sessions that it began; False: there is none of that name."""
+        values = {"name": plain(name)}
+
+        def drop(book: Book) -> bool:
+            if not book.execute(_SQL["revoke_token"], values).rowcount:
+                return False
+            book.execute(_SQL["end_sessions"], values)
+            book.tell(REVOKED, now=now, facts={"token": name})
+            return True
+
+        return await self._ledger.write(ANYBODY, drop)
+
+    async def touch(self, name: str, *, now: datetime) -> None:
+        """Write down that a token was used, at most once a minute."""
+        values = {"name": name, "now": micros(now), "before": micros(now - TOUCHED)}
+        await self._ledger.write(ANYBODY, lambda book: book.execute(_SQL["touch_token"], values))
+
+
+def _token(row: sqlite3.Row) -> Token:
+    """Return the token that a row holds."""
+    return Token(
+        row["name"],
+        parse_scopes(row["scopes"].split()),
+        moment(int(row["created_at"])),
+        moment(row["used_at"]),
+    )

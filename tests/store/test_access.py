@@ -1,0 +1,79 @@
+"""Named tokens in the ledger: by digest, at most once a minute written as used, and revoked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.access import ADDED, REVOKED, Token
+from horae.rules.scope import Scope
+from horae.store.access import BookTokens
+from store.ledger_suite import MINUTE, NOW, SECOND, story
+from store.server import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from horae.store.ledger import BookLedger
+
+OPS = Token("ops", frozenset({Scope.READ, Scope.RUN}), NOW)
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+    opened = asyncio.run(opening(request.param, tmp_path))
+    yield opened
+    asyncio.run(opened.close())
+
+
+@story
+async def test_a_token_is_found_by_its_digest_until_it_is_revoked(ledger: BookLedger) -> None:
+    tokens = BookTokens(ledger)
+    assert await tokens.add(OPS, "ab" * 32)
+    assert not await tokens.add(OPS, "cd" * 32), "the name is taken"
+    assert await tokens.add(Token("look", frozenset({Scope.READ}), NOW), "ef" * 32)
+    assert [each.name for each in await tokens.all()] == ["look", "ops"]
+    assert await tokens.find("ab" * 32) == OPS
+    assert await tokens.find("cd" * 32) is None
+
+    assert await tokens.revoke("ops", now=NOW)
+    assert not await tokens.revoke("ops", now=NOW)
+    assert await tokens.find("ab" * 32) is None
+    assert await tokens.add(OPS, "cd" * 32), "the name is free again"
+    told = [(each.kind, each.facts) for each in await ledger.events_after(0)]
+    assert told == [
+        (ADDED, {"token": "ops", "scopes": "read run"}),
+        (ADDED, {"token": "look", "scopes": "read"}),
+        (REVOKED, {"token": "ops"}),
+        (ADDED, {"token": "ops", "scopes": "read run"}),
+    ]
+
+
+@story
+async def test_the_last_use_is_written_at_most_once_a_minute(ledger: BookLedger) -> None:
+    tokens = BookTokens(ledger)
+    await tokens.add(OPS, "ab" * 32)
+    seen = []
+    for now in (NOW, NOW + 59 * SECOND, NOW + MINUTE, NOW + MINUTE + SECOND):
+        await tokens.touch("ops", now=now)
+        [found] = await tokens.all()
+        seen.append(found.used_at)
+    assert seen == [NOW, NOW, NOW + MINUTE, NOW + MINUTE]
+
+
+@story
+async def test_with_a_token_its_sessions_end(ledger: BookLedger) -> None:
+    tokens = BookTokens(ledger)
+    await tokens.add(OPS, "ab" * 32)
+    row = "INSERT INTO session VALUES (:digest, :token, 1, 1, 2, 'a browser')"
+    for token in ("ops", "operator"):
+        values = {"digest": token, "token": token}
+        await ledger.write(0, lambda book, values=values: book.execute(row, values))  # type: ignore[misc]
+    await tokens.revoke("ops", now=NOW)
+    left = await ledger.read(
+        lambda book: [each["token"] for each in book.execute("SELECT token FROM session")]
+    )
+    assert left == ["operator"]
