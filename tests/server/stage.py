@@ -34,6 +34,7 @@ from horae.server.asking import Asking
 from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
+from horae.store.access import BookTokens
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.workspace.org import OrgSource
@@ -195,7 +196,7 @@ async def engine(
     plan: str = PLAN,
     *,
     slots: int = 4,
-    keys: Callable[[Path], Keys] = lambda data: Keys(data, clock=SystemClock()),
+    keys: Callable[..., Keys] = lambda data, **parts: Keys(data, clock=SystemClock(), **parts),
 ) -> AsyncIterator[Here]:
     """Give an engine that keeps a plan and answers on its socket."""
     if not (root / "plan.org").exists():
@@ -236,7 +237,7 @@ async def engine(
             log_of=lambda run: place.directory_of(run) / LOG_NAME,
             clock=clock,
             ledger=ledger,
-            keys=keys(data),
+            keys=keys(data, tokens=BookTokens(ledger)),
             triggers=Triggers(
                 store=store,
                 ledger=ledger,

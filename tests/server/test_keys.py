@@ -127,10 +127,10 @@ def test_a_new_token_ends_all_that_follows_from_the_old_one(tmp_path: Path) -> N
     async def told() -> None:
         keys = Keys(tmp_path, clock=ManualClock(NOW))
         old, session, code, path = keys.token, keys.new_session(), keys.new_code(), keys.calendar
-        ended = keys.ended
+        ended = keys.ended_of()
         keys.rotate()
         assert ended.is_set()
-        assert not keys.ended.is_set()
+        assert not keys.ended_of().is_set()
         assert not keys.is_token(old.encode())
         assert not keys.is_session(session)
         assert not keys.take_code(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 PROXIED = "plans.example.org"
 
 
-def keys_in(directory: Path) -> Keys:
+def keys_in(directory: Path, **parts: Any) -> Keys:
     """Return the keys of a data directory, as the next start finds them."""
     directory.mkdir(exist_ok=True)
-    return Keys(directory, clock=SystemClock(), proxied=[PROXIED])
+    return Keys(directory, clock=SystemClock(), proxied=[PROXIED], **parts)
 
 
 @story

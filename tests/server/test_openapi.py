@@ -23,7 +23,6 @@ from engine.world import story
 from horae.server.api import OPERATIONS
 from horae.server.door import HEADER
 from horae.server.openapi import document, page
-from horae.server.table import Access
 from scale import SCALE, scaled
 from server.stage import engine, engine_process
 
@@ -102,7 +101,8 @@ def test_every_operation_says_what_it_does_and_who_may() -> None:
     for each in OPERATIONS:
         said = DOCUMENT["paths"][each.shown_path][each.method.lower()]
         assert said["summary"].endswith("."), each.path
-        assert (said.get("security") == []) is (each.access is not Access.TOKEN)
+        needed = [{"token": [each.scope.value]}] if each.scope else []
+        assert said["security"] == needed
         named = {part["name"] for part in said.get("parameters", ()) if part["in"] == "path"}
         assert named == set(re.findall(r"\{(\w+)\}", each.shown_path))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from horae.rules.scope import Scope
 from horae.server.front import NotOfferedError
 from horae.server.shapes import listed, named, shape
 from horae.server.table import NOTE, Operation, asks, does, limit
@@ -39,7 +40,7 @@ async def tick(front: Front, request: Request, asked: Fields) -> Answer:
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/api/v1/agents", agents, shape(agents=listed(named("Agent"))), limit(100)),
-    asks("/api/v1/agents/{name}", agent, named("Agent")),
-    does("/api/v1/agents/{name}/tick", tick, named("Receipt"), NOTE),
+    asks("/api/v1/agents", Scope.READ, agents, shape(agents=listed(named("Agent"))), limit(100)),
+    asks("/api/v1/agents/{name}", Scope.READ, agent, named("Agent")),
+    does("/api/v1/agents/{name}/tick", Scope.RUN, tick, named("Receipt"), NOTE),
 )

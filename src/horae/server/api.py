@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route, compile_path
 
 from horae.errors import HoraeError
+from horae.rules.scope import Scope
 from horae.server import (
     agents,
     board,
@@ -161,8 +162,8 @@ async def docs(_: Front, __: Request, ___: Fields) -> Response:
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *health.OPERATIONS,
-    asks("/openapi.json", openapi, FACTS),
-    asks("/docs", docs, TEXT, kind="text/html"),
+    asks("/openapi.json", Scope.READ, openapi, FACTS),
+    asks("/docs", Scope.READ, docs, TEXT, kind="text/html"),
     *login.OPERATIONS,
     *entries.OPERATIONS,
     *calendar.OPERATIONS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.rules.scope import Scope
 from horae.server.answer import as_json
 from horae.server.edits import ChangedError, expected
 from horae.server.front import offered
@@ -51,13 +52,20 @@ __all__ = ["OPERATIONS", "ChangedError"]
 _BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))
 
 OPERATIONS: Final = (
-    Operation("GET", "/api/v1/board", board, _BOARD, also=(404,)),
+    Operation("GET", "/api/v1/board", Scope.READ, board, _BOARD, also=(404,)),
     Operation(
-        "GET", "/api/v1/board/tasks/{number}", task, named("Task"), also=(404, 409), has_tag=True
+        "GET",
+        "/api/v1/board/tasks/{number}",
+        Scope.READ,
+        task,
+        named("Task"),
+        also=(404, 409),
+        has_tag=True,
     ),
     Operation(
         "PUT",
         "/api/v1/board/tasks/{number}/schedule",
+        Scope.EDIT,
         schedule_task,
         named("Task"),
         body=(

@@ -20,6 +20,7 @@ from horae.rules.entry import Entry, OnceRule, Origin, key_time
 from horae.rules.ics import calendar
 from horae.rules.project import project
 from horae.rules.recycle import is_net
+from horae.rules.scope import Scope
 from horae.rules.words import words
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
@@ -203,6 +204,7 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/api/v1/agenda",
+        Scope.READ,
         agenda,
         shape(from_=MOMENT, to=MOMENT, fires=listed(named("Fire")), cursor=maybe(TEXT)),
         query=(
@@ -217,6 +219,7 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/api/v1/preview",
+        Scope.READ,
         preview,
         shape(words=TEXT, zone=TEXT, next=listed(MOMENT)),
         query=(
@@ -228,18 +231,29 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET", "/api/v1/calendar", calendar_path, shape(path=TEXT, url=maybe(TEXT)), also=(404,)
+        "GET",
+        "/api/v1/calendar",
+        Scope.ADMIN,
+        calendar_path,
+        shape(path=TEXT, url=maybe(TEXT)),
+        also=(404,),
     ),
     Operation(
-        "GET", "/calendar.ics", calendar_ics, TEXT, kind="text/calendar; charset=utf-8", also=(404,)
+        "GET",
+        "/calendar.ics",
+        Scope.READ,
+        calendar_ics,
+        TEXT,
+        kind="text/calendar; charset=utf-8",
+        also=(404,),
     ),
     Operation(
         "GET",
         "/calendar/{secret}.ics",
+        Access.SECRET,
         secret_calendar,
         TEXT,
         kind="text/calendar; charset=utf-8",
-        access=Access.SECRET,
         also=(404,),
     ),
 )

@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 
 from horae.engine.desk import RequestError
 from horae.engine.why import stamp
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS
 from horae.server.request import is_number
 from horae.server.shapes import (
@@ -148,10 +149,11 @@ _RESCAN: Final = shape(sources=listed(shape(source=TEXT, problems=listed(TEXT)))
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/api/v1/nodes", nodes, shape(nodes=listed(named("Node")))),
-    asks("/api/v1/gate", gate, _GATE, limit(100, "how many of those who wait")),
+    asks("/api/v1/nodes", Scope.READ, nodes, shape(nodes=listed(named("Node")))),
+    asks("/api/v1/gate", Scope.READ, gate, _GATE, limit(100, "how many of those who wait")),
     asks(
         "/api/v1/events",
+        Scope.READ,
         events,
         shape(events=listed(named("Event")), after=NUMBER),
         number("after", "this event"),
@@ -159,6 +161,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     asks(
         "/api/v1/events/stream",
+        Scope.READ,
         event_stream,
         TEXT,
         number("after", "this event; else from now on"),
@@ -168,11 +171,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     does(
         "/api/v1/prune",
+        Scope.ADMIN,
         prune,
         _PRUNED,
         needed(moment("before", "which receipts are old")),
         flag("dry_run", "true: say what would be folded, and fold nothing"),
         is_long=True,
     ),
-    does("/api/v1/rescan", rescan, _RESCAN, text("source", "only this source")),
+    does("/api/v1/rescan", Scope.RUN, rescan, _RESCAN, text("source", "only this source")),
 )

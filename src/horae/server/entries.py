@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from horae.rules.scope import Scope
 from horae.server.edits import entry_tag, with_tag
 from horae.server.request import idempotency_key
 from horae.server.shapes import (
@@ -105,6 +106,7 @@ _BACKFILL: Final = shape(
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks(
         "/api/v1/entries",
+        Scope.READ,
         entries,
         shape(entries=listed(named("Entry")), cursor=maybe(NUMBER)),
         limit(100),
@@ -113,6 +115,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     does(
         f"{_ENTRY}/run",
+        Scope.RUN,
         run_now,
         named("Receipt"),
         NOTE,
@@ -122,6 +125,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     with_tag(
         does(
             f"{_ENTRY}/pause",
+            Scope.RUN,
             pause,
             and_also(ENTRY, changed=FLAG),
             NOTE,
@@ -129,9 +133,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         ),
         entry_tag,
     ),
-    with_tag(does(f"{_ENTRY}/resume", resume, and_also(ENTRY, changed=FLAG)), entry_tag),
+    with_tag(does(f"{_ENTRY}/resume", Scope.RUN, resume, and_also(ENTRY, changed=FLAG)), entry_tag),
     does(
         f"{_ENTRY}/backfill",
+        Scope.RUN,
         backfill,
         _BACKFILL,
         needed(moment("from", "where the window begins")),
@@ -140,5 +145,5 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         flag("dry_run", "true: say what would run, and run nothing"),
         is_long=True,
     ),
-    with_tag(asks(_ENTRY, entry, named("Entry")), entry_tag),
+    with_tag(asks(_ENTRY, Scope.READ, entry, named("Entry")), entry_tag),
 )

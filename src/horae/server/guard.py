@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, Response
 
+from horae.engine.actor import acting, actor_words
+from horae.engine.ports import LedgerError
 from horae.errors import Exit, HoraeError
+from horae.rules.scope import Scope, allows, scope_words
 from horae.server.answer import HEADERS, refused
+from horae.server.caller import with_caller
 from horae.server.names import host_of, set_cookie
 from horae.server.peers import Proxies
-from horae.server.table import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
     from horae.engine.ports import Clock
+    from horae.server.caller import Caller
     from horae.server.keys import Keys
     from horae.server.table import Operation
 
@@ -58,6 +62,19 @@ class GuardError(HoraeError):
         self.status = int(status)
         self.reason = reason
         super().__init__(reason)
+
+
+class MissingScopeError(GuardError):
+    """A token that is good, and does not allow what was asked with it."""
+
+    code = "missing_scope"
+
+    def __init__(self, actor: str, scopes: frozenset[Scope], needed: Scope) -> None:
+        self.actor = actor
+        self.scopes = scope_words(scopes)
+        self.needed = needed.value
+        reason = f"this needs the scope {needed}, and {actor_words(actor)} has only "
+        super().__init__(HTTPStatus.FORBIDDEN, reason + ", ".join(self.scopes))
 
 
 def guarded(
@@ -106,24 +123,32 @@ class _Guard:
         self._waiting = 0
         self._failures = _Failures(clock)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Incoming, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             # No page can open a socket here, whoever it belongs to.
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = _Asked(scope)
         operation = self._operation_of(scope["method"], scope["path"])
+        needed = needed_scope(operation, scope["method"])
         try:
             headers.host = self._host(headers)
             _check_origin(scope["method"], headers)
-            if not self._is_allowed(headers, operation):
-                await self._refuse_key(scope, headers)
+            caller = None
+            if needed is not None:
+                caller = await self._caller(headers) or await self._refuse_key(scope, headers)
+                if not allows(caller.scopes, needed):
+                    raise MissingScopeError(caller.actor, caller.scopes, needed)
         except GuardError as error:
             await self._refuse(error, headers, scope, send)
             return
         is_long = operation is not None and operation.is_long
-        needs_token = operation is None or operation.access is Access.TOKEN
-        await self._pass(scope, self._until_rotated(receive, needs_token), send, is_long=is_long)
+        if caller is None:
+            await self._pass(scope, receive, send, is_long=is_long)
+            return
+        with acting(caller.actor):
+            scope, receive = with_caller(scope, caller), _until(caller.ended, receive)
+            await self._pass(scope, receive, send, is_long=is_long)
 
     def _host(self, headers: _Asked) -> str:
         """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
@@ -142,18 +167,19 @@ class _Guard:
         value = None if name is None else headers.cookie(name)
         return None if name is None or value is None else (name, value)
 
-    def _is_allowed(self, headers: _Asked, operation: Operation | None) -> bool:
-        """Tell whether whoever asks may, or the route is for everybody."""
-        if operation is not None and operation.access is not Access.TOKEN:
-            return True
-        given = headers.all("authorization")
-        if given:
-            is_bearer = len(given) == 1 and given[0][:7].lower() == "bearer "
-            return is_bearer and self._keys.is_token(given[0][7:].strip().encode(errors="replace"))
-        cookie = self._cookie(headers)
-        return cookie is not None and self._keys.is_session(cookie[1])
+    async def _caller(self, headers: _Asked) -> Caller | None:
+        """Return who sends a request; None: the token or the cookie is missing or wrong."""
+        given, cookie = headers.all("authorization"), self._cookie(headers)
+        try:
+            if given:
+                is_bearer = len(given) == 1 and given[0][:7].lower() == "bearer "
+                return await self._keys.bearer(given[0][7:].strip()) if is_bearer else None
+            return None if cookie is None else await self._keys.session(cookie[1])
+        except LedgerError:
+            reason = "the ledger cannot be read now, so no token can be checked; try again"
+            raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
 
-    async def _refuse_key(self, scope: Scope, headers: _Asked) -> NoReturn:
+    async def _refuse_key(self, scope: Incoming, headers: _Asked) -> NoReturn:
         """Raise an error if the token is wrong, and not at once if that is not the first time."""
         is_guess = headers.all("authorization") or self._cookie(headers) is not None
         near = scope["client"][0] if scope.get("client") else ""
@@ -167,30 +193,10 @@ class _Guard:
                 await asyncio.sleep(SLOWED)
             finally:
                 self._waiting -= 1
-        reason = "the token is missing or wrong; `horae token show` prints it"
+        reason = "the token is missing, wrong or revoked; `horae token show` prints the operator's"
         raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
 
-    def _until_rotated(self, receive: Receive, needs_token: bool) -> Receive:
-        """Return a wire whose other end goes away when its token is good no longer."""
-        if not needs_token:
-            return receive
-        ended = self._keys.ended
-
-        async def until() -> Message:
-            asking = asyncio.ensure_future(receive())
-            ending = asyncio.ensure_future(ended.wait())
-            try:
-                await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if asking.done():
-                    return asking.result()
-                return {"type": "http.disconnect"}
-            finally:
-                asking.cancel()
-                ending.cancel()
-
-        return until
-
-    async def _pass(self, scope: Scope, receive: Receive, send: Send, *, is_long: bool) -> None:
+    async def _pass(self, scope: Incoming, receive: Receive, send: Send, *, is_long: bool) -> None:
         """Let the application answer, in time and with the headers that keep browsers at bay."""
         has_begun = False
         limit = asyncio.timeout(None if is_long else self._patience)
@@ -213,13 +219,19 @@ class _Guard:
             error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
             await self._refuse(error, _Asked(scope), scope, send)
 
-    async def _refuse(self, error: GuardError, headers: _Asked, scope: Scope, send: Send) -> None:
+    async def _refuse(
+        self, error: GuardError, headers: _Asked, scope: Incoming, send: Send
+    ) -> None:
         """Answer with an error, and with a page for whoever looks with a browser."""
         status, more = error.status, {}
         if status == HTTPStatus.UNAUTHORIZED:
             more = {"WWW-Authenticate": 'Bearer realm="horae"'}
             if cookie := self._cookie(headers):
                 more["Set-Cookie"] = set_cookie(cookie[0], "", age=0)
+        if isinstance(error, MissingScopeError):
+            more = {
+                "WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.needed}"'
+            }
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
         wants_page = any("text/html" in each for each in headers.all("accept"))
@@ -231,10 +243,36 @@ class _Guard:
         await answer(scope, _nothing, send)
 
 
+def needed_scope(operation: Operation | None, method: str) -> Scope | None:
+    """Return the scope that a request needs; None: its route needs no token."""
+    if operation is not None:
+        return operation.scope
+    # What the table does not know is a page, which is only looked at, or nothing at all.
+    return Scope.READ if method in _READS else Scope.ADMIN
+
+
+def _until(ended: asyncio.Event, receive: Receive) -> Receive:
+    """Return a wire whose other end goes away when a token is good no longer."""
+
+    async def until() -> Message:
+        asking = asyncio.ensure_future(receive())
+        ending = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            return {"type": "http.disconnect"}
+        finally:
+            asking.cancel()
+            ending.cancel()
+
+    return until
+
+
 class _Asked:
     """The headers of a request as they came."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Incoming) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.host = ""  # once it is known to be ours
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.almanac import LONGEST_REST
 from horae.engine.why import stamp
+from horae.rules.scope import Scope
 from horae.server.answer import Together, as_json, told
 from horae.server.shapes import named
 from horae.server.table import Access, Operation, asks, limit
@@ -72,7 +73,7 @@ async def status(front: Front, request: Request, asked: Fields) -> Response:
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/healthz", health, named("Health"), access=Access.OPEN),
-    asks("/readyz", ready, named("Health")),
-    asks("/api/v1/status", status, named("Status"), limit(20, "how many of each kind")),
+    asks("/healthz", Access.OPEN, health, named("Health")),
+    asks("/readyz", Scope.READ, ready, named("Health")),
+    asks("/api/v1/status", Scope.READ, status, named("Status"), limit(20, "how many of each kind")),
 )

@@ -1,8 +1,8 @@
-"""Who may come in: the token of a data directory, and what is made from it.
+"""Who may come in: the operator's token, what is made from it, and named tokens.
 
-The token is 32 random bytes in a file of mode 0600. A browser gets in by a link that is good once
-and becomes a cookie; a calendar program by a path that nobody can guess. All of it follows from
-the token, so a new one ends all of it.
+The operator's token is 32 random bytes in a file of mode 0600. A browser gets in by a link that is
+good once and becomes a cookie; a calendar program by a path that nobody can guess. All of it
+follows from that token, so a new one ends all of it. Named tokens stand in the ledger.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from stat import S_IMODE, S_ISREG
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from horae.engine.access import TOUCHED
+from horae.engine.ports import LedgerError
 from horae.errors import Exit, HoraeError
+from horae.rules.scope import OPERATOR, Scope
+from horae.server.caller import Caller
 from horae.server.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from horae.engine.access import Tokens
     from horae.engine.ports import Clock
 
 NAME: Final = "token"  # in the data directory
@@ -35,6 +40,9 @@ SESSION: Final = timedelta(days=30)  # how long a browser stays logged in
 MOST_CODES: Final = 20  # links that are good at the same time
 
 _TOKEN: Final = re.compile(rb"[0-9a-f]{64}")
+_PREFIX: Final = "horae_"  # by which people and secret scanners know a named token
+_NAMED: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{64}}", re.ASCII)
+_ALL: Final = frozenset({Scope.ADMIN})
 
 
 class TokenFileError(HoraeError):
@@ -54,8 +62,9 @@ class TokenFileError(HoraeError):
 class Keys:
     """The token of a data directory, the links that are good, and the sessions made from them.
 
-    The server is asked by *hosts* besides those of the loopback, and by the *proxied* names, of
-    which *outside* is the address where a browser finds the page.
+    *tokens* are those that have a name. The server is asked by *hosts* besides those of the
+    loopback, and by the *proxied* names, of which *outside* is the address where a browser finds
+    the page.
     """
 
     def __init__(
@@ -63,30 +72,70 @@ class Keys:
         directory: Path,
         *,
         clock: Clock,
+        tokens: Tokens | None = None,
         hosts: Iterable[str] = (),
         proxied: Iterable[str] = (),
         outside: str = "",
     ) -> None:
         self._directory = directory
         self._clock = clock
+        self._tokens = tokens
         self._codes: dict[str, timedelta] = {}
-        self._ended = asyncio.Event()
+        self._ends: dict[str, asyncio.Event] = {}  # by the name of a token
+        self._revoked = 0  # how many times a token was revoked
+        self._touched: dict[str, timedelta] = {}
+        self._touching: set[asyncio.Task[None]] = set()
         self.token = read_token(directory) or write_token(directory)
         self.url = ""  # where the server listens; nothing while it does not
         self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
         self.outside = outside
 
-    @property
-    def ended(self) -> asyncio.Event:
-        """What is set when the token of now is good no longer."""
-        return self._ended
+    def ended_of(self, name: str = OPERATOR) -> asyncio.Event:
+        """Return what is set when the token that has this name now is good no longer."""
+        return self._ends.setdefault(name, asyncio.Event())
+
+    def end(self, name: str) -> None:
+        """End what is open with a token that was revoked."""
+        self._revoked += 1
+        self._ends.pop(name, asyncio.Event()).set()
 
     def rotate(self) -> None:
         """Make a new token; every session, link and secret path ends."""
         self.token = write_token(self._directory)
         self._codes.clear()
-        self._ended.set()
-        self._ended = asyncio.Event()
+        self.end(OPERATOR)
+
+    async def bearer(self, given: str) -> Caller | None:
+        """Return who has a token; None: nobody has this one."""
+        if self.is_token(given.encode(errors="replace")):
+            return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
+        if self._tokens is None or not _NAMED.fullmatch(given):
+            return None
+        # By its digest: how long a search takes tells nothing of what would be right.
+        digest, revoked = _digest(given), self._revoked
+        found = await self._tokens.find(digest)
+        while found is not None and revoked != self._revoked:  # perhaps it was this one
+            revoked = self._revoked
+            found = await self._tokens.find(digest)
+        if found is None:
+            return None
+        self._touch(found.name, self._tokens)
+        return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
+
+    def _touch(self, name: str, tokens: Tokens) -> None:
+        """Have it written down that a token was used, unless it was a moment ago."""
+        last, now = self._touched.get(name), self._clock.elapsed()
+        if last is not None and now - last < TOUCHED:
+            return
+        self._touched[name] = now
+
+        async def touch() -> None:
+            with suppress(LedgerError):  # the request goes on without it
+                await tokens.touch(name, now=self._clock.now())
+
+        touching = asyncio.create_task(touch())
+        self._touching.add(touching)
+        touching.add_done_callback(self._touching.discard)
 
     def is_token(self, given: bytes) -> bool:
         """Tell whether somebody has the token."""
@@ -111,6 +160,12 @@ class Keys:
         until = int((self._clock.now() + SESSION).timestamp())
         said = f"{until}.{secrets.token_hex(8)}"
         return f"{said}.{self._made(f'session {said}')}"
+
+    async def session(self, cookie: str) -> Caller | None:
+        """Return who a cookie was given to; None: nobody has this one."""
+        if not self.is_session(cookie):
+            return None
+        return Caller(f"session:{OPERATOR}", _ALL, self.ended_of())
 
     def is_session(self, cookie: str) -> bool:
         """Tell whether a cookie is one that was given, and not too long ago."""
@@ -191,6 +246,12 @@ def new_token() -> str:
     return secrets.token_hex(32)
 
 
+def new_named_token() -> tuple[str, str]:
+    """Return the text of a new token with a name, and the digest by which it is found."""
+    text = f"{_PREFIX}{new_token()}"
+    return text, _digest(text)
+
+
 def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
     token = token or new_token()
@@ -213,4 +274,5 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
 
 
 def _digest(code: str) -> str:
+    # Without salt or many rounds: those protect what people choose, and this is random.
     return sha256(code.encode(errors="replace")).hexdigest()

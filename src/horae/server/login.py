@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import HTMLResponse
 
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
 from horae.server.keys import SESSION
@@ -72,7 +73,7 @@ _SPENT: Final = """<!doctype html>
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    asks("/login/{code}", login, TEXT, kind="text/html", access=Access.OPEN, is_once=True),
-    does("/api/v1/login", new_link, shape(url=TEXT)),
-    does("/api/v1/token", new_token, shape(rotated=FLAG)),
+    asks("/login/{code}", Access.OPEN, login, TEXT, kind="text/html", is_once=True),
+    does("/api/v1/login", Scope.ADMIN, new_link, shape(url=TEXT)),
+    does("/api/v1/token", Scope.ADMIN, new_token, shape(rotated=FLAG)),
 )

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from horae.engine.why import late
 from horae.rules.misfire import Status
 from horae.rules.receipt import ENDS, is_planned
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS, harmless
 from horae.server.shapes import TEXT
 from horae.server.table import Operation
@@ -171,4 +172,4 @@ async def metrics(front: Front, request: Request, _: Fields) -> Response:
     return Response(text, headers={**HEADERS, "Content-Type": KIND})
 
 
-OPERATIONS: Final = (Operation("GET", "/metrics", metrics, TEXT, kind=KIND),)
+OPERATIONS: Final = (Operation("GET", "/metrics", Scope.READ, metrics, TEXT, kind=KIND),)

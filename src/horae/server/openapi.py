@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import horae
 from horae.server.shapes import NAMED
-from horae.server.table import JSON, PROBLEM, Access, Operation, Takes, Voice
+from horae.server.table import JSON, PROBLEM, Operation, Takes, Voice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _WORDS: Final = {
     400: "The request makes no sense; the answer says what would.",
-    401: "The token is missing or wrong.",
-    403: "A page of somebody else may not ask this.",
+    401: "The token is missing, wrong or revoked.",
+    403: "The token lacks the scope, or a page of somebody else asks.",
     404: "There is no such thing, or this engine does not offer it.",
     409: "Somebody was first, or it is over, at rest or gone.",
     412: "Somebody changed it since.",
@@ -39,7 +39,6 @@ _PARTS: Final = {
     "name": "its name",
     "secret": "what nobody can guess",
     "code": "what the link ends with",
-    "verb": "what to do",
 }
 _HEADERS: Final = {
     "Idempotency-Key": "The same key gives the same answer and starts nothing twice.",
@@ -73,10 +72,15 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "components": {
             "schemas": NAMED,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of `horae token add`, or the operator's of "
+                    "`horae token show`. Each route names the scope that it needs: read, run, "
+                    "edit or admin; admin contains all others.",
+                },
             },
         },
-        "security": [{"token": []}],
     }
 
 
@@ -108,8 +112,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "required": any(field.is_needed for field in operation.body),
             "content": {JSON: {"schema": _body(operation)}},
         }
-    if operation.access is not Access.TOKEN:
-        said["security"] = []
+    # The scopes of a scheme that is not OAuth are named, too, since OpenAPI 3.1.
+    said["security"] = [{"token": [operation.scope.value]}] if operation.scope else []
     return said
 
 
@@ -193,8 +197,8 @@ def _row(operation: Operation) -> str:
     takes = "".join(
         f"<li><code>{escape(each.name)}</code>: {escape(each.about)}</li>" for each in fields
     )
-    who = "" if operation.access is Access.TOKEN else f" ({operation.access})"
     return (
-        f"<dt><code>{operation.method} {escape(operation.shown_path)}</code>{who}</dt>"
+        f"<dt><code>{operation.method} {escape(operation.shown_path)}</code>"
+        f" ({operation.access})</dt>"
         f"<dd>{escape(operation.words)}" + (f"<ul>{takes}</ul>" if takes else "") + "</dd>"
     )

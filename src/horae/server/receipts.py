@@ -9,6 +9,7 @@ from starlette.responses import StreamingResponse
 
 from horae.engine.why import AskedMomentError, at_the_gate, parse_ask
 from horae.rules.misfire import Status
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS
 from horae.server.request import path_number
 from horae.server.shapes import (
@@ -136,6 +137,7 @@ _WHY: Final = shape(
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks(
         "/api/v1/receipts",
+        Scope.READ,
         receipts,
         shape(receipts=listed(named("Receipt")), cursor=maybe(NUMBER)),
         text("entry", "only of this entry"),
@@ -152,10 +154,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         CURSOR,
         also=(404,),
     ),
-    asks("/api/v1/receipts/{number}", receipt, and_also(RECEIPT, runs=listed(ATTEMPT))),
-    asks("/api/v1/runs/{number}", run, named("Run")),
+    asks("/api/v1/receipts/{number}", Scope.READ, receipt, and_also(RECEIPT, runs=listed(ATTEMPT))),
+    asks("/api/v1/runs/{number}", Scope.READ, run, named("Run")),
     asks(
         "/api/v1/runs/{number}/log",
+        Scope.READ,
         log,
         TEXT,
         number("from", "this byte on"),
@@ -166,12 +169,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     does(
         "/api/v1/runs/{number}/cancel",
+        Scope.RUN,
         cancel,
         and_also(RUN, changed=FLAG),
         text("reason", "why"),
     ),
     asks(
         "/api/v1/why",
+        Scope.READ,
         why,
         _WHY,
         needed(text("entry", "which entry")),

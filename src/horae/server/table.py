@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from horae.rules.scope import Scope
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -34,9 +36,8 @@ LARGEST: Final = 2**62 - 1
 
 
 class Access(StrEnum):
-    """Who may use a route on a port; on the control socket whoever can open it may use all."""
+    """Who may use a route that needs no token."""
 
-    TOKEN = "token"  # noqa: S105 - whoever has the token, or a cookie made from it
     OPEN = "open"  # everybody
     SIGNED = "signed"  # whoever signs the message with the secret of its webhook
     SECRET = "secret"  # noqa: S105 - whoever knows the path
@@ -124,12 +125,12 @@ class Operation:
 
     method: str
     path: str
+    access: Scope | Access  # without a default: no route is open because nobody thought of it
     answer: Answering
     says: Schema
     query: tuple[Field, ...] = ()
     body: tuple[Field, ...] = ()
     takes: Takes = Takes.NOTHING
-    access: Access = Access.TOKEN
     voice: Voice = Voice.PROBLEM
     status: int = 200
     kind: str = JSON
@@ -140,6 +141,15 @@ class Operation:
     about: str = ""
     tag: Tagging | None = None  # names what it is about, as people have made it
     has_tag: bool = False  # it says that tag by itself
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.access, Scope | Access):
+            raise TypeError(f"{self.method} {self.path} declares no scope")
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope that a token needs; None: no token is needed."""
+        return self.access if isinstance(self.access, Scope) else None
 
     @property
     def words(self) -> str:
@@ -199,14 +209,18 @@ CURSOR: Final = number("cursor", "of the page before")
 NOTE: Final = text("note", "what is said about it")
 
 
-def asks(path: str, answer: Answering, says: Schema, *query: Field, **more: Any) -> Operation:
+def asks(
+    path: str, access: Scope | Access, answer: Answering, says: Schema, *query: Field, **more: Any
+) -> Operation:
     """Return a question."""
     if "{" in path:
         more.setdefault("also", (404,))
-    return Operation("GET", path, answer, says, query=query, **more)
+    return Operation("GET", path, access, answer, says, query=query, **more)
 
 
-def does(path: str, answer: Answering, says: Schema, *body: Field, **more: Any) -> Operation:
+def does(
+    path: str, access: Scope | Access, answer: Answering, says: Schema, *body: Field, **more: Any
+) -> Operation:
     """Return a request."""
     more.setdefault("also", (404, 409))
-    return Operation("POST", path, answer, says, body=body, takes=Takes.FIELDS, **more)
+    return Operation("POST", path, access, answer, says, body=body, takes=Takes.FIELDS, **more)

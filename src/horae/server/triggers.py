@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 import horae
 from horae.engine.triggers import answer as do
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS, told
 from horae.server.front import offered
 from horae.server.request import idempotency_key, path_number
@@ -148,11 +149,6 @@ async def deny(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
     )
 
 
-async def trigger_verb(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """Do what a command asks for about triggers: a verb, and what it takes, by name."""
-    return await do(_triggers(front), request.path_params["verb"], asked.given)
-
-
 def _triggers(front: Front) -> Triggers:
     return offered(front.triggers, _WHAT)
 
@@ -184,47 +180,83 @@ _TASK: Final = (
     thing("metadata", "names and texts for the template"),
 )
 _BY: Final = text("by", "who says so")
+_EDITS: Final = (
+    *("create", "update", "rotate", "delete"),
+    *("create_agent", "update_agent", "delete_agent"),
+)
+_RUNS: Final = ("trigger_now", "clear_context", "send_message", "approve", "deny")
 
 
-def _plain(method: str, path: str, answer: Any, says: Any, **more: Any) -> Operation:
+def _plain(
+    method: str, path: str, access: Scope | Access, answer: Any, says: Any, **more: Any
+) -> Operation:
     """Return a route that says errors as `{"error": …}`."""
     more.setdefault("also", (404, 409) if method != "GET" else (404,))
-    return Operation(method, path, answer, says, voice=Voice.PLAIN, **more)
+    return Operation(method, path, access, answer, says, voice=Voice.PLAIN, **more)
+
+
+def _verb(verb: str, scope: Scope) -> Operation:
+    """Return what a command asks for about triggers: a verb, and what it takes, by name."""
+
+    async def answer(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+        return await do(_triggers(front), verb, asked.given)
+
+    answer.__name__ = f"command_{verb}"
+    return Operation(
+        "POST",
+        f"/api/v1/triggers/{verb}",
+        scope,
+        answer,
+        FACTS,
+        takes=Takes.LOOSE,
+        also=(404, 409),
+        about=f"Do what `horae trigger` and `horae agent` ask for: {verb.replace('_', ' ')}.",
+    )
 
 
 OPERATIONS: Final = (
     _plain(
         "GET",
         "/health",
+        Access.OPEN,
         alive,
         shape(status=TEXT, service=TEXT, version=TEXT, details=shape(agents_active=NUMBER)),
-        access=Access.OPEN,
         also=(),
     ),
-    _plain("GET", "/workflows", workflows, page_of("Trigger"), query=_PAGE),
+    _plain("GET", "/workflows", Scope.READ, workflows, page_of("Trigger"), query=_PAGE),
     _plain(
         "POST",
         "/workflows",
+        Scope.EDIT,
         create_workflow,
         named("Trigger"),
         body=_WORKFLOW,
         takes=Takes.LOOSE,
         status=201,
     ),
-    _plain("GET", "/workflows/{id}", workflow, named("Trigger")),
+    _plain("GET", "/workflows/{id}", Scope.READ, workflow, named("Trigger")),
     _plain(
         "PUT",
         "/workflows/{id}",
+        Scope.EDIT,
         update_workflow,
         named("Trigger"),
         body=_WORKFLOW,
         takes=Takes.LOOSE,
     ),
-    _plain("DELETE", "/workflows/{id}", delete_workflow, {}, status=204),
-    _plain("GET", "/workflows/{id}/history", workflow_history, page_of("Dispatch"), query=_PAGE),
+    _plain("DELETE", "/workflows/{id}", Scope.EDIT, delete_workflow, {}, status=204),
+    _plain(
+        "GET",
+        "/workflows/{id}/history",
+        Scope.READ,
+        workflow_history,
+        page_of("Dispatch"),
+        query=_PAGE,
+    ),
     _plain(
         "POST",
         "/workflows/{id}/trigger",
+        Scope.RUN,
         trigger_workflow,
         named("Dispatch"),
         body=_TASK,
@@ -234,10 +266,10 @@ OPERATIONS: Final = (
     _plain(
         "POST",
         "/webhooks/{id}",
+        Access.SIGNED,
         webhook,
         shape(receipt=maybe(NUMBER)),
         takes=Takes.BYTES,
-        access=Access.SIGNED,
         status=202,
         headers=(
             "webhook-id",
@@ -247,30 +279,40 @@ OPERATIONS: Final = (
         ),
         also=(401,),
     ),
-    _plain("GET", "/agents", trigger_agents, page_of("TriggerAgent"), query=(*_PAGE, _STATUS)),
+    _plain(
+        "GET",
+        "/agents",
+        Scope.READ,
+        trigger_agents,
+        page_of("TriggerAgent"),
+        query=(*_PAGE, _STATUS),
+    ),
     _plain(
         "POST",
         "/agents",
+        Scope.EDIT,
         create_agent,
         named("TriggerAgent"),
         body=_AGENT,
         takes=Takes.LOOSE,
         status=201,
     ),
-    _plain("GET", "/agents/{id}", trigger_agent, named("TriggerAgent")),
-    _plain("DELETE", "/agents/{id}", delete_agent, named("TriggerAgent")),
+    _plain("GET", "/agents/{id}", Scope.READ, trigger_agent, named("TriggerAgent")),
+    _plain("DELETE", "/agents/{id}", Scope.EDIT, delete_agent, named("TriggerAgent")),
     _plain(
         "POST",
         "/agents/{id}/message",
+        Scope.RUN,
         message_agent,
         FACTS,
         body=(thing("content", "what it is told"),),
         takes=Takes.LOOSE,
     ),
-    _plain("GET", "/agents/{id}/usage", agent_usage, FACTS),
+    _plain("GET", "/agents/{id}/usage", Scope.READ, agent_usage, FACTS),
     Operation(
         "GET",
         "/api/v1/approvals",
+        Scope.READ,
         approvals,
         shape(approvals=listed(named("Approval"))),
         also=(404,),
@@ -278,6 +320,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/api/v1/approvals/{number}/approve",
+        Scope.RUN,
         approve,
         named("Approval"),
         body=(_BY,),
@@ -287,18 +330,13 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/api/v1/approvals/{number}/deny",
+        Scope.RUN,
         deny,
         named("Approval"),
         body=(_BY, text("reason", "why not")),
         takes=Takes.FIELDS,
         also=(404, 409),
     ),
-    Operation(
-        "POST",
-        "/api/v1/triggers/{verb}",
-        trigger_verb,
-        FACTS,
-        takes=Takes.LOOSE,
-        also=(404, 409),
-    ),
+    *(_verb(each, Scope.EDIT) for each in _EDITS),
+    *(_verb(each, Scope.RUN) for each in _RUNS),
 )

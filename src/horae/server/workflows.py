@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import StreamingResponse
 
 from horae.engine.desk import RequestError
+from horae.rules.scope import Scope
 from horae.server.answer import HEADERS, told
 from horae.server.front import NotOfferedError, offered
 from horae.server.request import idempotency_key
@@ -132,6 +133,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/api/workflow",
+        Scope.EDIT,
         run_workflows,
         listed(named("Record")),
         query=(Field("plan", Kind.TEXT, "1: say what would run, and run nothing"),),
@@ -147,6 +149,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/api/run",
+        Scope.RUN,
         run_agent,
         shape(id=TEXT, status=TEXT),
         body=(
@@ -163,10 +166,11 @@ OPERATIONS: Final = (
         headers=("Idempotency-Key",),
         also=(404, 409),
     ),
-    Operation("GET", "/api/run/{id}", agent_run, _RUN, voice=Voice.PLAIN, also=(404,)),
+    Operation("GET", "/api/run/{id}", Scope.READ, agent_run, _RUN, voice=Voice.PLAIN, also=(404,)),
     Operation(
         "GET",
         "/api/run/{id}/stream",
+        Scope.READ,
         agent_run_stream,
         TEXT,
         kind="text/event-stream",
