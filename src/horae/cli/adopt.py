@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.kernel.plan import Headline, Plan
-    from horae.rules.adopt.headline import Proof
+    from horae.rules.adopt.headline import Proofs
     from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -191,7 +191,7 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
         lines = [_Line(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
-        proofs: dict[object, Proof] = {}
+        proofs: Proofs = {}
         for job in reading.jobs:
             adopted = adopt(
                 job, now=asked.now, taken=titles, ids=ids, after=followed, proofs=proofs

@@ -15,6 +15,7 @@ import calendar
 import re
 import shlex
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
@@ -57,7 +58,7 @@ _DIALECTS: Final = {
 _NTH: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})", re.IGNORECASE)
 _TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateTrigger": "date"}
 _LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-_LONGEST: Final = 300_000  # characters of a program, which Python itself takes long to read
+_LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
 _CALLS: Final = ("add_job", "scheduled_job")
 _LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
 _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
@@ -458,6 +459,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
     return ",".join(dates) or "*", ",".join(named) or "*"
 
 
+@lru_cache(maxsize=2_000)  # so that equal triggers are compared once
 def _is_day(text: str, weekdays: frozenset[int]) -> Days:
     """Return on which days the trigger fires: both fields must be met."""
     plain = [item.strip() for item in text.split(",")]

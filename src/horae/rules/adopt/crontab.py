@@ -20,7 +20,7 @@ from horae.rules.adopt.walk import Fold, Gap, Walk
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import date
 
     from horae.rules.adopt.walk import Days
@@ -49,6 +49,7 @@ _ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # What only a shell understands, and a path that leads from the home directory.
 _SHELL: Final = re.compile(r"[|&;<>()$`\\\"'*?\[\]~!{}]|\s#|\A\s*\w+=")
 _RELATIVE: Final = re.compile(r"(?:^|\s)(?![/-])\S*/")
+_PER_CENT: Final = re.compile(r"(?<!\\)%")
 _ELSEWHERE: Final = re.compile(r"cd +/")
 _REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
 _ZONES: Final = ("CRON_TZ", "TZ")
@@ -370,19 +371,9 @@ def is_plain(text: str) -> bool:
     return not lines and not _SHELL.search(command) and not _RELATIVE.search(command)
 
 
-def _parted(text: str) -> Iterator[str]:
-    """Yield the command and the lines of its input, which bare per cent signs divide."""
-    part = ""
-    at = 0
-    while at < len(text):
-        if text.startswith("\\%", at):
-            part, at = part + "%", at + 2
-        elif text[at] == "%":
-            yield part
-            part, at = "", at + 1
-        else:
-            part, at = part + text[at], at + 1
-    yield part
+def _parted(text: str) -> list[str]:
+    """Return the command and the lines of its input, which bare per cent signs divide."""
+    return [part.replace("\\%", "%") for part in _PER_CENT.split(text)]
 
 
 def title_of(command: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
-from horae.rules.adopt.job import MOST_RULES
+from horae.rules.adopt.job import MOST_ZONES
 from horae.rules.armed import entries_of, rule_text
 from horae.rules.entry import Entry, OnceRule, RepeaterRule
 from horae.rules.project import project
@@ -30,6 +30,7 @@ _FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
 _BLANKS: Final = re.compile(r"\s+")
 _NAMED: Final = re.compile(r"[^\W_]+")
 _LONGEST_ID: Final = 24
+_LONGEST_TITLE: Final = 200
 _STARS: Final = re.compile(r"^(,*)(\*+ |#\+)", re.MULTILINE)
 
 
@@ -76,6 +77,9 @@ class Adopted:
         return self.entry is not None and (self.job.is_alert or self.proof.holds)
 
 
+Proofs: TypeAlias = dict[str, dict[object, Proof]]  # by zone and rule
+
+
 def adopt(
     job: Job,
     *,
@@ -83,12 +87,12 @@ def adopt(
     taken: Collection[str] = (),
     ids: Collection[str] = (),
     after: str = "",
-    proofs: dict[object, Proof] | None = None,
+    proofs: Proofs | None = None,
 ) -> Adopted:
     """Return a job as a headline whose title and :ID: no other has, with its proof.
 
     *after* is what an alert follows. *proofs* keeps what was proven of the same file, so that
-    a rule is compared once however many jobs have it, and no more rules than is bearable.
+    a rule is compared once however many jobs have it, and in no more zones than is bearable.
     """
     name = _free_id(short_id(job.name) or short_id(job.title) or f"job-{job.line}", ids)
     job = replace(job, title=_free(_plain(job), taken), name=name)
@@ -96,21 +100,21 @@ def adopt(
         job = replace(job, props=(("AFTER", f"failed of {after}"), *job.props))
     nothing = Proof(0, 0)
     proofs = {} if proofs is None else proofs
-    key = (job.fires, job.schedule, job.stamp, job.zone, dict(job.props).get("UNTIL"))
-    if not job.is_alert and key not in proofs and len(proofs) >= MOST_RULES:
-        reason = f"more than {MOST_RULES} rules of this file differ; divide the file"
+    if not job.is_alert and job.zone not in proofs and len(proofs) >= MOST_ZONES:
+        reason = f"there are more than {MOST_ZONES} time zones; divide the file"
         return Adopted(job, "", None, nothing, reason)
-    bare = headline_text(job, said="")
-    found = _entry(bare)
-    if not isinstance(found, Entry):
-        return Adopted(job, bare, None, nothing, found)
-    if job.is_alert:
-        return Adopted(job, bare, found, nothing)
-    text = headline_text(job, said=in_words(found))
-    entry = _entry(text)
+    # The rule alone is read first: to say it in words, and before a command that may be long.
+    rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
+    said = in_words(rule) if isinstance(rule, Entry) and not job.is_alert else ""
+    text = headline_text(job, said=said)
+    entry = _entry(text) if isinstance(rule, Entry) else rule
     if not isinstance(entry, Entry):
         return Adopted(job, text, None, nothing, entry)
-    proof = proofs[key] = proofs.get(key) or prove(entry, job.fires, now=now)
+    if job.is_alert:
+        return Adopted(job, text, entry, nothing)
+    known = proofs.setdefault(job.zone, {})
+    key = (job.fires, job.schedule, job.stamp, dict(job.props).get("UNTIL"))
+    proof = known[key] = known.get(key) or prove(entry, job.fires, now=now)
     return Adopted(job, text, entry, proof, _refusal(proof))
 
 
@@ -232,7 +236,7 @@ def _entry(text: str) -> Entry | str:
 
 def _plain(job: Job) -> str:
     """Return a title that is read back as it is written."""
-    title = _BLANKS.sub(" ", job.title).strip()
+    title = _BLANKS.sub(" ", job.title).strip()[:_LONGEST_TITLE].strip()
     headline = read(f"* {title}\n").headlines
     is_plain = (
         len(headline) == 1

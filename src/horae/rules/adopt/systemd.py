@@ -90,6 +90,8 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
     found: list[Setting] = []
     section = ""
     for number, line in _joined(text):
+        if reading is not None and reading.is_full:
+            break
         bare = line.strip()
         if not bare or bare[0] in "#;":
             continue

@@ -7,6 +7,8 @@ it is compared with: neither its reader, nor its calendar, nor how it treats clo
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,9 +26,15 @@ _MINUTE: Final = timedelta(minutes=1)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 _PATIENCE: Final = 250  # years; 50 leap days take 200
-_FARTHEST: Final = 400  # days that are looked at in one go
 _EVERY_MONTH: Final = frozenset(range(1, 13))
+# A rule may ask for a day's number, its weekday and the length of its month, and nothing else.
 Days: TypeAlias = Callable[[date], bool]
+# A month of each kind, by the weekday of its first day and its length: there are 28.
+_KINDS: Final = {
+    monthrange(year, month): date(year, month, 1)
+    for year in range(2000, 2028)
+    for month in range(1, 13)
+}
 
 
 class Gap(StrEnum):
@@ -84,13 +92,19 @@ class Walk:
         last = min(after.year + _PATIENCE, 9990)
         if self.years is not None:
             last = min(last, max(self.years, default=0) + 1)
+        coming: date | None = None
         while start.year <= last and (end is None or start <= end):
-            # A day more on either side keeps clock changes out of what is passed over.
-            ahead = self._days_until(start.astimezone(place).date() - _DAY)
-            if ahead > 3:
-                start += (ahead - 3) * _DAY
-                continue
             offset = _offset(zone_name, start)
+            # A day of UTC holds two of the zone, and what a clock change moves from one before.
+            day = start.astimezone(place).date()
+            first = day if offset is not None else day - _DAY
+            if coming is None or coming < first:
+                coming = self._next_day(first, last + 1)
+            if coming is None:
+                return
+            if (ahead := (coming - day).days) > 1:
+                start += (ahead - 1) * _DAY
+                continue
             if offset is not None:
                 yield from self._plain(start, start + _DAY, offset, after)
             else:
@@ -98,19 +112,19 @@ class Walk:
                     yield from self._within(start + hour * _HOUR, place, after)
             start += _DAY
 
-    def _days_until(self, day: date) -> int:
-        """Return how far it is to the next day of the rule, as far as is looked in one go."""
-        at = day
-        while (at - day).days < _FARTHEST:
-            if self.years is not None and at.year not in self.years:
-                at = date(at.year + 1, 1, 1)
-            elif at.month not in self.months:
-                at = date(at.year + at.month // 12, at.month % 12 + 1, 1)
-            elif self.is_day(at):
-                break
-            else:
-                at += _DAY
-        return (at - day).days
+    def _next_day(self, day: date, last: int) -> date | None:
+        """Return the first day of the rule from a day on, up to the end of a year."""
+        for year in range(day.year, last + 1):
+            if self.years is not None and year not in self.years:
+                continue
+            for month in sorted(self.months):
+                if (year, month) < (day.year, day.month):
+                    continue
+                days = _days_of(self.is_day, *monthrange(year, month))
+                is_first = (year, month) == (day.year, day.month)
+                if (at := bisect_left(days, day.day if is_first else 1)) < len(days):
+                    return date(year, month, days[at])
+        return None
 
     def _plain(
         self, start: datetime, end: datetime, offset: timedelta, after: datetime
@@ -173,6 +187,13 @@ class Walk:
         meant = local.replace(tzinfo=None, fold=0) - (offset - earlier)
         exists = meant.replace(tzinfo=place).astimezone(UTC).astimezone(place)
         return exists.replace(tzinfo=None) != meant and self.is_met(meant)
+
+
+@lru_cache(maxsize=20_000)
+def _days_of(is_day: Days, weekday: int, length: int) -> tuple[int, ...]:
+    """Return the days of a month that a rule takes, by the month's first weekday and length."""
+    first = _KINDS[weekday, length]
+    return tuple(n for n in range(1, length + 1) if is_day(first.replace(day=n)))
 
 
 @lru_cache(maxsize=20_000)
