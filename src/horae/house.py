@@ -562,7 +562,7 @@ def _desk(rooms: Rooms) -> Desk:
         places=partial(names_of, rooms.root),
         unready=_readiness(rooms).of_entries,
         refuse_start=partial(_refuse_blank, rooms),
-        refuse_name=partial(refuse_double, Board(rooms.root / rooms.tasks)),
+        refuse_name=partial(refuse_double, Board(rooms.root / rooms.tasks, root=rooms.root)),
     )
 
 

@@ -89,7 +89,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
         workflows=AskedWorkflows(house.workflows, house.place, clock=house.clock, ids=new_id),
         agent_runs=agents,
         tasks=AskedTasks(
-            Board(house.root / house.tasks, limit=limit, most=most),
+            Board(house.root / house.tasks, root=house.root, limit=limit, most=most),
             clock=house.clock,
             ledger=house.ledger,
             changed=lambda: house.almanac.request("board"),

@@ -184,7 +184,10 @@ class Cards(NamedTuple):
 
     def find(self, number: int) -> Card | None:
         """Return the task of a number; raises TaskAmbiguousError if two files have it."""
-        return _only(number, [card for card in self.cards if card.task.id == number])
+        for problem in self.problems:
+            if isinstance(problem, TaskAmbiguousError) and problem.task == number:
+                raise problem
+        return next((card for card in self.cards if card.task.id == number), None)
 
 
 def ambiguous(ids: Iterable[tuple[int, str]]) -> list[TaskAmbiguousError]:
@@ -208,13 +211,6 @@ def refuse_double(board: Board, address: str) -> None:
             board.card(int(task[1]))
 
 
-def _only(number: int, cards: Sequence[Card]) -> Card | None:
-    """Return the one card of a number, if there is one."""
-    for double in ambiguous((number, card.path) for card in cards):
-        raise double
-    return cards[0] if cards else None
-
-
 def find_tasks(root: StrPath, *, board: str | None = None) -> str:
     """Return where the tasks of a root are, from there: as it is set, else where a board is."""
     if board is not None:
@@ -225,10 +221,21 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
 
 
 class Board:
-    """The tasks in one directory; a file is parsed again only if its bytes have changed."""
+    """The tasks in one directory; a file is parsed again only if its bytes have changed.
 
-    def __init__(self, directory: StrPath, *, limit: int = LIMIT, most: int = MOST) -> None:
+    Of several files with one number it says how they are called from *root*.
+    """
+
+    def __init__(
+        self,
+        directory: StrPath,
+        *,
+        root: StrPath | None = None,
+        limit: int = LIMIT,
+        most: int = MOST,
+    ) -> None:
         self.directory = os.fspath(directory).rstrip("/") or "/"
+        self._top = "" if root is None else f"{os.fspath(root).rstrip('/')}/"
         self._limit = limit
         self._cards: dict[str, Card] = {}
         self._shelf: Shelf[None] = Shelf(
@@ -250,7 +257,7 @@ class Board:
         files = {each.item.origin.file for each in scan.entries}
         self._cards = {file: self._cards[file] for file in files}
         cards = sorted(self._cards.values(), key=lambda card: (card.task.id, card.path))
-        doubles = ambiguous((card.task.id, card.path) for card in cards)
+        doubles = self._ambiguous(cards)
         return Cards(tuple(cards), (*scan.problems, *doubles), self.archived())
 
     def card(self, number: int) -> Card:
@@ -267,14 +274,19 @@ class Board:
                 continue  # it went while we looked
             except PlanFileError as error:
                 unread.append(error)
-        card = _only(number, found)
-        if card is not None:
+        for double in self._ambiguous(found):
+            raise double
+        for card in found:
             return card
         for problem in unread:
             if _number_in(problem.path) == number:
                 raise problem
         put_away = self._put_away(number)
         raise TaskMissingError(number, self.directory, put_away=put_away, unread=unread)
+
+    def _ambiguous(self, cards: Iterable[Card]) -> list[TaskAmbiguousError]:
+        """Return which numbers several of some tasks have."""
+        return ambiguous((card.task.id, card.path.removeprefix(self._top)) for card in cards)
 
     def change(self, number: int, decide: Callable[[Task], Changes]) -> Card:
         """Change fields of one task, as *decide* says of what stands there; return it after."""
@@ -393,7 +405,7 @@ class CommittedBoard:
         self, root: StrPath, *, tasks: str = TASKS, limit: int = LIMIT, most: int = MOST
     ) -> None:
         self._board = Board(
-            f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", limit=limit, most=most
+            f"{os.fspath(root).rstrip('/')}/{tasks.strip('/')}", root=root, limit=limit, most=most
         )
         self._limit = limit
         self._reading = asyncio.Lock()

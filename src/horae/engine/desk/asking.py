@@ -151,6 +151,7 @@ class Asking(Looking):
         parent: int | None = None,
     ) -> list[Line]:
         """File what was asked for, or say why the entry cannot do it."""
+        await self._refuse_double(found)
         filed = await self._ledger.add(
             found.number, receipts, now=now, term=self._term, parent=parent
         )

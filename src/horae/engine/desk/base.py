@@ -75,12 +75,17 @@ class Base:
             found = [each for each in entries if each.mark.title.casefold() == folded]
         there = [each for each in found if each.gone_at is None] or found
         if len(there) == 1:
-            if self._refuse_name is not None and not word.isdecimal():  # a number is its own
-                await asyncio.to_thread(self._refuse_name, there[0].mark.address)
+            if not word.isdecimal():  # a number is its own
+                await self._refuse_double(there[0])
             return there[0]
         if there:
             raise AmbiguousEntryError(word, there)
         raise EntryNotFoundError(word, near=_near(word, entries))
+
+    async def _refuse_double(self, found: Listed) -> None:
+        """Raise an error if nobody can tell what stands at the address of an entry."""
+        if self._refuse_name is not None:
+            await asyncio.to_thread(self._refuse_name, found.mark.address)
 
     def _placed(self, word: str) -> Iterable[str]:
         """Return how the ledger may write a `file:line` that a person wrote in another way."""
