@@ -62,6 +62,7 @@
       TriggerNotFoundError  a workflow, agent or approval that is not there (engine.triggers)
       TriggerConflictError  a name that is taken, or what does not fit
       AgentUnavailableError an agent that can take nothing now
+      ApproverError         an agent that wants to approve or deny a run
       UnsignedError         a message that was not signed
       FilesError            files that cannot be applied
       PollError             a look elsewhere that failed

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.app import SystemClock, machine_zone
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
+from horae.engine.actor import acting, own_actor
 from horae.engine.almanac import AGAIN, LONGEST_REST, UNREAD, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.desk.standing import broken_words
@@ -704,7 +705,8 @@ async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
     almanac = house.almanac
     await almanac.launch.look_back()
     await almanac.read_all()
-    asked = await ask()
+    with acting(await own_actor(house.ledger, house.data)):
+        asked = await ask()
     almanac.launch.start(asked.filed)
     await almanac.launch.rest()
     if almanac.launch.failure is not None:

@@ -98,7 +98,8 @@ def test_a_rule_counts_from_the_end_that_the_ledger_knows(kept: Call) -> None:
 
 def test_due_names_what_is_paused_and_until_when(kept: Call) -> None:
     ending = kept("due", "--at", NOON, "--table")
-    pause = "since 2026-04-01 Wed 11:00 Europe/Berlin until 2026-04-01 Wed 15:00 Europe/Berlin"
+    end = "2026-04-01 Wed 15:00 Europe/Berlin"
+    pause = f"by the engine, since 2026-04-01 Wed 11:00 Europe/Berlin until {end}"
     assert f"  Tick  plan.org:1  (paused {pause} (holidays))" in ending.out.splitlines()
 
 
@@ -119,12 +120,12 @@ def test_a_calendar_leaves_a_pause_out_and_names_it(kept: Call) -> None:
     starts = [line for line in ending.out.splitlines() if line.startswith("DTSTART;")]
     assert "DTSTART;TZID=Europe/Berlin:20260401T160000" in starts
     assert "DTSTART;TZID=Europe/Berlin:20260401T150000" not in starts
-    assert "plan.org:1: 'Tick' is paused since" in ending.err
+    assert "plan.org:1: 'Tick' is paused by the engine, since" in ending.err
 
 
 def test_explain_says_that_an_entry_is_paused(kept: Call) -> None:
     lines = kept("explain", "plan.org:1", "--at", NOON, "--table").out.splitlines()
-    assert lines[3].startswith("paused since 2026-04-01 Wed 11:00")
+    assert lines[3].startswith("paused by the engine, since 2026-04-01 Wed 11:00")
     assert lines[4] == "  2026-04-01 Wed 16:00 Europe/Berlin"
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
+from pwd import getpwuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +54,7 @@ SCHEDULED: <2026-04-09 Thu 07:00 ++1w>
 
 SEEN = datetime.fromisoformat("2026-04-01T04:30Z")
 NINE = datetime.fromisoformat("2026-04-01T07:00Z")  # in Berlin
+USER = getpwuid(os.getuid()).pw_name
 LOOK = "2026-04-01 12:00"  # from which most tests look back
 
 
@@ -290,16 +294,81 @@ def test_an_entry_that_nobody_knows_or_that_is_not_clear_is_an_error(call: Call)
 def test_an_entry_rests_until_it_is_resumed(call: Call) -> None:
     ending = call("pause", "Digest", "--note", "away", "--until", "2h", "--table")
     assert ending.code == 0
-    assert ending.out.startswith("Digest (entry 1) rests since ")
+    assert ending.out.startswith(
+        f"Digest (entry 1) is paused by {USER}, on the command line, since "
+    )
     assert ending.out.endswith(" Europe/Berlin (away)\n")
     assert [row["title"] for row in call("status", "--json").data["paused"]] == ["Digest"]
     again = call("pause", "Digest", "--table")
-    assert (again.code, "rests already since" in again.out) == (0, True)
+    assert (again.code, "is already paused by" in again.out) == (0, True)
     conflict = call("pause", "Digest", "--until", "3h")
-    assert (conflict.code, "it rests already" in conflict.err) == (6, True)
+    assert (conflict.code, "it is already paused by" in conflict.err) == (6, True)
     assert call("resume", "Digest", "--json").data["changed"] is True
     assert call("resume", "Digest", "--table").out.startswith("Digest (entry 1) does not rest")
     assert call("status", "--json").data["paused"] == []
+
+
+def test_who_requested_a_receipt_is_told_in_history_and_why(call: Call, data: Path) -> None:
+    asked = ["backfill", "Digest", "--from", "2020-03-28", "--to", "2020-03-29"]
+    [number] = call(*asked, "--json").data["receipts"]
+
+    async def ended() -> None:
+        ledger = await SqliteLedger.open(data, now=NINE)
+        run = await ledger.start(number, now=NINE, term=1)
+        assert run is not None
+        await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
+        await ledger.end(run.number, Status.DONE, reason="it ended well", now=NINE, term=1)
+        await ledger.close()
+
+    before = call("history", "-n", "1", "--table").out
+    assert f"requested by {USER}, on the command line, " in " ".join(before.split())
+    asyncio.run(ended())
+    row, *others = call("history", "--json").data
+    assert (row["actor"], row["reason"]) == (f"cli:{USER}", "it ended well")
+    assert {each["actor"] for each in others} == {"engine"}
+    table = " ".join(call("history", "-n", "1", "--table").out.split())
+    assert f"it ended well; requested by {USER}, on the command line" in table
+    why = call("why", "Digest@2020-03-28", "--table").out
+    assert f"\n  requested by {USER}, on the command line\n" in why
+    *_, told = call("why", "Digest@2020-03-28", "--json").data["answers"]
+    assert told["actor"] == f"cli:{USER}"
+
+
+def test_a_command_inside_a_run_acts_for_its_agent_until_that_run_is_over(
+    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def started() -> int:
+        ledger = await SqliteLedger.open(data, now=NINE)
+        found = next(each for each in (await ledger.receipts()).receipts if each.title == "Poll")
+        receipt = replace(found.receipt, key="manual:1", status=Status.WAITING)
+        [filed] = await ledger.add(found.entry, [receipt], now=NINE, term=1)
+        run = await ledger.start(filed.number, now=NINE, term=1)
+        await ledger.close()
+        assert run is not None
+        return run.number
+
+    async def ended(run: int) -> None:
+        ledger = await SqliteLedger.open(data, now=NINE)
+        await ledger.running(run, Process(1, 1), now=NINE, term=1)
+        assert await ledger.end(run, Status.DONE, reason="", now=NINE, term=1)
+        await ledger.close()
+
+    def paused_by() -> object:
+        by = call("pause", "Digest", "--json").data["pause"]["by"]
+        call("resume", "Digest")
+        return by
+
+    run = asyncio.run(started())
+    monkeypatch.setenv("HORAE_RUN", str(run))
+    assert paused_by() == f"cli:{USER}", "a run of which engine is not said"
+    monkeypatch.setenv("HORAE_DATA", str(data))
+    assert paused_by() == "agent:Poll"
+    for wrong in ("99", "-1", "x", "9" * 30):
+        monkeypatch.setenv("HORAE_RUN", wrong)
+        assert paused_by() == f"cli:{USER}"
+    monkeypatch.setenv("HORAE_RUN", str(run))
+    asyncio.run(ended(run))
+    assert paused_by() == f"cli:{USER}"
 
 
 @pytest.mark.usefixtures("data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -152,7 +153,8 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
     nothing = there("cancel", "Long")
     assert (nothing.code, "nothing of it runs" in nothing.err) == (6, True)
     [line] = there("history", "Long", "-n", "1", "--json").data
-    assert (line["status"], line["reason"]) == ("killed", "somebody cancelled it: enough")
+    assert line["status"] == "killed"
+    assert re.fullmatch(r"cancelled( by .+)?: enough", line["reason"])
 
 
 def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
@@ -180,7 +182,7 @@ def test_every_command_that_changes_something_asks_the_engine(there: Call) -> No
     rest = there("pause", "Digest", "--note", "away", "--until", "2h", "--json").data
     assert (rest["changed"], rest["pause"]["note"]) == (True, "away")
     refused = there("run", "Digest")
-    assert (refused.code, "it rests since" in refused.err) == (6, True)
+    assert (refused.code, "it is paused by" in refused.err) == (6, True)
     conflict = there("pause", "Digest", "--note", "x", "--json")
     assert (conflict.code, '"code": "entry_state"' in conflict.err) == (6, True)
     assert there("resume", "Digest", "--table").out.startswith("Digest (entry 1) goes on; next ")

@@ -59,7 +59,7 @@ def test_what_was_asked_for_beside_takes_no_moment_its_receipt(kept: Call) -> No
         now = datetime.fromisoformat("2026-04-01T00:30Z")
         ledger = await SqliteLedger.open(Path(".horae"), now=now)
         for number in range(5):
-            asked = Receipt(f"manual:{number}", Status.WAITING, "somebody asked", now, now)
+            asked = Receipt(f"manual:{number}", Status.WAITING, "requested", now, now)
             await ledger.add(1, [asked], now=now, term=1)
         await ledger.close()
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from pwd import getpwuid
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -249,7 +250,8 @@ def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
     ).data
     assert (asked["prompt_sent"], asked["status"]) == ("Tea: {{title}}", "pending")
     again = call("horae", "trigger", "run", "report", "--key", "k", "--table").out
-    assert again == f"report: receipt {asked['receipt']}, pending (somebody asked)\n"
+    who = f"requested by {getpwuid(os.getuid()).pw_name}, on the command line"
+    assert again == f"report: receipt {asked['receipt']}, pending ({who})\n"
     [row] = call("horae", "trigger", "history", "report", "--json").data
     assert row == asked
     assert "idem:k" in call("horae", "trigger", "history", "report", "--table").out

@@ -188,7 +188,8 @@ def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Ca
 
 def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> None:
     lines = kept("why", "Twin", "--at", NOON, "--table").out.splitlines()
-    pause = "since 2026-04-01 Wed 09:00 Europe/Berlin until 2026-04-02 Thu 09:00 Europe/Berlin"
+    end = "2026-04-02 Thu 09:00 Europe/Berlin"
+    pause = f"by the engine, since 2026-04-01 Wed 09:00 Europe/Berlin until {end}"
     assert lines[2] == f"paused {pause} (away)"
     assert f"but the entry is paused {pause} (away): this is skipped" in lines[4]
     assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  it is still to come")

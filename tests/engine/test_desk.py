@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 from hypothesis import example, given, strategies as st
 
+from horae.engine.actor import acting
 from horae.engine.desk import (
     MOST,
     AmbiguousEntryError,
@@ -400,9 +401,10 @@ async def test_a_moment_from_before_the_entry_was_seen_is_not_run() -> None:
 @story
 async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
     async with office(cron("Digest")) as here:
-        await here.desk.pause("Digest", note="away")
+        with acting("token:ops"):
+            await here.desk.pause("Digest", note="away")
         [coming] = await here.said("Digest@2026-04-02T09:00")
-        assert "is paused since 2026-04-01 Wed 08:00 UTC (away): this is skipped" in coming
+        assert "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this is" in coming
         here.clock.step(2 * HOUR)
         [past] = await here.said("Digest@2026-04-01T09:00")
         assert past.endswith("when it goes on this is skipped")
@@ -622,7 +624,9 @@ async def test_pausing_twice_changes_nothing_and_to_pause_otherwise_is_refused()
     async with office(cron("Digest")) as here:
         await here.desk.pause("Digest")
         assert (await here.desk.pause("Digest")).changed is False
-        with pytest.raises(EntryStateError, match=r"it rests already since .*; resume it first"):
+        with pytest.raises(
+            EntryStateError, match=r"it is already paused by the engine, since .*; resume it first"
+        ):
             await here.desk.pause("Digest", note="another reason")
 
 
@@ -661,10 +665,11 @@ async def test_a_resumed_entry_goes_on_from_now() -> None:
 @story
 async def test_a_manual_run_is_a_receipt_of_its_own_and_moves_no_slot() -> None:
     async with office(cron("Digest")) as here:
-        one = await here.desk.run_now("Digest", note="to see it")
+        with acting("cli:ada"):
+            one = await here.desk.run_now("Digest", note="to see it")
         two = await here.desk.run_now("Digest")
         assert await here.keys("Digest") == ["manual:id1", "manual:id2"]
-        assert one.filed.receipt.reason == "somebody asked: to see it"
+        assert one.filed.receipt.reason == "requested by ada, on the command line: to see it"
         assert two.late == timedelta(0)
         assert (await here.desk.entry("Digest")).next_at == NINE
         assert here.pokes == 2
@@ -698,7 +703,10 @@ async def test_what_rests_is_neither_run_nor_made_good() -> None:
             here.desk.backfill("Digest", start=NOW - DAY),
             here.desk.backfill("Digest", start=NOW - 2 * DAY, name="spring"),
         ):
-            with pytest.raises(EntryStateError, match=r"it rests since .* `horae resume 1` first"):
+            with pytest.raises(
+                EntryStateError,
+                match=r"it is paused by the engine, since .* `horae resume 1` first",
+            ):
                 await asked
 
 
@@ -818,12 +826,12 @@ async def test_only_the_past_is_pruned() -> None:
 @story
 async def test_what_is_asked_for_is_no_account_of_a_moment() -> None:
     async with office(cron("Digest")) as here:
-        asked = Receipt("manual:1", Status.WAITING, "somebody asked", NINE, NINE)
+        asked = Receipt("manual:1", Status.WAITING, "requested", NINE, NINE)
         number = (await here.desk.named("Digest")).number
         await here.ledger.add(number, [asked], now=NOW, term=1)
         assert await here.said("Digest@2026-04-01T09:00") == [
             "it is still to come, in 1h",
-            "waiting: somebody asked",
+            "waiting: requested",
         ]
 
 
@@ -888,9 +896,10 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
             asked.append((receipt, reason))
             return len(asked) == 1
 
-        assert (await here.desk.cancel(1, end=end, reason="enough")).changed
+        with acting("token:ops"):
+            assert (await here.desk.cancel(1, end=end, reason="enough")).changed
         assert not (await here.desk.cancel(1, end=end)).changed
-        assert asked[0] == (filed.number, "somebody cancelled it: enough")
+        assert asked[0] == (filed.number, "cancelled by token ops: enough")
         now = here.clock.now()
         await here.ledger.end(1, Status.KILLED, reason="so it went", now=now, term=1)
         with pytest.raises(RunStateError, match="run 1 is over since 2026-04-01"):

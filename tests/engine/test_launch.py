@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.world import DAY, HOUR, MINUTE, NINE, SECOND, World, cron, story, world
+from horae.engine.actor import acting
 from horae.engine.ports import (
     Ended,
     HeldBackError,
@@ -171,11 +172,15 @@ async def test_a_run_can_be_cancelled_and_says_why() -> None:
     async with world(DIGEST, script=hours) as here:
         await here.until(NINE + MINUTE)
         [filed] = await here.receipts()
-        assert here.almanac.launch.cancel(filed.number, "somebody asked")
-        assert not here.almanac.launch.cancel(filed.number, "somebody asked twice")
+        with acting("token:ops"):
+            assert here.almanac.launch.cancel(filed.number, "cancelled")
+        assert not here.almanac.launch.cancel(filed.number, "cancelled twice")
         await here.advance(SECOND)
         [filed] = await here.receipts()
-        assert (filed.status, filed.receipt.reason) == (Status.KILLED, "somebody asked")
+        assert (filed.status, filed.receipt.reason) == (Status.KILLED, "cancelled")
+        told = [each for each in await here.ledger.events_after(0) if each.facts.get("status")]
+        assert [each.actor for each in told if each.facts["status"] == "killed"] == ["token:ops"]
+        assert {each.actor for each in told if each.facts["status"] != "killed"} == {"engine"}
         assert not here.almanac.launch.cancel(filed.number, "too late")
 
 

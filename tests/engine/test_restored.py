@@ -61,7 +61,7 @@ async def read_plan(ledger: SqliteLedger, text: str, *, now: datetime, file: str
 
 
 async def asked(ledger: SqliteLedger, key: str, *, now: datetime = NOW) -> Filed:
-    receipt = Receipt(key, Status.WAITING, "somebody asked", now, now)
+    receipt = Receipt(key, Status.WAITING, "requested", now, now)
     [filed] = await ledger.add(1, [receipt], now=now, term=1)
     return filed
 

@@ -51,7 +51,8 @@ def problem(answer: httpx.Response) -> dict[str, Any]:
 async def test_a_run_that_is_asked_for_is_run_and_its_log_is_there(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
         asked = await here.post("entries/Digest/run", {"note": "for the visit"})
-        assert (asked["title"], asked["reason"]) == ("Digest", "somebody asked: for the visit")
+        assert asked["title"] == "Digest"
+        assert re.fullmatch(r"requested( by .+)?: for the visit", asked["reason"])
         told = await here.ended(asked["receipt"])
         assert (told["status"], told["reason"]) == ("done", "all the news")
         [run] = told["runs"]
@@ -74,7 +75,8 @@ async def test_a_log_is_followed_until_its_run_ends(tmp_path: Path) -> None:
             await here.post(f"runs/{number}/cancel", {"reason": "enough"})
             assert [part async for part in parts] == []
         about = await here.get(f"runs/{number}")
-        assert (about["outcome"], about["reason"]) == ("killed", "somebody cancelled it: enough")
+        assert about["outcome"] == "killed"
+        assert re.fullmatch(r"cancelled( by .+)?: enough", about["reason"])
 
 
 @story
@@ -141,7 +143,7 @@ async def test_only_a_run_that_goes_on_is_cancelled(tmp_path: Path) -> None:
         if second.status_code == 200:
             assert second.json()["changed"] is False
         told = await here.ended(first["receipt"])
-        assert told["reason"] == "somebody cancelled it"
+        assert told["reason"].startswith("cancelled")
         over = problem(await here.ask(f"runs/{number}/cancel"))
         assert (over["status"], over["code"]) == (409, "run_state")
         assert f"run {number} is over since" in over["detail"]

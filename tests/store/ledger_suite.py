@@ -96,7 +96,7 @@ def delay(title: str, when: datetime, *, name: str | None = None) -> Scanned:
 
 def asked(key: str, now: datetime) -> Receipt:
     """Return the receipt of a request."""
-    return Receipt(key, Status.WAITING, "somebody asked", now, now)
+    return Receipt(key, Status.WAITING, "requested", now, now)
 
 
 async def armed(ledger: Ledger, source: str) -> list[Entry]:

@@ -11,11 +11,13 @@ from uuid import UUID
 
 import pytest
 
+from horae.engine.actor import acting
 from horae.engine.ports import PATIENCE, LedgerBusyError, Process, Step
 from horae.engine.source import Scan
 from horae.engine.triggers import (
     AgentCard,
     AgentUnavailableError,
+    ApproverError,
     Polls,
     TriggerConflictError,
     TriggerNotFoundError,
@@ -692,7 +694,15 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
         "2026-04-01T09:05:00Z",
     )
     assert await stage.triggers.lapse() == NINE + 5 * MINUTE
-    assert (await stage.triggers.approve(asked["receipt"], by="wren"))["status"] == "approved"
+    with acting("agent:worker"):
+        for refused in (stage.triggers.approve, stage.triggers.deny):
+            with pytest.raises(ApproverError, match="agent worker may not approve or deny a run"):
+                await refused(asked["receipt"])
+    with acting("cli:wren"):
+        assert (await stage.triggers.approve(asked["receipt"]))["status"] == "approved"
+    told = (await ledger.events_after(0))[-1]
+    assert (told.actor, told.receipt) == ("cli:wren", asked["receipt"])
+    assert told.facts["reason"] == "approved by wren, on the command line"
     page = await ledger.receipts(statuses=(Status.WAITING,))
     [filed] = await stage.triggers.admit(page.receipts)
     assert await stage.triggers.admit(page.receipts) == [filed]  # it is not asked for again
@@ -701,7 +711,8 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
     await stage.end(filed, now=NINE + MINUTE)
 
     by_hand = await stage.triggers.trigger_now("report")
-    denied = await stage.triggers.deny(by_hand["receipt"], by="wren", reason="not today")
+    with acting("session:ops"):
+        denied = await stage.triggers.deny(by_hand["receipt"], reason="not today")
     assert denied["status"] == "denied"
 
     late = await stage.triggers.trigger_now("report")
@@ -714,7 +725,7 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
         each["receipt"]: (each["status"], each["reason"]) for each in await stage.history()
     } == {
         asked["receipt"]: ("completed", ""),
-        by_hand["receipt"]: ("skipped", "denied by wren: not today"),
+        by_hand["receipt"]: ("skipped", "denied by token ops, from the page: not today"),
         late["receipt"]: ("skipped", "nobody approved it within 300 s"),
     }
 
@@ -731,7 +742,7 @@ async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedg
     await ledger.release(number, reason="approved by mistake", now=NINE, term=1)
     page = await ledger.receipts(statuses=(Status.WAITING,))
     assert await stage.triggers.admit(page.receipts) == []
-    await stage.triggers.approve(number, by="wren")
+    await stage.triggers.approve(number)
     # It is held back for another reason, which is not a question to anybody.
     await ledger.hold(number, reason="it waits for an approval until never", now=NINE, term=1)
     assert await stage.triggers.approvals() == []

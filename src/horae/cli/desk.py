@@ -19,6 +19,7 @@ from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
 from horae.cli.sources import default_root
 from horae.config import load
+from horae.engine.actor import acting, own_actor
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -199,10 +200,12 @@ async def _with_the_lock(place: Place, work: Callable[[Desk], Awaitable[T]]) -> 
     """Do something to the ledger oneself; one that is shared needs no lock."""
     if place.store is not None:
         async with reader_of(place) as shared:
-            return await work(_desk(shared, place))
+            with acting(await own_actor(shared, place.directory)):
+                return await work(_desk(shared, place))
     ledger = await SqliteLedger.open(place.directory, now=SystemClock().now())
     try:
-        return await work(_desk(ledger, place))
+        with acting(await own_actor(ledger, place.directory)):
+            return await work(_desk(ledger, place))
     finally:
         await ledger.close()
 

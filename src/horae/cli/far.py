@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from horae.engine.actor import own_run
 from horae.errors import ErrorData, Exit, HoraeError
 from horae.server import address
 
@@ -122,7 +123,8 @@ class Far:
         return _Wire(self._directory, patience)
 
     def _headers(self) -> dict[str, bytes]:
-        return {}
+        run = own_run(self._directory)
+        return {"Horae-Run": run.encode(errors="replace")} if run else {}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         """Return what to say of an engine that gave no answer, or not all of it."""

@@ -26,7 +26,15 @@ from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.engine.desk import EntryNotFoundError, no_progress
 from horae.engine.ports import LedgerError
-from horae.engine.why import at_the_gate, late, length_text, parse_ask, policy_words, run_words
+from horae.engine.why import (
+    at_the_gate,
+    late,
+    length_text,
+    parse_ask,
+    policy_words,
+    requested_words,
+    run_words,
+)
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import GRACE, Status
 from horae.rules.words import moment_text, pause_words
@@ -471,8 +479,8 @@ def _planned(line: Line) -> str:
 
 
 def _rest(line: EntryLine) -> str:
-    """Return since when an entry rests, until when, and why."""
-    return f"rests{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
+    """Return by whom an entry is paused, since when, until when, and why."""
+    return f"paused{pause_words(line.pause, zone_name=line.zone)}" if line.pause else ""
 
 
 def _print_history(found: History) -> None:
@@ -495,7 +503,7 @@ def _print_history(found: History) -> None:
             safe(line.title),
             safe(receipt.status),
             safe(length_text(line.late) if line.late > GRACE else ""),
-            safe(receipt.reason),
+            safe("; ".join(filter(None, (receipt.reason, requested_words(line.filed))))),
         )
     console().print(table)
     if found.cursor is not None:
@@ -544,6 +552,8 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
     by = late(filed)
     how_late = f", {length_text(by)} after its moment" if by > GRACE else ""
     echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
+    if by_whom := requested_words(filed):
+        echo(f"  {by_whom}")
     if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
         echo(f"  it may start at {moment_text(receipt.start_at, zone_name)}")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
@@ -555,9 +565,8 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
 
 def _print_paused(rest: Rest) -> None:
     """Print what a pause came to."""
-    already = "" if rest.changed else " already"
-    what = _rest(rest.entry).replace("rests", f"rests{already}", 1)
-    echo(f"{rest.entry.title} (entry {rest.entry.number}) {what}")
+    already = "" if rest.changed else "already "
+    echo(f"{rest.entry.title} (entry {rest.entry.number}) is {already}{_rest(rest.entry)}")
 
 
 def _print_resumed(rest: Rest) -> None:

@@ -23,6 +23,7 @@ from horae.cli.desk import (
 from horae.cli.far import EngineUnreachableError, Far
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
+from horae.engine.actor import own_run
 from horae.engine.desk import EntryNotFoundError, RunNotFoundError
 from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
@@ -261,9 +262,8 @@ def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iter
 
 def _parent_run(place: Place) -> int | None:
     """Return the run inside which this command runs, if it is one of the same engine."""
-    number, data = os.environ.get("HORAE_RUN", ""), os.environ.get("HORAE_DATA", "")
-    is_ours = os.path.realpath(data) == os.path.realpath(place.directory)
-    return int(number) if number.isdecimal() and data and is_ours else None
+    run = own_run(place.directory)
+    return int(run) if run else None
 
 
 def _listening(place: Place) -> Far | None:

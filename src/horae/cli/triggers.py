@@ -13,6 +13,7 @@ import click
 from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
+from horae.engine.actor import acting, own_actor
 from horae.engine.triggers import (
     TriggerNotFoundError,
     Triggers,
@@ -101,10 +102,12 @@ class Room:
         """Do it to the ledger oneself; one that is shared needs no lock."""
         if self.place.store is not None:
             async with self._looking() as shared:
-                return await work(self._triggers(shared))
+                with acting(await own_actor(shared, self.place.directory)):
+                    return await work(self._triggers(shared))
         ledger = await SqliteLedger.open(self.place.directory, now=Dial().now())
         try:
-            done = await work(self._triggers(ledger))
+            with acting(await own_actor(ledger, self.place.directory)):
+                done = await work(self._triggers(ledger))
         finally:
             await ledger.close()
         where = self.place.directory
@@ -200,13 +203,13 @@ class FarTriggers(Triggers):
         """Let an agent run once with a message as its prompt."""
         return self._post("send_message", word=word, content=content)
 
-    async def approve(self, number: int, *, by: str = "") -> dict[str, Any]:
+    async def approve(self, number: int) -> dict[str, Any]:
         """Let a receipt start that waits for an approval."""
-        return self._post("approve", number=number, by=by)
+        return self._post("approve", number=number)
 
-    async def deny(self, number: int, *, by: str = "", reason: str = "") -> dict[str, Any]:
+    async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
         """Let a receipt never start that waits for an approval."""
-        return self._post("deny", number=number, by=by, reason=reason)
+        return self._post("deny", number=number, reason=reason)
 
     def _post(self, verb: str, **said: object) -> dict[str, Any]:
         """Return what the engine answers to one request."""
@@ -554,9 +557,7 @@ def approvals(*, root: str, data: str | None, form: str | None) -> int:
 def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> int:
     """Let RECEIPT start."""
     output = Output.of(form)
-    done = Room(root=root, data=data).write(
-        lambda triggers: triggers.approve(receipt, by=whoever())
-    )
+    done = Room(root=root, data=data).write(lambda triggers: triggers.approve(receipt))
     _print_one(output, done, f"{done['workflow']}: receipt {receipt} may start")
     return Exit.OK
 
@@ -569,24 +570,12 @@ def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> i
 def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:
     """Let RECEIPT never start."""
     output = Output.of(form)
-    done = Room(root=root, data=data).write(
-        lambda triggers: triggers.deny(receipt, by=whoever(), reason=reason)
-    )
+    done = Room(root=root, data=data).write(lambda triggers: triggers.deny(receipt, reason=reason))
     _print_one(output, done, f"{done['workflow']}: receipt {receipt} will not start")
     return Exit.OK
 
 
 # What both spellings share
-
-
-def whoever() -> str:
-    """Return who asks, as far as the machine knows."""
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError, ImportError):
-        return ""
 
 
 def read_files(path: str, *, base: str) -> Folder:

@@ -7,12 +7,28 @@ what is written meanwhile carries that actor. Everything else is done by the eng
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
+from horae.rules.words import actor_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from horae.engine.ports import Ledger
+
+__all__ = [
+    "ENGINE",
+    "acting",
+    "actor_words",
+    "by_words",
+    "current_actor",
+    "local_actor",
+    "own_actor",
+]
 
 ENGINE: Final = "engine"
 LONGEST: Final = 120  # characters
@@ -35,21 +51,54 @@ def acting(actor: str) -> Iterator[None]:
         _ACTOR.reset(token)
 
 
-def actor_words(actor: str) -> str:
-    """Return an actor as people read it.
+def by_words(done: str, note: str = "") -> str:
+    """Return what was done, on whose behalf, and the note that was given with it.
 
-    >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
-    ('token ops, from the page', 'ada, on the command line', 'agent triage')
+    >>> with acting("token:ops"):
+    ...     by_words("cancelled", "enough")
+    'cancelled by token ops: enough'
     """
-    kind, _, name = actor.partition(":")
-    match kind:
-        case "cli":
-            return f"{name}, on the command line"
-        case "token":
-            return f"token {name}"
-        case "session":
-            return f"token {name}, from the page"
-        case "agent":
-            return f"agent {name}"
-        case _:
-            return "the engine"
+    actor = current_actor()
+    said = done if actor == ENGINE else f"{done} by {actor_words(actor)}"
+    return f"{said}: {note}" if note else said
+
+
+async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
+    """Return the actor of a process on this machine: its user, or the agent whose run it is in.
+
+    *run* is the number in its `HORAE_RUN`; a run that is over, or that the ledger does not know,
+    says nothing.
+    """
+    if _is_number(run):
+        found = await ledger.run(int(run))
+        is_on = found is not None and found.ended_at is None
+        filed = await ledger.receipt(found.receipt) if found is not None and is_on else None
+        if filed is not None:
+            return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"
+    return f"cli:{_user_name(uid)}"
+
+
+async def own_actor(ledger: Ledger, data: Path) -> str:
+    """Return the actor of this very process, which writes the ledger of a data directory."""
+    return await local_actor(ledger, uid=os.getuid(), run=own_run(data))
+
+
+def own_run(data: Path) -> str:
+    """Return the number of the run inside which this process is, if its engine is of these data."""
+    theirs, run = os.environ.get("HORAE_DATA", ""), os.environ.get("HORAE_RUN", "")
+    is_ours = bool(theirs) and os.path.realpath(theirs) == os.path.realpath(data)
+    return run if is_ours and _is_number(run) else ""
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether a text is a number that a ledger takes."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _user_name(uid: int) -> str:
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from horae.engine.actor import ENGINE, acting
 from horae.engine.cluster import Carried
 from horae.engine.gate import Gate
 from horae.engine.launch import HELD_BACK, Launch
@@ -273,7 +274,8 @@ class Almanac:
         desk = self._desks[name]
         desk.is_wanted = True
         if desk.request is None or desk.request.done():
-            desk.request = asyncio.create_task(self._rescan_while_wanted(name))
+            with acting(ENGINE):  # what is found there is nobody's, whoever asked to look
+                desk.request = asyncio.create_task(self._rescan_while_wanted(name))
 
     def offer(self, receipts: Sequence[Filed]) -> None:
         """Take receipts that wait, and turn at once."""

@@ -14,6 +14,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from horae.engine.actor import acting
 from horae.engine.launch import Launch
 from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError
 from horae.rules.misfire import Status
@@ -234,9 +235,10 @@ class Worker:
         for event in events:
             if event.kind == CANCEL and event.receipt is not None:
                 outcome = Status(str(event.facts.get("outcome", Status.KILLED)))
-                self.launch.cancel(
-                    event.receipt, str(event.facts.get("reason", "")), outcome=outcome
-                )
+                with acting(event.actor):
+                    self.launch.cancel(
+                        event.receipt, str(event.facts.get("reason", "")), outcome=outcome
+                    )
 
     def check(self) -> None:
         """Raise what no run may survive: a bug, or the end of this machine's lease."""

@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from horae.engine.actor import ENGINE, acting, current_actor
 from horae.engine.ports import (
     Ended,
     HeldBackError,
@@ -90,6 +91,7 @@ class Launch:
         if story is None or story.cancelled is not None:
             return False
         story.cancelled = Ended(outcome, reason)
+        story.actor = current_actor()
         if story.held is not None:
             story.held.cancel(reason)
         return True
@@ -207,7 +209,8 @@ class Launch:
             is_counted=ended.is_counted,
         )
         # What a person ended is over; what the engine's own end interrupted may be tried again.
-        return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
+        with acting(story.actor):
+            return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
 
     async def _make(self, filed: Filed, run: Run) -> Held:
         """Make a run of the text that the receipt stands for."""
@@ -316,4 +319,5 @@ class _Story:
     run: Run | None = None
     held: Held | None = None
     cancelled: Ended | None = None
+    actor: str = ENGINE  # who cancelled it
     is_over: bool = False

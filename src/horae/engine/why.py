@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.engine.actor import ENGINE, actor_words
 from horae.errors import Exit, HoraeError
 from horae.rules.entry import (
     AfterRule,
@@ -151,6 +152,7 @@ class Answer:
             "commit": filed.commit,
             "digest": filed.digest,
             "policy": policy_words(filed.policy, zone_name=zone_name),
+            "actor": filed.actor,
             "runs": [run_data(run, zone_name) for run in self.runs],
         }
 
@@ -426,6 +428,13 @@ def run_data(run: Run, zone_name: str) -> dict[str, object]:
         "pid": None if run.process is None else run.process.pid,
         "facts": dict(run.facts),
     }
+
+
+def requested_words(filed: Filed) -> str:
+    """Return by whom a receipt was requested; nothing if nobody did, or its reason says so."""
+    if filed.actor == ENGINE or filed.receipt.reason.startswith("requested by "):
+        return ""
+    return f"requested by {actor_words(filed.actor)}"
 
 
 def late(filed: Filed) -> timedelta:

@@ -70,17 +70,38 @@ def moment_text(moment: datetime, zone_name: str) -> str:
 
 
 def pause_words(pause: Pause, *, zone_name: str) -> str:
-    """Return since when something is paused, until when and why, as the end of a sentence.
+    """Return by whom something is paused, since when, until when and why, as a sentence's end.
 
     >>> from datetime import UTC, datetime
     >>> from horae.rules.entry import Pause
     >>> at = datetime(2026, 6, 6, 4, 0, tzinfo=UTC)
-    >>> pause_words(Pause(at, note="holidays"), zone_name="UTC")
-    ' since 2026-06-06 Sat 04:00 UTC (holidays)'
+    >>> pause_words(Pause(at, note="holidays", by="token:ops"), zone_name="UTC")
+    ' by token ops, since 2026-06-06 Sat 04:00 UTC (holidays)'
     """
+    by = f" by {actor_words(pause.by)}," if pause.by else ""
     until = f" until {moment_text(pause.until, zone_name)}" if pause.until else ""
     note = f" ({pause.note})" if pause.note else ""
-    return f" since {moment_text(pause.at, zone_name)}{until}{note}"
+    return f"{by} since {moment_text(pause.at, zone_name)}{until}{note}"
+
+
+def actor_words(actor: str) -> str:
+    """Return an actor as people read it.
+
+    >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
+    ('token ops, from the page', 'ada, on the command line', 'agent triage')
+    """
+    kind, _, name = actor.partition(":")
+    match kind:
+        case "cli":
+            return f"{name}, on the command line"
+        case "token":
+            return f"token {name}"
+        case "session":
+            return f"token {name}, from the page"
+        case "agent":
+            return f"agent {name}"
+        case _:
+            return "the engine"
 
 
 def wall_text(wall: datetime) -> str:

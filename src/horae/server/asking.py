@@ -11,6 +11,7 @@ import asyncio
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.actor import by_words
 from horae.engine.source import Scan
 from horae.engine.triggers import AgentUnavailableError
 from horae.rules.armed import Scanned
@@ -61,7 +62,7 @@ class Asking:
         await self._check(agent)
         now = self._clock.now()
         name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
-        receipt = Receipt(name, Status.WAITING, "somebody asked", now, now)
+        receipt = Receipt(name, Status.WAITING, by_words("requested"), now, now)
         async with self._turn:
             scan = Scan((self._scanned(agent, asked),), standing=("",))
             await self._ledger.scan(NAME, scan, now=now, term=self._term)

@@ -53,7 +53,7 @@ def and_also(schema: Schema, **fields: Schema) -> Schema:
     return shape(**schema["properties"], **fields)
 
 
-PAUSE: Final = shape(at=MOMENT, until=maybe(MOMENT), note=TEXT)
+PAUSE: Final = shape(at=MOMENT, until=maybe(MOMENT), note=TEXT, by=maybe(TEXT))
 ENTRY: Final = shape(
     entry=NUMBER,
     source=TEXT,
@@ -94,6 +94,7 @@ RECEIPT: Final = shape(
     line=NUMBER,
     commit=maybe(TEXT),
     parent=maybe(NUMBER),
+    actor=TEXT,
 )
 ATTEMPT: Final = shape(
     run=NUMBER,
@@ -140,7 +141,13 @@ FIRE: Final = shape(
     estimate=FLAG,
 )
 EVENT: Final = shape(
-    event=NUMBER, at=MOMENT, kind=TEXT, entry=maybe(NUMBER), receipt=maybe(NUMBER), facts=FACTS
+    event=NUMBER,
+    at=MOMENT,
+    kind=TEXT,
+    entry=maybe(NUMBER),
+    receipt=maybe(NUMBER),
+    facts=FACTS,
+    actor=TEXT,
 )
 TASK: Final = shape(
     id=NUMBER,
@@ -201,6 +208,7 @@ WHY_ANSWER: Final[Schema] = {
         "commit": maybe(TEXT),
         "digest": TEXT,
         "policy": ANY,
+        "actor": TEXT,
         "runs": listed(ATTEMPT),
     },
     "required": ["at", "said", "moment", "estimate", "receipt"],

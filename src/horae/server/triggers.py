@@ -137,16 +137,14 @@ async def approvals(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     return {"approvals": await _triggers(front).approvals()}
 
 
-async def approve(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def approve(front: Front, request: Request, _: Fields) -> dict[str, Any]:
     """Let a receipt start that waits for an approval."""
-    return await _triggers(front).approve(path_number(request), by=asked.text("by"))
+    return await _triggers(front).approve(path_number(request))
 
 
 async def deny(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
     """Let a receipt never start that waits for an approval."""
-    return await _triggers(front).deny(
-        path_number(request), by=asked.text("by"), reason=asked.text("reason")
-    )
+    return await _triggers(front).deny(path_number(request), reason=asked.text("reason"))
 
 
 def _triggers(front: Front) -> Triggers:
@@ -179,7 +177,6 @@ _TASK: Final = (
     thing("body", "of that task"),
     thing("metadata", "names and texts for the template"),
 )
-_BY: Final = text("by", "who says so")
 _EDITS: Final = (
     *("create", "update", "rotate", "delete"),
     *("create_agent", "update_agent", "delete_agent"),
@@ -323,7 +320,6 @@ OPERATIONS: Final = (
         Scope.RUN,
         approve,
         named("Approval"),
-        body=(_BY,),
         takes=Takes.FIELDS,
         also=(404, 409),
     ),
@@ -333,7 +329,7 @@ OPERATIONS: Final = (
         Scope.RUN,
         deny,
         named("Approval"),
-        body=(_BY, text("reason", "why not")),
+        body=(text("reason", "why not"),),
         takes=Takes.FIELDS,
         also=(404, 409),
     ),

@@ -200,7 +200,8 @@ def _pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
     most = was.item.policy.pause_after
     if most is not None and was.failures >= most:
         times = "once" if was.failures == 1 else f"{was.failures} times in a row"
-        pause(book, number, now=now, note=f"it failed {times}", until=None)
+        with book.as_engine():
+            pause(book, number, now=now, note=f"it failed {times}", until=None)
 
 
 def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:

@@ -7,6 +7,7 @@ is the matter of whoever opened the book.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -62,7 +63,7 @@ from horae.store.sql import by_place, theme
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.ports import Event, Listed, Process, Step, Trait
@@ -276,6 +277,15 @@ class Book:
         # And what nobody else can change meanwhile may wait until it is read.
         self._wire: Any = connection if hasattr(connection, "change") else None
 
+    @contextmanager
+    def as_engine(self) -> Iterator[None]:
+        """Let what is written meanwhile be the engine's, whoever called."""
+        was, self.actor = self.actor, ENGINE
+        try:
+            yield
+        finally:
+            self.actor = was
+
     def term(self) -> int:
         """Return the term in which the ledger may be written."""
         return int(self.execute(_TERM["current"]).fetchone()[0])
@@ -449,7 +459,7 @@ class Book:
                     passed.append((entry, receipts))
                 freed = (_freed(number, taken, each) for each in receipts)
                 receipts = tuple(each for each in freed if (number, each.key) not in taken)
-            drafts += [_Draft(entry, each, row[4], row[3]) for each in receipts]
+            drafts += [_Draft(entry, each, row[4], row[3], actor=self.actor) for each in receipts]
         self._write_all(_ENTRY["account_armed"], marks, kind=ENTRY)
         filed = self._file(drafts, now)
         for entry, receipts in passed:

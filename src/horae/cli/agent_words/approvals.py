@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horae.cli.agent_words.words import Here, orchestrator, print_list, print_one
-from horae.cli.triggers import whoever
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,7 @@ def list_approvals(here: Here) -> int:
 @click.pass_obj
 def approve(here: Here, receipt: int) -> int:
     """Let it start."""
-    done = here.write(lambda triggers: triggers.approve(receipt, by=whoever()))
+    done = here.write(lambda triggers: triggers.approve(receipt))
     return print_one(here, done, [f"Approval {receipt} approved."])
 
 
@@ -37,7 +36,7 @@ def approve(here: Here, receipt: int) -> int:
 @click.pass_obj
 def deny(here: Here, receipt: int, *, reason: str) -> int:
     """Let it never start."""
-    done = here.write(lambda triggers: triggers.deny(receipt, by=whoever(), reason=reason))
+    done = here.write(lambda triggers: triggers.deny(receipt, reason=reason))
     return print_one(here, done, [f"Approval {receipt} denied."])
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from horae.engine.actor import by_words
 from horae.engine.desk.base import BATCH, GOING
 from horae.engine.desk.errors import CannotRunError, EntryStateError, RequestError, RunStateError
 from horae.engine.desk.looking import Looking, waiting_words
@@ -49,7 +50,7 @@ class Asking(Looking):
             return Rest(await self._again(found), changed=True)
         refuse_gone(found)
         if note or end is not None:
-            reason = f"it rests already{rest_words(found)}"
+            reason = f"it is already paused{rest_words(found)}"
             raise EntryStateError(found, reason, remedy="resume it first to pause it otherwise")
         return Rest(await self._again(found), changed=False)
 
@@ -87,8 +88,7 @@ class Asking(Looking):
         else:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
         await self._refuse_unready(found)
-        reason = f"somebody asked: {note}" if note else "somebody asked"
-        asked = Receipt(key, Status.WAITING, reason, now, now)
+        asked = Receipt(key, Status.WAITING, by_words("requested", note), now, now)
         [line] = await self._file(found, [asked], now=now, parent=parent)
         return line
 
@@ -119,7 +119,7 @@ class Asking(Looking):
     ) -> Cancelled:
         """Let a run end that goes on; *end* does so to a receipt's, and False is nothing new."""
         asked = await self.run(number)
-        said = f"somebody cancelled it: {reason}" if reason else "somebody cancelled it"
+        said = by_words("cancelled", reason)
         changed = asked.run.ended_at is None and end(asked.run.receipt, said)
         again = asked if changed else await self.run(number)
         if again.run.ended_at is not None:
@@ -181,7 +181,7 @@ class Asking(Looking):
                 reason = f"it ticks already, since {since}; `horae logs` shows it"
                 raise RunStateError(found.mark.title, reason, runs=runs[-1:])
             if each.status is Status.HELD:
-                now, reason = self._clock.now(), "somebody asked to try again"
+                now, reason = self._clock.now(), by_words("another try requested")
                 await self._ledger.release(each.number, reason=reason, now=now, term=self._term)
             return await self._ledger.receipt(each.number)
         return None
@@ -204,7 +204,7 @@ def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
     """
     rule = entry.rule
     assert isinstance(rule, CadenceRule), "only a cadence ticks"
-    reason = f"somebody asked: {note}" if note else "somebody asked"
+    reason = by_words("requested", note)
     asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
     ended_at = now - Rhythm(rule.streak, rule.failures).delay(rule.base)
     if entry.ended_at is not None:
@@ -249,7 +249,7 @@ def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
     if is_sure or found.pause is not None:
         raise EntryStateError(
             found,
-            f"it rests{rest_words(found)}",
+            f"it is paused{rest_words(found)}",
             remedy=f"let it go on with `horae resume {found.number}` first",
         )
 

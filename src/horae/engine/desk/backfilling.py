@@ -7,6 +7,7 @@ from datetime import UTC
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from horae.engine.actor import by_words
 from horae.engine.desk.asking import Asking, armed, checked
 from horae.engine.desk.base import BATCH
 from horae.engine.desk.errors import RequestError
@@ -127,6 +128,6 @@ def _follows_ends(entry: Entry) -> bool:
 def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
     """Return the receipt of a moment that is made good."""
     key = f"backfill:{name}:{key_time(moment.at)}"
-    reason = f"somebody asked for it, {length_text(now - moment.at)} after its time"
+    reason = f"{by_words('requested')}, {length_text(now - moment.at)} after its time"
     # Not before now: in the line it stands behind what is due on time.
     return Receipt(key, Status.WAITING, reason, moment.at, now)

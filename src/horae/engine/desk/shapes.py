@@ -67,6 +67,7 @@ class EntryLine:
             "at": stamp(self.pause.at, self.zone),
             "until": stamp(self.pause.until, self.zone),
             "note": self.pause.note,
+            "by": self.pause.by or None,
         }
         return {
             "entry": self.number,
@@ -130,6 +131,7 @@ class Line:
             "line": filed.origin.line,
             "commit": filed.commit,
             "parent": filed.parent,
+            "actor": filed.actor,
         }
 
 
@@ -305,6 +307,7 @@ class Happened:
                 "entry": each.entry,
                 "receipt": each.receipt,
                 "facts": dict(each.facts),
+                "actor": each.actor,
             }
             for each in self.events
         ]

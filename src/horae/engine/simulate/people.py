@@ -187,7 +187,7 @@ class People:
         for filed in page.receipts:
             if filed.receipt.reason.startswith(HELD_BACK):
                 self._world.tell(f"people have done what {filed.number} was held back for")
-                now, reason = self._world.clock.now(), "somebody has done it"
+                now, reason = self._world.clock.now(), "released by a person"
                 if await ledger.release(filed.number, reason=reason, now=now, term=_term()):
                     self._world.watch.seen["released"] += 1
         almanac.note_change()
@@ -244,7 +244,7 @@ class People:
         self._world.tell(f"people ask for {entry} as {key}")
         for is_last in (False, False, True):
             now = self._world.clock.now()
-            receipt = Receipt(key, Status.WAITING, "somebody asked", now, now)
+            receipt = Receipt(key, Status.WAITING, "requested", now, now)
             try:
                 filed = await ledger.add(entry, [receipt], now=now, term=_term())
             except (LedgerBusyError, LedgerWriteError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.engine.triggers.errors import (
     AgentUnavailableError,
+    ApproverError,
     FilesError,
     PollError,
     TriggerConflictError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentCard",
     "AgentUnavailableError",
+    "ApproverError",
     "Change",
     "Dispatched",
     "FilesError",

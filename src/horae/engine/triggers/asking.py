@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.actor import by_words
 from horae.engine.launch import HELD_BACK
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.doorman import APPROVAL, waits
@@ -68,7 +69,7 @@ class Asking(Base):
         why_not = await self._why_not(agent)
         if why_not:
             raise AgentUnavailableError(agent, why_not)
-        return await self._asked(trigger, name, task, reason="somebody asked")
+        return await self._asked(trigger, name, task, reason=by_words("requested"))
 
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.actor import by_words, current_actor
 from horae.engine.launch import HELD_BACK
 from horae.engine.triggers.base import Base
-from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
+from horae.engine.triggers.errors import ApproverError, TriggerConflictError, TriggerNotFoundError
 from horae.rules.entry import Overlap, key_time
 from horae.rules.misfire import Status
 from horae.rules.trigger import read_order
@@ -45,22 +46,22 @@ class Doorman(Base):
         """Return what waits for somebody's approval, the first asked for first."""
         return [_approval(filed, order) for filed, order in await self._awaiting()]
 
-    async def approve(self, number: int, *, by: str = "") -> dict[str, Any]:
+    async def approve(self, number: int) -> dict[str, Any]:
         """Let a receipt start that waits for an approval."""
+        actor = _approver()
         filed, order = await self._one_awaiting(number)
-        now = self._clock.now()
-        reason = f"approved by {by}" if by else "approved"
-        text = order.approved(by=by, at=now).text()
+        now, reason = self._clock.now(), by_words("approved")
+        text = order.approved(by=actor, at=now).text()
         if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
             raise TriggerConflictError(f"receipt {number} waits for no approval any more")
         self._poke()
         return {**_approval(filed, order), "status": "approved"}
 
-    async def deny(self, number: int, *, by: str = "", reason: str = "") -> dict[str, Any]:
+    async def deny(self, number: int, *, reason: str = "") -> dict[str, Any]:
         """Let a receipt never start that waits for an approval."""
+        _approver()
         filed, order = await self._one_awaiting(number)
-        who = f"denied by {by}" if by else "denied"
-        said = f"{who}: {reason}" if reason else who
+        said = by_words("denied", reason)
         if not await self._store.skip(number, reason=said, now=self._clock.now()):
             raise TriggerConflictError(f"receipt {number} waits for no approval any more")
         self._poke()
@@ -191,6 +192,14 @@ class Doorman(Base):
                 reason = f"agent '{agent}' can take it now"
                 await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
         self._poke()
+
+
+def _approver() -> str:
+    """Return who approves or denies; an agent may do neither, or it could let itself go on."""
+    actor = current_actor()
+    if actor.startswith("agent:"):
+        raise ApproverError(actor)
+    return actor
 
 
 def _approval(filed: Filed, order: Order) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from horae.engine.actor import actor_words
 from horae.errors import Exit, HoraeError
 from horae.rules.trigger import TriggerError
 
@@ -44,6 +45,17 @@ class AgentUnavailableError(HoraeError):
         self.agent = agent
         self.reason = reason
         super().__init__(f"service unavailable: {reason}")
+
+
+class ApproverError(HoraeError):
+    """An agent that wants to approve or deny a run."""
+
+    code = "approver"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, actor: str) -> None:
+        self.actor = actor
+        super().__init__(f"{actor_words(actor)} may not approve or deny a run; a person has to")
 
 
 class UnsignedError(HoraeError):
@@ -95,5 +107,6 @@ def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
             return 503, {"error": str(error)}
         case TriggerError():
             return 400, {"error": str(error)}
-    known = {Exit.USAGE: 400, Exit.NOT_FOUND: 404, Exit.CONFLICT: 409, Exit.TEMPORARY: 503}
+    known = {Exit.USAGE: 400, Exit.UNAUTHORISED: 403, Exit.NOT_FOUND: 404}
+    known |= {Exit.CONFLICT: 409, Exit.TEMPORARY: 503}
     return known.get(Exit(error.exit_code), 500), {"error": str(error)}

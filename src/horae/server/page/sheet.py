@@ -13,6 +13,7 @@ from urllib.parse import quote
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
+from horae.engine.actor import actor_words
 from horae.engine.desk import RequestError
 from horae.engine.why import length_text
 from horae.errors import HoraeError
@@ -87,6 +88,7 @@ def templates(views: Sequence[View]) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"rough": rough, "long": length_text, "path": _path, "say": say}
+    made.filters["actor"] = actor_words
     made.globals["nav_items"] = [(each.name, each.path, each.word) for each in views if each.word]
     return made
 
