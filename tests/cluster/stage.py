@@ -135,7 +135,7 @@ class Stage:
         """Start a member: its own process, data directory, working copy and wire."""
         known = self.members.get(name)
         wire = self.exchange.wire(server().socket) if known is None else known.wire
-        port = _free_port() if known is None else known.port
+        port = free_port() if known is None else known.port
         place = self.place / name
         root = place / "root"
         if known is None:
@@ -383,7 +383,8 @@ def _variables(pid: int) -> list[tuple[str, str]]:
     return [(word[0], word[1]) for word in words if len(word) == 2]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
