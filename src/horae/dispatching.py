@@ -43,7 +43,7 @@ from horae.rules.dispatch import (
 from horae.rules.entry import Work, key_time
 from horae.rules.misfire import Receipt, Status
 from horae.rules.receipt import BAD, FINAL, OPEN
-from horae.runner.agents import hold_agent, look_back_agent
+from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.trees import Trees
@@ -391,9 +391,9 @@ class DispatchRunner:
         if errand is None:
             raise RunError("it is not handed out at an address of the board")
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
-        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        obstacle = await why_unable(self._registry, agent, self._place)
         if obstacle is not None:
-            raise HeldBackError(str(obstacle))
+            raise HeldBackError(obstacle)
         try:
             card = await self._claim(errand, job.run, timeout)
         except (TaskMissingError, TaskAmbiguousError, BoardMissingError) as error:
@@ -439,8 +439,7 @@ class DispatchRunner:
         if errand is None:
             return None
         agent, _ = await asyncio.to_thread(self._who, filed, errand)
-        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
-        return None if obstacle is None else str(obstacle)
+        return await why_unable(self._registry, agent, self._place)
 
     async def over(self, errand: Errand, how: Ended) -> Ended:
         """Return an end with where its work went and what became of its task."""

@@ -29,6 +29,9 @@
       RunError              a run that cannot be made                   (engine.ports)
         BuildError          a block that its tool does not take         (runner.workshop)
       HeldBackError         a run that somebody has to do something for
+        SecretError         a secret whose value cannot be read
+          UnaskedSecretError  one that nobody asked for yet
+      LiteralSecretError    a secret where only its name can be kept
       LauncherLostError     a run that was not made, and may be asked for again
       OldRunsError          runs of an engine before this one           (runner.processes)
       EntryNotFoundError    a name that no entry goes by                (engine.desk)

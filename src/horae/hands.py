@@ -75,7 +75,7 @@ class AskedWorkflows:
                 run=f"asked-{self._ids()}",
                 now=self._clock.now(),
             )
-            held = self._runner.make(replace(order, input=given))
+            held = await self._runner.make(replace(order, input=given))
             held.go()
             try:
                 await held.ended()

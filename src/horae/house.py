@@ -27,6 +27,7 @@ from horae.engine.source import unexpected
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
+from horae.kernel.secret import FOLDER, is_own
 from horae.kernel.selftest import misread
 from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
@@ -46,6 +47,7 @@ from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
+from horae.secrets import known_names, secrets_of
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
 
 Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
-FOLDERS: Final = ("runs", "trees", "cache", "backups")  # in the data directory
+FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data directory
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
@@ -82,6 +84,7 @@ _FILES: Final = ".agentd: "  # what a note about these files begins with
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
 _POLL: Final = 60.0  # seconds that a look elsewhere may take
+_GITHUB: Final = ("GH_TOKEN", "GITHUB_TOKEN")  # who looks at GitHub, if the settings say
 
 
 class OtherRootError(HoraeError):
@@ -208,7 +211,8 @@ class House:
         trouble += _misplaced(self.data)
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             told.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
-        problems = (*map(broken_words, self.almanac.broken), *trouble, *told, *self.notes)
+        unread = map(str, self.place.secrets.unread.values())
+        problems = (*map(broken_words, self.almanac.broken), *trouble, *unread, *told, *self.notes)
         return EngineFacts(
             True,
             str(self.data),
@@ -321,7 +325,8 @@ async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Ro
 def run_place(config: Config, root: Path, data: Path) -> Place:
     """Return where runs work, and what they may know."""
     local = config.git_local or ()
-    return Place(root, data, os.environ, config.run_timeout, post_key(data), local)
+    timeout, named = config.run_timeout, secrets_of(config)
+    return Place(root, data, os.environ, timeout, post_key(data), local, named)
 
 
 def limits_of(config: Config) -> CgroupLimits:
@@ -443,11 +448,27 @@ def _runners(
         Work.DISPATCH: hands,
         Work.PROMPT: prompts,
     }
-    obstacles = {Work.DISPATCH: hands.obstacle, Work.PROMPT: prompts.obstacle}
+    obstacles = {
+        Work.DISPATCH: hands.obstacle,
+        Work.PROMPT: prompts.obstacle,
+        Work.COMMAND: _by_text(rooms, commands.obstacle),
+        Work.WORKFLOW: _by_text(rooms, workflows.obstacle),
+    }
     if keeper is not None:
         runners[Work.TICK] = keeper
         obstacles[Work.TICK] = keeper.obstacle
     return Runners(runners, obstacles)
+
+
+def _by_text(
+    rooms: Rooms, asked: Callable[[str], Awaitable[str | None]]
+) -> Callable[[Filed], Awaitable[str | None]]:
+    """Return who tells why a receipt is held back, from the text that it carries out."""
+
+    async def obstacle(filed: Filed) -> str | None:
+        return await asked(await rooms.ledger.text(filed.digest) or "")
+
+    return obstacle
 
 
 def _block_agents(rooms: Rooms) -> BlockAgents:
@@ -630,6 +651,7 @@ def _triggers(rooms: Rooms) -> Triggers:
         ready=_readiness(rooms),
         has_gh=lambda: which("gh") is not None,
         term=rooms.term,
+        secrets=rooms.place.secrets,
     )
 
 
@@ -667,6 +689,7 @@ async def keep(
         (watch or _watch)(house, stop),
         _poll(house, stop),
         _read_files_again(house),
+        _read_secrets_again(house),
         _by_night(house),
         _beat(house),
         stop.wait(),
@@ -773,6 +796,15 @@ async def _read_files_again(house: House) -> None:
         await _apply_soon(house)
 
 
+async def _read_secrets_again(house: House) -> None:
+    """Look again at secrets that cannot be read: nobody tells when they can."""
+    while True:
+        await house.clock.wait(asyncio.Event(), until=house.clock.now() + UNREAD)
+        if await house.place.secrets.look_again():
+            for name in house.almanac.sources:  # then what is held back is asked for again
+                house.almanac.request(name)
+
+
 async def _watch(house: House, stop: asyncio.Event) -> None:
     """Read the plans again when they have changed, or stand in another commit.
 
@@ -824,9 +856,11 @@ async def _apply(house: House) -> None:
         return  # or all that files made would be disabled
     fresh_at = await house.ledger.fresh_at()
     try:
+        names = known_names(house.config)
         found = await sync(
-            str(house.root), house.triggers, house.store, environ=os.environ, fresh_at=fresh_at
+            str(house.root), house.triggers, house.store, environ=names, fresh_at=fresh_at
         )
+        await house.triggers.read_webhooks()
     except LedgerError:  # what is wrong with the ledger is not the files' own
         raise
     except Exception as error:  # no file may end the engine; what was made of them stands
@@ -856,8 +890,11 @@ async def _poll(house: House, stop: asyncio.Event) -> None:
     """Look at what triggers wait for elsewhere."""
 
     async def call(argv: Sequence[str]) -> str:
+        environ = {name: each for name, each in os.environ.items() if not is_own(name)}
+        environ |= (await house.place.secrets.given(_GITHUB)).variables
         process = await asyncio.create_subprocess_exec(
             *argv,
+            env=environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

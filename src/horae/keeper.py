@@ -70,7 +70,7 @@ from horae.rules.rest import (
     rest_file,
     rest_text,
 )
-from horae.runner.agents import hold_agent, look_back_agent
+from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.trees import Trees, why_left
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.kernel.plan import Plan
     from horae.kernel.task import Task
-    from horae.rules.command import Unready
     from horae.rules.crew import Member
     from horae.rules.handed import Handed
     from horae.rules.lifecycle import Lifecycle, State
@@ -179,7 +178,7 @@ class KeeperRunner:
             await asyncio.to_thread(self._note, job, story)
             return _Still(self, story, told)
         if obstacle is not None:
-            raise HeldBackError(str(obstacle))
+            raise HeldBackError(obstacle)
         tree = await self._trees.make(member.name)
         if tree.trouble:
             troubles = {**memory.troubles, "tree": tree.trouble}
@@ -219,8 +218,7 @@ class KeeperRunner:
     async def obstacle(self, filed: Filed) -> str | None:
         """Return why a tick that is held back would be so again; None if it would not."""
         says = await self._ledger.text(filed.digest)
-        obstacle = None if says is None else (await self._who(filed, says))[2]
-        return None if obstacle is None else str(obstacle)
+        return None if says is None else (await self._who(filed, says))[2]
 
     async def began(self, story: _Story) -> None:
         """Let the file of a state say that it began; its gate counts from here."""
@@ -282,7 +280,7 @@ class KeeperRunner:
 
     # What a tick needs to know
 
-    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, Unready | None]:
+    async def _who(self, filed: Filed, says: str) -> tuple[Member, Agent, str | None]:
         """Return whose tick it is, who that is now, and why it cannot run, if it cannot.
 
         It is a member as the manifest had it when that was decided; one that cannot run so is
@@ -290,7 +288,7 @@ class KeeperRunner:
         """
         member = _member(says)
         agent = await asyncio.to_thread(self._roster.agent, member)
-        obstacle = self._registry.obstacle(agent, environ=self._place.environ)
+        obstacle = await why_unable(self._registry, agent, self._place)
         known = None if obstacle is None else await self._ledger.entry(filed.entry)
         if known is None or known.mark.body == filed.digest:
             return member, agent, obstacle
@@ -299,7 +297,7 @@ class KeeperRunner:
             return member, agent, obstacle
         member = _member(now_says)
         agent = await asyncio.to_thread(self._roster.agent, member)
-        return member, agent, self._registry.obstacle(agent, environ=self._place.environ)
+        return member, agent, await why_unable(self._registry, agent, self._place)
 
     async def _remembered(self, job: Job, member: Member, lifecycle: Lifecycle | None) -> Memory:
         """Return what an agent remembers; what a person wrote into its files is taken over."""

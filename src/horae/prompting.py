@@ -17,9 +17,10 @@ from horae.rules.trigger import parse_tools, read_order
 from horae.runner.agents import (
     Agent,
     AgentNotFoundError,
+    hidden_of,
     hold_agent,
     look_back_agent,
-    secrets_of,
+    why_unable,
 )
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
@@ -69,9 +70,9 @@ class PromptRunner:
         if said.get("system"):
             agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
         tools = policy_for(await self._triggers.agent(agent.name), order.enforced)
-        obstacle = registry.obstacle(agent, environ=self._place.environ, tools=tools)
+        obstacle = await why_unable(registry, agent, self._place, tools=tools)
         if obstacle is not None:
-            raise HeldBackError(str(obstacle))
+            raise HeldBackError(obstacle)
         timeout = filed.policy.timeout or agent.definition.timeout or self._place.timeout
         return await hold_agent(
             registry,
@@ -89,7 +90,7 @@ class PromptRunner:
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown."""
         agent = await self._agent(filed)
-        secrets = secrets_of(agent, self._place.environ, more=(self._place.signature,))
+        secrets = await hidden_of(agent, self._place)
         found = await look_back_agent(
             self._processes, self._place.directory_of(run), run.number, secrets=secrets
         )
@@ -100,9 +101,7 @@ class PromptRunner:
         agent = await self._agent(filed)
         text = await self._text(filed.digest)
         tools = policy_for(await self._triggers.agent(agent.name), read_order(text or "").enforced)
-        environ = self._place.environ
-        obstacle = self._registry().obstacle(agent, environ=environ, tools=tools)
-        return None if obstacle is None else str(obstacle)
+        return await why_unable(self._registry(), agent, self._place, tools=tools)
 
     async def _agent(self, filed: Filed) -> Agent:
         """Return the agent that a receipt needs."""
@@ -136,7 +135,6 @@ def agent_of(card: AgentCard) -> Agent:
         command=tuple(said.get("command", ())),
         timeout=parse_duration(said["timeout"]) if "timeout" in said else None,
     )
-    env = said.get("env", {})
     origin = Origin(card.file or f"agents/{card.name}", 1)
     where = Path(said["working_dir"])
     return Agent(
@@ -144,7 +142,6 @@ def agent_of(card: AgentCard) -> Agent:
         definition,
         origin,
         where,
-        environment=env,
-        secrets=tuple(env),
+        environment=said.get("env", {}),
         remedy=f"write command: in {card.file}" if card.file else "",
     )

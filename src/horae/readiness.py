@@ -24,13 +24,14 @@ from horae.rules.entry import Entry, Origin, Work
 from horae.rules.tools import ToolPolicyError
 from horae.rules.trigger import read_order
 from horae.runner.agents import AgentNotFoundError, Registry, provider_of
-from horae.runner.ready import why_unready
+from horae.runner.ready import unread, why_unready
+from horae.secrets import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from horae.config import Config
-    from horae.engine.ports import Listed
+    from horae.engine.ports import Listed, Secrets
     from horae.engine.triggers import AgentCard
     from horae.rules.tools import ToolPolicy
     from horae.runner.agents import Agent
@@ -51,6 +52,7 @@ class Readiness:
     registry: Callable[[], Registry]
     card: Callable[[str], Awaitable[AgentCard | None]]
     text: Callable[[str], Awaitable[str | None]]
+    secrets: Secrets | None = None  # who knows what they need and may not be there
     manifest: Path | None = None  # relative paths of a crew's members begin beside it
     is_elsewhere: bool = False  # whether runs are made on other machines, too
 
@@ -96,9 +98,10 @@ class Readiness:
             return None
         beside = (self.root / file).parent
         directory = beside if beside.is_dir() else self.root
-        return why_unready(
+        why = why_unready(
             call.argv, directory=directory, environ=self.environ, variables=call.variables
         )
+        return why or unread(self.secrets, call.variables)
 
     async def of_agent(self, name: str, tools: ToolPolicy | None = None) -> Unready | None:
         """Return why an agent cannot run under a policy that must be kept, if there is one."""
@@ -180,6 +183,7 @@ def readiness_of(
         lambda: agents_of(config),
         card,
         text,
+        secrets_of(config),
         None if manifest is None else manifest.absolute(),
         is_elsewhere=config.store is not None,
     )
@@ -200,9 +204,10 @@ def registry_of(config: Config) -> Registry:
     """Return where agents are known, and what runs those that name no command."""
     return Registry(
         command=command_of(config),
-        provider=provider_of(os.environ),
+        provider=provider_of(os.environ, config.secrets),
         settings=settings_hint(config.root),
         root=Path(config.root).absolute(),
+        secrets=secrets_of(config),
     )
 
 

@@ -13,6 +13,7 @@ from horae.runner.agents import BlockAgents
 from horae.runner.command import Place
 from horae.runner.processes import Processes
 from horae.runner.workflow import run_workflow as run
+from horae.secrets import secrets_of
 from horae.workspace.files import read_plan
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class _Asked:
         has_data = data is not None or config.data.is_dir()
         kept = Path(config.data).resolve() if has_data else state_directory()
         known = os.environ if environ is None else environ
-        self._place = Place(home, kept, known, timeout or config.run_timeout)
+        named = secrets_of(config, environ=known)
+        self._place = Place(home, kept, known, timeout or config.run_timeout, named=named)
 
     async def run(self) -> dict[str, Any]:
         """Run it, and return its record."""

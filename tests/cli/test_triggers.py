@@ -27,7 +27,7 @@ from horae.workspace.agentd import Synced, sync
 if TYPE_CHECKING:
     from horae.engine.triggers import Triggers
 
-REPORTER = "name: reporter\nmodel: small-1\nenv:\n  TOKEN: ${HORAE_TEST_TOKEN}\n"
+REPORTER = "name: reporter\nmodel: small-1\nenv:\n  TOKEN: ${GARDEN_TOKEN}\n"
 DAILY = """\
 name: daily
 agent: reporter
@@ -49,7 +49,7 @@ def call(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Call:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HORAE_TEST_TOKEN", "s3cret-canary")
+    monkeypatch.setenv("GARDEN_TOKEN", "s3cret-canary")
     monkeypatch.setenv("HORAE_AGENT_COMMAND", "cat")
     horae = click.Group("horae")
     for command in (trigger, approvals, approve, deny):

@@ -106,7 +106,7 @@ def test_a_field_that_is_not_known_is_odd_and_not_wrong() -> None:
     assert (odd.severity, odd.line, odd.fix) == (Severity.WARNING, 19, "did you mean enabled?")
 
 
-def test_an_agent_is_read_with_its_variables_filled_in() -> None:
+def test_an_agent_is_read_with_the_names_of_its_secrets_not_their_values() -> None:
     text = (
         "name: reporter\nworking_dir: .\ncommand: [my-agent, --once]\nmodel: small-1\n"
         "env:\n  TOKEN: ${TOKEN}\n  HOST: ${HOST:-localhost}:${PORT:-80}\nworktree: true\n"
@@ -117,7 +117,7 @@ def test_an_agent_is_read_with_its_variables_filled_in() -> None:
         "working_dir": ".",
         "command": ["my-agent", "--once"],
         "model": "small-1",
-        "env": {"TOKEN": "${HOST}", "HOST": "localhost:8080"},
+        "env": {"TOKEN": "${TOKEN}", "HOST": "${HOST:-localhost}:${PORT:-80}"},
         "worktree": True,
     }
 
@@ -130,14 +130,16 @@ def test_a_variable_that_is_not_set_is_an_error_at_its_place() -> None:
         2,
         "TOKEN needs the variable TOKEN, which is not set",
     )
-    assert problem.fix == "set it, or write ${TOKEN:-something}"
+    assert problem.fix == (
+        "set it, name it in [secrets] of horae.toml, or write ${TOKEN:-something}"
+    )
 
 
 def test_the_secret_of_a_webhook_need_not_stand_in_its_file() -> None:
     text = "name: a\nagent: b\nsource: {type: webhook, secret: '${HOOK}'}\nprompt_template: Go.\n"
     item = parse_workflow(text, environ={"HOOK": "s3cret-s3cret"}).item
     assert item is not None
-    assert item.source["secret"] == "s3cret-s3cret"
+    assert item.source["secret"] == "${HOOK}"
     [problem] = parse_workflow(text).problems
     assert problem.message == "secret needs the variable HOOK, which is not set"
 

@@ -31,10 +31,10 @@ from horae.runner.agents import (
     BlockAgents,
     Provider,
     Registry,
+    hidden_of,
     hold_agent,
     look_back_agent,
     provider_of,
-    secrets_of,
 )
 from horae.runner.command import Place
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
@@ -508,7 +508,7 @@ async def test_an_agent_that_takes_longer_than_its_step_may_is_ended_with_all_it
         record = await place.run(flow(slow))
         assert only(record).error == "it took longer than 300ms"
         assert marked(place.data) == []
-        held = place.held(flow(step("Ask", "agent", "X", ":agent slow")))
+        held = await place.held(flow(step("Ask", "agent", "X", ":agent slow")))
         held.go()
         await until(lambda: marked(place.data), limit=20)
         held.cancel("no longer wanted")
@@ -586,18 +586,20 @@ def disguised(secret: str) -> list[str]:
 async def test_twenty_canaries_are_never_seen_again(stage: Stage) -> None:
     names = [f"SERVICE_{n}_API_KEY" for n in range(10)] + [f"BOT_{n}_TOKEN" for n in range(6)]
     canaries = {name: f'canary/{n}+"{n * 7919}"' for n, name in enumerate(names)}
-    canaries["ODD_NAME"] = "canary-odd-name"
     canaries["DATABASE_URL"] = "postgres://bob:canary-pass@db/x"
-    stage.environ |= canaries
+    stage.environ |= {**canaries, "ODD": "canary-odd-name"}
     own = {"OWN_SECRET": "canary-of-its-own", "PLAIN": "canary-by-name"}
-    spelled = [each for value in (*canaries.values(), *own.values()) for each in disguised(value)]
+    spelled = [
+        each
+        for value in (*canaries.values(), "canary-odd-name", *own.values())
+        for each in disguised(value)
+    ]
     leak = stage.work / "leak"
     leak.write_text("\n".join([*spelled, "canary-pass", "f00dfeedf00dfeed"]))
     who = agent(
         f":COMMAND: sh -c 'env; cat {leak}; cat {leak} >&2'",
-        f":ENV: {' '.join(canaries)}",
+        f":ENV: {' '.join(canaries)} ODD_NAME=${{ODD}}",
         environment=own,
-        secrets=("PLAIN", "ODD_NAME"),
     )
     ended = await stage.told(who, "Tell me all.")
     kept = [path.read_text() for path in stage.directory.iterdir()]
@@ -607,13 +609,15 @@ async def test_twenty_canaries_are_never_seen_again(stage: Stage) -> None:
         assert each not in everything
 
 
-def test_only_what_is_secret_is_masked() -> None:
-    environ = {
+@story
+async def test_only_what_is_secret_is_masked(stage: Stage) -> None:
+    stage.environ |= {
         "LANG": "C.UTF-8",
         "SSH_AUTH_SOCK": "/tmp/agent.1",
         "MY_KEY_FILE": "/etc/a-key-file",
         "PASS": "short",
         "REGION": "north-north",
     }
-    assert secrets_of(agent(), environ) == ()
-    assert secrets_of(agent(secrets=("REGION",)), environ) == (b"north-north",)
+    assert await hidden_of(agent(), stage.place) == (b"f00dfeedf00dfeed",)
+    named = agent(environment={"WHERE": "${REGION}"})
+    assert await hidden_of(named, stage.place) == (b"f00dfeedf00dfeed", b"north-north")

@@ -166,7 +166,7 @@ async def test_whenever_a_chain_is_cancelled_only_what_is_said_to_have_begun_has
     async with yard(tmp_path, grace=timedelta(0)) as place:
         for turn in range(scaled(100)):
             effects = tmp_path / f"effects-{turn}"
-            run = place.held(chain(*(f"echo {n} >> {effects}" for n in range(30))))
+            run = await place.held(chain(*(f"echo {n} >> {effects}" for n in range(30))))
             run.go()
             await until(effects.exists, limit=20)
             await asyncio.sleep(turn * 0.0007)
@@ -507,7 +507,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
 ) -> None:
     text = flow(step("A", "sh", QUIET), step("B", "sh", QUIET), step("C", "sh", QUIET))
     async with yard(tmp_path) as place:
-        held = place.held(text)
+        held = await place.held(text)
         held.go()
         await until(lambda: len(marked(place.data)) > 8, limit=10)
         held.cancel("enough")
@@ -516,7 +516,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
         assert (ended.outcome, ended.reason) == (Status.KILLED, "enough")
         statuses = sorted(each.status for each in held.record.steps())
         assert statuses == ["killed", "killed", "skipped"]
-        early = place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
+        early = await place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
         early.cancel("never mind")
         assert await early.ended() == Ended(Status.KILLED, "never mind")
         early.go()
@@ -566,7 +566,7 @@ async def test_looking_back_tells_unreleased_ended_and_unknown_apart(tmp_path: P
 @story
 async def test_a_run_whose_record_cannot_be_written_runs_nothing(tmp_path: Path) -> None:
     async with yard(tmp_path) as place:
-        held = place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
+        held = await place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
         clear(place.data / "runs")
         held.go()
         ended = await held.ended()
@@ -580,7 +580,7 @@ async def test_a_disk_that_fails_is_a_failed_run_and_not_a_failed_engine(tmp_pat
     async with yard(tmp_path) as place:
         descriptors = Path("/proc/self/fd")
         before = len(list(descriptors.iterdir()))
-        held = place.held(flow(step("A", "sh", "cat")))
+        held = await place.held(flow(step("A", "sh", "cat")))
         held.go()
         clear(place.data / "runs")
         ended = await held.ended()

@@ -76,7 +76,7 @@ class Yard:
             **options,
         )
 
-    def held(self, text: str) -> WorkflowRun:
+    async def held(self, text: str) -> WorkflowRun:
         """Make a run that waits for its go."""
         plan = read(text)
         world = the_world(plan, None, file="plan.org")
@@ -84,7 +84,7 @@ class Yard:
         order = order_of(
             plan, world, name="plan.org", place=self.place, run=f"r{next(self._numbers)}", now=now
         )
-        return self.runner().make(order, progress=self._hear)
+        return await self.runner().make(order, progress=self._hear)
 
     def runner(self) -> WorkflowRunner:
         """Return what an engine would run workflows with."""

@@ -1021,7 +1021,7 @@ def test_a_start_that_fails_after_a_kill_does_not_make_the_next_one_miss_the_log
     process.kill()
     process.communicate()
 
-    def failing(_: sqlite3.Connection) -> None:
+    def failing(_: sqlite3.Connection, **_seal: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -33,6 +33,7 @@ from horae.rules.entry import Origin
 from horae.rules.misfire import Status
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
+from horae.secrets import secrets_of
 from horae.timing.duration import DurationError, format_duration, parse_duration
 from horae.workspace.crew import KEEPER
 from horae.workspace.files import find_plans, read_plan
@@ -282,9 +283,10 @@ class Found:
         self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
         self.registry = Registry(
             command=config.agent_command,
-            provider=provider_of(os.environ),
+            provider=provider_of(os.environ, config.secrets),
             settings=settings_hint(config.root),
             root=Path(self._root),
+            secrets=secrets_of(config),
         )
         self.keeper = ""  # what the single keeper is called, if there is one
         self.exit_code: int = Exit.OK
@@ -433,7 +435,7 @@ async def _run(
     run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
     with TemporaryDirectory(prefix="horae-agent-") as data:
         root = Path(config.root).resolve()
-        place = Place(root, Path(data), os.environ, limit)
+        place = Place(root, Path(data), os.environ, limit, named=secrets_of(config))
         async with Processes(Path(data)) as processes:
             held = await hold_agent(
                 registry,

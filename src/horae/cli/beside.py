@@ -114,11 +114,12 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
     from horae.cli.triggers import Room
     from horae.engine.triggers import judge_files
     from horae.kernel.plan import Diagnostic, Severity
+    from horae.secrets import known_names
     from horae.workspace.agentd import EmptyFolderError, read_folder
     from horae.workspace.files import PlanFileError
 
     try:
-        folder = read_folder(f"{root}/{_TRIGGERS}", environ=os.environ, base=root)
+        folder = read_folder(f"{root}/{_TRIGGERS}", environ=known_names(load(root)), base=root)
     except EmptyFolderError:
         return
     except PlanFileError as error:
@@ -187,10 +188,11 @@ class _Root:
         path = f"{self._root}/{_TRIGGERS}"
         if not _is_directory(path):
             return
+        from horae.secrets import known_names
         from horae.workspace.agentd import EmptyFolderError, read_folder
 
         try:
-            folder = read_folder(path, environ=os.environ, base=self._root)
+            folder = read_folder(path, environ=known_names(self._config), base=self._root)
         except EmptyFolderError:
             return
         except HoraeError as error:

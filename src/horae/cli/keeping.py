@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -30,6 +30,7 @@ from horae.cli.output import Form, Output, form_options, print_answer, print_jso
 from horae.config import load
 from horae.engine.ports import LedgerDamagedError, LedgerError
 from horae.errors import Exit, HoraeError
+from horae.kernel.secret import FOLDER
 from horae.rules.words import moment_text
 from horae.store import database
 from horae.store.lock import holder_of
@@ -106,7 +107,7 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
     place = Place.of(root=root, data=data)
     if not Path(file).exists():
         raise NoBackupError(file, [])
-    _restore(output, place, Path(file))
+    _restore(output, place, Path(file), load(root, flags={"data": data}))
     return Exit.OK
 
 
@@ -160,10 +161,11 @@ def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> 
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
+    config = load(root, flags={"data": data})
     if restores:
-        _restore_newest(output, place)
+        _restore_newest(output, place, config)
         return Exit.OK
-    found = list(examine(place, load(root, flags={"data": data})))
+    found = list(examine(place, config))
     match output.form:
         case Form.TABLE:
             _print_checks(found)
@@ -203,8 +205,8 @@ def _unused(home: Path, stem: str) -> Path:
     return next(each for each in names if not each.exists())
 
 
-def _restore(output: Output, place: Place, file: Path) -> None:
-    """Let a backup be the ledger, and say where the one from before is."""
+def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
+    """Let a backup be the ledger, and say where the one from before is, and what is missing."""
     import asyncio
 
     from horae.store.sqlite import restore as restored
@@ -214,10 +216,31 @@ def _restore(output: Output, place: Place, file: Path) -> None:
     aside = str(old) if had_one else None
     before = f"the ledger from before is {aside}" if aside else "there was none before"
     text = f"{file} is the ledger of {place.directory} now, and nothing past fires; {before}"
-    print_answer(output, {"restored": str(file), "aside": aside}, text)
+    missing = _missing_secrets(place, config)
+    lines = (text, *(f"missing: {each}" for each in missing))
+    said = {"restored": str(file), "aside": aside, "missing_secrets": missing}
+    print_answer(output, said, "\n".join(lines))
 
 
-def _restore_newest(output: Output, place: Place) -> None:
+def _missing_secrets(place: Place, config: Config) -> list[str]:
+    """Return which secrets cannot be read that triggers and agents of the ledger need."""
+    from horae.secrets import secrets_of
+    from horae.store import vault
+    from horae.store.sqlite import PATIENCE
+
+    if place.store is not None or not place.path.exists():
+        return []
+    secrets = secrets_of(config, may_call=False)
+    with (
+        database.told(str(place.path)),
+        closing(database.open_reader(place.path, patience=PATIENCE)) as connection,
+    ):
+        named = list(vault.named_in(connection))
+    found = ((whose, secrets.why_not([text])) for whose, text in named)
+    return [f"{whose}: {error}" for whose, error in found if error is not None]
+
+
+def _restore_newest(output: Output, place: Place, config: Config) -> None:
     """Restore the newest backup that is whole, unless the ledger is."""
     if _check_ledger(place).grade is Grade.OK and place.path.exists():
         raise BackupError(
@@ -230,7 +253,7 @@ def _restore_newest(output: Output, place: Place) -> None:
     for file in _backups(home):
         problem = _damage(file)
         if problem is None:
-            _restore(output, place, file)
+            _restore(output, place, file, config)
             return
         damaged.append(str(file))
         output.say(problem)
@@ -304,6 +327,7 @@ def examine(place: Place, config: Config) -> Iterator[Check]:
     yield _check_zones()
     yield from around(config)
     yield from _check_data(place)
+    yield from _check_secrets(place, config)
     yield from _check_runs(place, config)
     yield from _check_watches()
 
@@ -489,10 +513,31 @@ def _check_permissions(place: Place) -> Check:
         return Check("permissions", Grade.FAIL, found, "run horae as that user, or use --data")
     wanted = [(place.directory, 0o700)]
     wanted += [(each, 0o600) for each in place.directory.glob("ledger*")]
+    wanted += [(each, 0o600) for each in place.directory.glob(f"{FOLDER}/*")]
     remedies = [f"chmod {mode:o} {path}" for path, mode in wanted if _is_open(path, mode)]
     if remedies:
         return Check("permissions", Grade.WARN, "others can read the ledger", "; ".join(remedies))
     return Check("permissions", Grade.OK, "its owner alone can read the ledger")
+
+
+def _check_secrets(place: Place, config: Config) -> Iterator[Check]:
+    """Look whether the secrets can be read that are named, or kept; no command is called."""
+    from horae.secrets import secrets_of
+
+    names = [f"${{{name}}}" for name in config.secrets]
+    kept = len(list(place.directory.glob(f"{FOLDER}/*")))
+    if not names and not kept:
+        return
+    secrets = secrets_of(config, may_call=False)
+    wrong = [str(error) for name in names if (error := secrets.why_not([name]))]
+    with suppress(HoraeError):  # what is wrong with the ledger is said elsewhere
+        wrong += _missing_secrets(place, config)
+    found = f"{len(names)} named in [secrets], {kept} kept in {place.directory / FOLDER}"
+    if not wrong:
+        yield Check("secrets", Grade.OK, found)
+    for each in wrong:
+        remedy = "see to it, or correct [secrets] in horae.toml"
+        yield Check("secrets", Grade.WARN, each, remedy)
 
 
 def _is_open(path: Path, mode: int) -> bool:

@@ -30,14 +30,14 @@ _UNNAMED = Found(
 def check_ready(plans: Sequence[tuple[str, Plan]], root: str, config: Config) -> list[Diagnostic]:
     """Return what in plans, or in the crew that the settings name, could not run here."""
     return [
-        *(each for name, plan in plans for each in _check_programs(name, plan)),
+        *(each for name, plan in plans for each in _check_programs(name, plan, config)),
         *_check_blocks(plans, root),
         *_check_keepers(config),
     ]
 
 
-def _check_programs(name: str, plan: Plan) -> Iterator[Diagnostic]:
-    """Yield the commands of a plan whose program is not there."""
+def _check_programs(name: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
+    """Yield the commands of a plan whose program, or a secret that it needs, is not there."""
     calling = [each for each in plan.headlines if "COMMAND" in each.props and is_entry(each)]
     if not calling:
         return
@@ -47,6 +47,10 @@ def _check_programs(name: str, plan: Plan) -> Iterator[Diagnostic]:
         if why is not None:
             at = place_of(headline, "COMMAND")
             found = Found(at, "program", Severity.WARNING, why.reason, why.fix)
+            yield found.located(name, places[id(headline)], headline.text)
+        if (why := _unread(headline, config)) is not None:
+            at = place_of(headline, "ENV")
+            found = Found(at, "secret", Severity.WARNING, why.reason, why.fix)
             yield found.located(name, places[id(headline)], headline.text)
 
 
@@ -67,6 +71,20 @@ def _why_not(headline: Headline, directory: str) -> Unready | None:
     return why_unready(call.argv, directory=directory, environ=environ, variables=variables)
 
 
+def _unread(headline: Headline, config: Config) -> Unready | None:
+    """Return which secret cannot be read here that a headline asks for."""
+    if "ENV" not in headline.props or "HOST" in headline.props:
+        return None
+    from horae.runner.ready import unread
+    from horae.secrets import secrets_of
+
+    try:
+        call = call_of(headline.props)
+    except CommandError:
+        return None  # said by what reads it
+    return None if call is None else unread(secrets_of(config), call.variables)
+
+
 def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:
     """Yield the agent blocks of plans that nobody can answer to."""
     blocks = [(name, plan, *each) for name, plan in plans for each in agent_blocks(plan)]
@@ -84,13 +102,15 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
     from horae.cli.triggers import Room
+    from horae.config import load
     from horae.errors import HoraeError
+    from horae.secrets import known_names
     from horae.workspace.agentd import read_folder
 
     if not names:
         return {}
     try:
-        folder = read_folder(f"{root}/.agentd", environ=os.environ, base=root)
+        folder = read_folder(f"{root}/.agentd", environ=known_names(load(root)), base=root)
         names = names - {each.name for each in folder.agents}
     except HoraeError:
         pass  # there is none, or what is wrong with it is said by whoever checks it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +60,7 @@ class Room:
 
         async def asking() -> T:
             async with self._looking() as ledger:
-                return await work(self._triggers(ledger))
+                return await work(self._triggers(ledger, may_call=False))
 
         return asyncio.run(asking())
 
@@ -114,12 +113,14 @@ class Room:
         echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
         return done
 
-    def _triggers(self, ledger: BookLedger) -> Triggers:
-        return Triggers(**self._parts(ledger))
+    def _triggers(self, ledger: BookLedger, *, may_call: bool = True) -> Triggers:
+        return Triggers(**self._parts(ledger, may_call=may_call))
 
-    def _parts(self, ledger: BookLedger) -> dict[str, Any]:
+    def _parts(self, ledger: BookLedger, *, may_call: bool = True) -> dict[str, Any]:
         from shutil import which
         from uuid import uuid4
+
+        from horae.secrets import secrets_of
 
         # On one that is shared a person may write in any term.
         term = 1 if self.place.store is None else ANYBODY
@@ -132,6 +133,7 @@ class Room:
             "others": self._others,
             "ready": self.readiness(ledger),
             "has_gh": lambda: which("gh") is not None,
+            "secrets": secrets_of(self._config, may_call=may_call),
         }
 
     def readiness(self, ledger: BookLedger) -> Readiness:
@@ -580,9 +582,10 @@ def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | 
 
 def read_files(path: str, *, base: str) -> Folder:
     """Return what the files say if all can be used; what is odd about them is said on stderr."""
+    from horae.secrets import known_names
     from horae.workspace.agentd import read_folder
 
-    folder = read_folder(path, environ=os.environ, base=base)
+    folder = read_folder(path, environ=known_names(load(base)), base=base)
     for warning in folder.warnings:
         echo(f"horae: {warning}", err=True)
     return folder.checked()

@@ -102,6 +102,7 @@ class _Asked:
         from horae.kernel.org.document import read
         from horae.kernel.world import every, worlds
         from horae.runner.command import Place
+        from horae.secrets import secrets_of
         from horae.workflows import state_directory
         from horae.workspace.files import PlanMissingError, read_plan
 
@@ -119,7 +120,7 @@ class _Asked:
             what = "no workflow" if workflow is None else f"no single workflow {workflow!r}"
             raise PlanMissingError(file, f"holds {what}; its workflows: {names}")
         kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
-        place = Place(root, kept, os.environ, config.run_timeout)
+        place = Place(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
         return cls(str(path.relative_to(root)), plan, chosen, place, config)
 
 
@@ -150,7 +151,7 @@ async def _run_all(
             order = order_of(
                 asked.plan, world, name=asked.name, place=asked.place, run=run, now=began_at
             )
-            held = runner.make(
+            held = await runner.make(
                 replace(order, input=given, resume=resume),
                 progress=None if show is None else show.told,
             )

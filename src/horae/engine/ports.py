@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from horae.engine.actor import ENGINE
 from horae.errors import Exit, HoraeError
@@ -566,6 +567,91 @@ class HeldBackError(HoraeError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class SecretError(HeldBackError):
+    """A secret whose value cannot be read; the value is never part of it."""
+
+    code = "secret"
+    exit_code = Exit.FINDINGS
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.why = why
+        super().__init__(f"secret {name} cannot be read ({why})")
+
+
+class UnaskedSecretError(SecretError):
+    """A secret that nobody asked for yet: whoever only looks calls no command."""
+
+
+class LiteralSecretError(HoraeError):
+    """A secret that was given where only its name can be kept."""
+
+    code = "secret_literal"
+    exit_code = Exit.USAGE
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{name}: a ledger that several machines share keeps no secret; say in [secrets] of "
+            "horae.toml where each machine finds it, and give ${NAME} instead"
+        )
+
+
+class Given(NamedTuple):
+    """What a run is given beside what every run is: variables, and the values never to be shown."""
+
+    variables: Mapping[str, str] = MappingProxyType({})
+    hidden: frozenset[str] = frozenset()
+
+
+class Secrets(Protocol):
+    """Who knows the values of secrets, and keeps those that come with a request.
+
+    What cannot be read raises SecretError.
+    """
+
+    @property
+    def unread(self) -> Mapping[str, SecretError]:
+        """What could not be read when it was needed last."""
+        ...
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The values of secrets that are known by now; no output shows them."""
+        ...
+
+    def is_named(self, name: str) -> bool:
+        """Tell whether the settings say where a secret is."""
+        ...
+
+    def why_not(self, texts: Iterable[str]) -> SecretError | None:
+        """Return why a secret that texts name cannot be read, as far as a look tells."""
+        ...
+
+    async def filled(self, text: str) -> str:
+        """Return a text with the values of the secrets that it names."""
+        ...
+
+    async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
+        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        ...
+
+    async def look_again(self) -> bool:
+        """Read again what could not be read; tell whether any of it can be now."""
+        ...
+
+    async def keep(self, name: str, text: str) -> str:
+        """Keep a text that somebody gave outside of the ledger; return what stands for it.
+
+        Where it cannot be kept a secret raises LiteralSecretError, and another text stays.
+        """
+        ...
+
+    async def forget(self, texts: Iterable[str]) -> None:
+        """Remove what is kept for texts that nothing refers to any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FOLDER: Final = "secrets"  # of the data directory: values that came with a request
+WEBHOOK: Final = "webhook-"  # what the name begins with under which that of a webhook is kept
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 OWN: Final = "HORAE_"  # how names begin that are the engine's own
 _NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

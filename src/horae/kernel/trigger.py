@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from horae.kernel.plan import Diagnostic, Severity, is_id
-from horae.kernel.secret import expand
+from horae.kernel.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
 from horae.kernel.yaml import YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def is_workflow(text: str) -> bool:
 def parse_workflow(
     text: str, *, file: str = "-", environ: Mapping[str, str] | None = None
 ) -> Found[WorkflowFile]:
-    """Return the workflow that a file holds; `${NAME}` in a secret is taken from *environ*."""
+    """Return the workflow that a file holds; `${NAME}` in a secret must be known to *environ*."""
     page = _Page.read(text, file)
     page.know(WORKFLOW_KEYS)
     name, agent = page.name("name"), page.name("agent")
@@ -170,7 +170,8 @@ def parse_workflow(
     for secret in ("secret", "old_secret"):
         # So that it need not stand in a file that goes into git.
         if source is not None and isinstance(source.get(secret), str):
-            source[secret] = page.expanded("source", secret, source[secret], environ or {})
+            page.name_secrets(where, secret, source[secret], environ or {}, is_secret=True)
+    page.keep_literal("prompt_template")
     zone = page.text("timezone")
     if source is not None and zone is not None:
         source = {**source, "timezone": zone}
@@ -198,7 +199,7 @@ def parse_workflow(
 
 
 def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Found[AgentFile]:
-    """Return the agent that a file holds; `${NAME}` in its `env` is taken from *environ*."""
+    """Return the agent that a file holds; `${NAME}` in its `env` must be known to *environ*."""
     page = _Page.read(text, file)
     page.know(AGENT_KEYS)
     name = page.name("name")
@@ -207,6 +208,7 @@ def parse_agent(text: str, *, file: str = "-", environ: Mapping[str, str]) -> Fo
     config |= {key: page.texts(key) for key in _LISTS}
     config["auto_clear_threshold"] = page.number("auto_clear_threshold")
     config["env"] = page.environment("env", environ)
+    page.keep_literal("prompt", "system_prompt", "working_dir", "command", "model")
     config["tool_policy"] = page.mapping("tool_policy")
     config["resource_limits"] = page.mapping("resource_limits")
     config |= {key: page.listed(key) for key in ("extra_mounts", "rooms")}
@@ -354,24 +356,44 @@ class _Page:
         return None
 
     def environment(self, key: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-        """Return variables, with what they take from ours."""
+        """Return variables as they are written; what they name must be known."""
         given = self.mapping(key)
         if given is None:
             return None
         for name in [name for name, each in given.items() if not isinstance(each, str)]:
             self.wrong(key, f"{name[:60]} is one text", "write it on one line")
         texts = {name: each for name, each in given.items() if isinstance(each, str)}
-        return {name: self.expanded(key, name, text, environ) for name, text in texts.items()}
+        for name, text in texts.items():
+            self.name_secrets(key, name, text, environ, is_secret=looks_secret(name, text))
+        return texts
 
-    def expanded(self, key: str, name: str, text: str, environ: Mapping[str, str]) -> str:
-        """Return a text with what it takes from our variables."""
-        try:
-            return expand(text, environ)
-        except KeyError as error:
-            missing = error.args[0]
-            fix = f"set it, or write ${{{missing}:-something}}"
+    def name_secrets(
+        self, key: str, name: str, text: str, environ: Mapping[str, str], *, is_secret: bool
+    ) -> None:
+        """Note what is wrong with a text that may name secrets, and should if it *is_secret*."""
+        for each in names_in(text):
+            if why := why_no_name(each):
+                self.wrong(key, f"{name[:60]} names {each}: {why}", "name another one")
+                return
+        missing = next((each for each in needed_in(text) if each not in environ), None)
+        if missing is not None:
+            fix = f"set it, name it in [secrets] of horae.toml, or write ${{{missing}:-something}}"
             self.wrong(key, f"{name} needs the variable {missing}, which is not set", fix)
-            return ""
+        elif is_secret and not is_reference(text):
+            message = f"{name[:60]} holds a secret, which everybody sees who sees this file"
+            fix = "write ${NAME}, and in [secrets] of horae.toml where its value is"
+            self.wrong(key, message, fix, kind=Severity.WARNING)
+
+    def keep_literal(self, *keys: str) -> None:
+        """Note `${NAME}` where it names nothing: what is told or called is taken as it stands."""
+        for key in keys:
+            parts = self.data.get(key)
+            texts = [each for each in parts if isinstance(each, str)] if parts else []
+            text = parts if isinstance(parts, str) else " ".join(texts)
+            if (found := names_in(text)) and "-c" not in texts:  # a shell fills in its own
+                message = f"${{{found[0]}}} in {key} stays as it is; only env and secret name one"
+                fix = f"give it to the run in env, and let it read {found[0]} there"
+                self.wrong(key, message, fix, kind=Severity.INFO)
 
 
 def _plain(value: Data) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
+from horae.kernel.secret import NAME, OWN, is_own, is_reference, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,10 @@ class CommandError(ScheduleError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A program with its arguments, or an address; and the variables that it may see."""
+    """A program with its arguments, or an address; and the variables that it may see.
+
+    A variable is a NAME of the engine's or of a secret, or `NAME=${SECRET}`.
+    """
 
     argv: tuple[str, ...] = ()
     address: str = ""
@@ -130,9 +134,19 @@ def _address(text: str) -> str:
 
 
 def _variables(text: str) -> tuple[str, ...]:
-    """Return the names of variables."""
-    names = tuple(text.replace(",", " ").split())
-    bad = next((name for name in names if not name.isidentifier() or not name.isascii()), None)
-    if bad is not None:
-        raise CommandError("ENV", text, reason=f"{bad[:60]!r} is not the name of a variable")
-    return names
+    """Return the variables that are asked for, each as NAME or NAME=${SECRET}."""
+    asked = tuple(text.replace(",", " ").split())
+    for each in asked:
+        name, is_filled, secret = each.partition("=")
+        if not NAME.fullmatch(name):
+            reason = f"{name[:60]!r} is not the name of a variable"
+        elif is_filled and not is_reference(secret):
+            # Without what stands there: it may be the value.
+            reason = f"{name[:60]}= takes the name of a secret, as in {name[:60]}=${{NAME}}"
+            raise CommandError("ENV", f"{name}=…", reason=reason)
+        elif is_own(name) or any(map(is_own, names_in(secret))):
+            reason = f"variables that begin with {OWN} are the engine's own"
+        else:
+            continue
+        raise CommandError("ENV", name, reason=reason)
+    return asked

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.kernel.plan import is_id
+from horae.kernel.secret import is_reference
 from horae.rules.armed import PolicyError, Scanned, policy_of
 from horae.rules.entry import (
     CatchUp,
@@ -450,7 +451,16 @@ def _check_webhook(config: Mapping[str, Any]) -> None:
 
 def masked(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a trigger waits for, without its secrets."""
-    return {name: MASK if name in SECRETS else value for name, value in config.items()}
+    return {name: shown(value) if name in SECRETS else value for name, value in config.items()}
+
+
+def shown(text: str) -> str:
+    """Return what may be shown of a secret: the name that it goes by, if it has one.
+
+    >>> shown("${DEPLOY}"), shown("hunter2")
+    ('${DEPLOY}', '***')
+    """
+    return text if is_reference(text) else MASK
 
 
 def secrets_of(config: Mapping[str, Any]) -> frozenset[str]:

@@ -19,6 +19,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.kernel.secret import names_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -57,17 +59,19 @@ def scheme_of(config: Mapping[str, Any]) -> str:
     >>> scheme_of({"secret": "as GitHub has it"})
     'github'
     """
-    secret = config.get("secret") or STANDARD_PREFIX
-    is_standard = str(secret).startswith(STANDARD_PREFIX)
+    secret = str(config.get("secret") or STANDARD_PREFIX)
+    is_standard = secret.startswith(STANDARD_PREFIX) or bool(names_in(secret))
     return str(config.get("scheme") or (Scheme.STANDARD if is_standard else Scheme.GITHUB))
 
 
 def wrong_secret(scheme: Scheme, secret: str) -> str:
-    """Return why a secret is none of its scheme, or nothing.
+    """Return why a secret is none of its scheme, or nothing; one that is only named may be.
 
     >>> wrong_secret(Scheme.GITHUB, "short")
     'has at least 8 characters'
     """
+    if names_in(secret):
+        return ""
     if scheme is Scheme.GITHUB:
         is_short = len(secret) < _SHORTEST_SECRET
         return f"has at least {_SHORTEST_SECRET} characters" if is_short else ""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from horae.engine.ports import Ended, RunError
+from horae.engine.ports import Ended, Given, RunError, SecretError
 from horae.errors import Exit, HoraeError
 from horae.rules.agent import AgentDefinition, Runner
 from horae.rules.armed import agent_blocks
@@ -27,6 +27,7 @@ from horae.rules.command import Unready
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, shown, verdict
 from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
+from horae.runner.command import hidden_bytes, why_held
 from horae.runner.masking import Masker, disguises
 from horae.runner.model import STEPS, TOKENS, MissingExtraError, Order
 from horae.runner.processes import (
@@ -46,14 +47,14 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
-from horae.runner.ready import allowed_environment, why_unready
+from horae.runner.ready import allowed_environment, unread, why_unready
 from horae.runner.workflow import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
-    from horae.engine.ports import Held, Process, Run
+    from horae.engine.ports import Held, Process, Run, Secrets
     from horae.rules.entry import Origin
     from horae.runner.command import Place
     from horae.runner.processes import Processes
@@ -104,8 +105,8 @@ class AgentNotFoundError(HoraeError):
 class Agent:
     """Somebody who can be asked to do something.
 
-    `directory` is where it works, else the plan root. `environment` is its own, `variables` are
-    the names of ours that it may see, `secrets` the names of those whose values are never shown.
+    `directory` is where it works, else the plan root. `environment` is its own, whose values may
+    name secrets and are never shown; `variables` are those of ours that it asks for.
     """
 
     name: str
@@ -114,7 +115,6 @@ class Agent:
     directory: Path | None = None
     variables: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
     remedy: str | None = None  # how to name its command, if not with :COMMAND: at its origin
 
     @property
@@ -130,29 +130,35 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where models are called: the address, the variable with its key, the model and the limits."""
+    """Where models are called: the address, the variable with its key, the model and the limits.
+
+    `is_named` tells whether the settings say where that key is.
+    """
 
     url: str = OPENAI
     key: str = "OPENAI_API_KEY"
     model: str | None = None
     steps: int = STEPS
     tokens: int = TOKENS
+    is_named: bool = False
 
 
-def provider_of(environ: Mapping[str, str]) -> Provider:
-    """Return where models are called as an environment says; the first key that is set counts.
+def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Provider:
+    """Return where models are called; the first key counts that is set, or among the *secrets*.
 
     >>> provider_of({"OPENROUTER_API_KEY": "k", "WB_LLM_MODEL": "small"}).url
     'https://openrouter.ai/api/v1'
     """
     keys = ("HORAE_MODEL_KEY", "WB_LLM_KEY", "OPENROUTER_API_KEY", "OPENAI_API_KEY")
-    key = next((name for name in keys if environ.get(name)), "OPENAI_API_KEY")
+    found = (name for name in keys if environ.get(name) or name in secrets)
+    key = next(found, "OPENAI_API_KEY")
     is_router = key in {"WB_LLM_KEY", "OPENROUTER_API_KEY"}
     usual = "https://openrouter.ai/api/v1" if is_router else OPENAI
     return Provider(
         url=environ.get("HORAE_MODEL_URL") or environ.get("OPENAI_BASE_URL") or usual,
         key=key,
         model=environ.get("HORAE_MODEL_NAME") or environ.get("WB_LLM_MODEL") or None,
+        is_named=key in secrets,
     )
 
 
@@ -160,7 +166,8 @@ class Registry:
     """The agents there are, each by its name.
 
     `command` runs those that name none; `provider` is where models are called; `settings` tells
-    where to name a command for all, and relative directories begin at `root`.
+    where to name a command for all, relative directories begin at `root`, and `secrets` tells
+    which cannot be read.
     """
 
     def __init__(
@@ -170,11 +177,13 @@ class Registry:
         provider: Provider | None = None,
         settings: str = SETTINGS,
         root: Path | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self.command = command or ()
         self.settings = settings
         self.root = root or Path()
         self.provider = provider or Provider()
+        self.secrets = secrets
         self._agents: dict[str, Agent] = {}
 
     def __iter__(self) -> Iterator[Agent]:
@@ -233,6 +242,8 @@ class Registry:
             policy_of(agent.definition.tools)
         except ToolPolicyError as error:
             return Unready(f"{who} has a :TOOLS: that cannot be used: {error}", "correct it")
+        if why := unread(self.secrets, asked_for(self, agent), agent.environment.values()):
+            return Unready(f"{who}: {why.reason}", why.fix)
         if agent.runner is Runner.MODEL:
             return self._no_model(agent, environ)
         command = self.command_of(agent)
@@ -262,9 +273,27 @@ class Registry:
         if self.model_of(agent) is None:
             return Unready(f"{who} names no model", f"write :MODEL: in {agent.origin}")
         is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", self.provider.url) is not None
-        if not environ.get(self.provider.key) and not is_local:
+        has_key = self.provider.is_named or environ.get(self.provider.key)
+        if not has_key and not is_local:
             return Unready(f"{who} has no key for its model", f"set {self.provider.key}")
         return None
+
+
+async def why_unable(
+    registry: Registry, agent: Agent, place: Place, *, tools: ToolPolicy | None = None
+) -> str | None:
+    """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
+    obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
+    if obstacle is not None:
+        return str(obstacle)
+    return await why_held(place, asked_for(registry, agent), agent.environment)
+
+
+def asked_for(registry: Registry, agent: Agent) -> tuple[str, ...]:
+    """Return the variables that an agent asks for; a model's key is one, if it is a secret."""
+    is_key = agent.runner is Runner.MODEL and registry.provider.is_named
+    key = (registry.provider.key,) if is_key else ()
+    return (*agent.variables, *agent.definition.variables, *key)
 
 
 class Part(NamedTuple):
@@ -295,6 +324,7 @@ async def hold_agent(
     obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
     if obstacle is not None:
         raise RunError(str(obstacle))
+    given = await place.secrets.given(asked_for(registry, agent), agent.environment)
     wanted = model or registry.model_of(agent)
     if wanted is not None and not is_model(wanted):
         raise RunError(f"{shown(wanted)!r} cannot name a model")
@@ -306,7 +336,8 @@ async def hold_agent(
         argv=(),
         cwd=_work_of(agent, place.root),
         environment={
-            **_environment(agent, place.environ),
+            **allowed_environment(place.environ),
+            **given.variables,
             **(facts or {}),
             "HORAE_AGENT": agent.name,
             **({"HORAE_MODEL": wanted} if wanted else {}),
@@ -314,7 +345,7 @@ async def hold_agent(
         },
         directory=directory,
         timeout=timeout,
-        secrets=secrets_of(agent, place.environ, more=(place.signature,)),
+        secrets=_hidden(place, given),
     )
     if agent.runner is Runner.MODEL:
         spec, called = _model_spec(spec, asked, registry.provider, place)
@@ -459,9 +490,9 @@ class RunAgents:
                 " or :AGENT: NAME in the drawer of its workflow"
             )
         registry, agent = await self._agents.find(name)
-        obstacle = registry.obstacle(agent, environ=self._agents.place.environ)
+        obstacle = await why_unable(registry, agent, self._agents.place)
         if obstacle is not None:
-            raise RunError(str(obstacle))
+            raise RunError(obstacle)
         return name
 
     async def ask(self, at: int, prompt: str, given: bytes) -> Answer:
@@ -501,29 +532,29 @@ async def _ended(held: AgentRun) -> Ended:
         raise
 
 
-def secrets_of(
-    agent: Agent, environ: Mapping[str, str], *, more: tuple[bytes, ...] = ()
-) -> tuple[bytes, ...]:
-    """Return the values that must not be shown: what an agent calls secret, and what looks so.
+async def hidden_of(agent: Agent, place: Place) -> tuple[bytes, ...]:
+    """Return the values that an agent must not show, as far as they can be read."""
+    try:
+        given = await place.secrets.given(
+            (*agent.variables, *agent.definition.variables), agent.environment
+        )
+    except SecretError:
+        given = Given(hidden=place.secrets.hidden)
+    return _hidden(place, given)
+
+
+def _hidden(place: Place, given: Given) -> tuple[bytes, ...]:
+    """Return the values that must not be shown: what a run was given, and what looks secret.
 
     The engine's own are among them: an agent of the same user might find them.
     """
-    both = (environ, agent.environment)
-    named = [each[name] for each in both for name in agent.secrets if name in each]
-    found = {value.encode("utf-8", "surrogateescape") for value in named}
-    found.update(*map(guessed_secrets, both), filter(None, more))
-    return tuple(sorted(found))
+    more = {place.signature} - {b""}
+    return tuple(sorted(hidden_bytes(given) | guessed_secrets(place.environ) | more))
 
 
 def _work_of(agent: Agent, root: Path) -> Path:
     """Return where an agent works: in its directory, which begins at the plan root, or there."""
     return root / (agent.directory or "")
-
-
-def _environment(agent: Agent, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what an agent may know: what every command may, what it asks for, and its own."""
-    names = (*agent.variables, *agent.definition.variables)
-    return {**allowed_environment(environ, names), **agent.environment}
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,7 +587,7 @@ def _command_spec(spec: Spec, asked: _Asked, command: tuple[str, ...]) -> tuple[
 def _model_spec(spec: Spec, asked: _Asked, provider: Provider, place: Place) -> tuple[Spec, Called]:
     """Return how a model is called for an agent."""
     environment = dict(spec.environment)
-    if provider.key in place.environ:
+    if provider.key in place.environ and not provider.is_named:
         environment[provider.key] = place.environ[provider.key]
     hidden = {each.decode("utf-8", "surrogateescape") for each in spec.secrets}
     order = Order(

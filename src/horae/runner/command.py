@@ -16,20 +16,21 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Ended, RunError, Unreleased
+from horae.engine.ports import Ended, RunError, SecretError, Unreleased
 from horae.errors import ScheduleError
 from horae.kernel.org.document import read
 from horae.rules.command import Call, call_of
 from horae.rules.entry import key_time
 from horae.runner.processes import LOG_NAME, UNRELEASED, Spec, guessed_secrets
 from horae.runner.ready import allowed_environment
+from horae.runner.secrets import NamedSecrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from horae.engine.ports import Filed, Followed, Held, Job, Run
+    from horae.engine.ports import Filed, Followed, Given, Held, Job, Run, Secrets
     from horae.runner.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.runner.post")
@@ -40,7 +41,8 @@ class Place:
     """Where runs work and leave what they print, and what they may know.
 
     `root` is the plan root, `data` the data directory; `signature` signs what is posted, and
-    `local` are the origins on this machine that may be asked.
+    `local` are the origins on this machine that may be asked. `named` knows the values of
+    secrets; without it there are only those of the environment.
     """
 
     root: Path
@@ -49,6 +51,12 @@ class Place:
     timeout: timedelta
     signature: bytes = b""
     local: tuple[Path, ...] = ()
+    named: Secrets | None = None
+
+    @property
+    def secrets(self) -> Secrets:
+        """Who knows the values of secrets."""
+        return self.named or NamedSecrets({}, self.environ, root=self.root, data=self.data)
 
     def directory_of(self, run: Run) -> Path:
         """Return where the output of a run is, and the report of its end."""
@@ -69,7 +77,13 @@ class CommandRunner:
 
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go."""
-        return await self._processes.hold(_spec(job, _call(job.text), self._place))
+        call = _call(job.text)
+        given = await self._place.secrets.given(call.variables)
+        return await self._processes.hold(_spec(job, call, self._place, given))
+
+    async def obstacle(self, text: str) -> str | None:
+        """Return why the call of a text would be held back; None if it would not."""
+        return await why_held(self._place, _call(text).variables)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:  # noqa: ARG002
         """Return how a run ended that an engine before this one made; None is unknown."""
@@ -145,11 +159,28 @@ def _call(text: str) -> Call:
     return call
 
 
-def _spec(job: Job, call: Call, place: Place) -> Spec:
+async def why_held(
+    place: Place, variables: Iterable[str], own: Mapping[str, str] | None = None
+) -> str | None:
+    """Return why a run that asks for these variables would be held back; None if it would not."""
+    try:
+        await place.secrets.given(variables, own)
+    except SecretError as error:
+        return str(error)
+    return None
+
+
+def hidden_bytes(given: Given) -> set[bytes]:
+    """Return the values that a run must not show, as it would print them."""
+    return {each.encode("utf-8", "surrogateescape") for each in given.hidden}
+
+
+def _spec(job: Job, call: Call, place: Place, given: Given) -> Spec:
     """Return how a call is run."""
     timeout = job.filed.policy.timeout or place.timeout
-    environment = allowed_environment(place.environ, call.variables)
-    secrets = guessed_secrets(environment)  # its last words are told beyond its log
+    environment = {**allowed_environment(place.environ), **given.variables}
+    # Its last words are told beyond its log.
+    secrets = guessed_secrets(environment) | hidden_bytes(given)
     environment |= facts_of(job, place, timeout=timeout)
     argv, stdin = call.argv, b""
     if call.address:

@@ -11,10 +11,13 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Final
 
+from horae.kernel.secret import is_own
 from horae.rules.command import Unready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from horae.engine.ports import Secrets
 
 _OF_THE_SHELL: Final = frozenset(
     {".", "alias", "cd", "eval", "exec", "export", "set", "source", "trap", "ulimit", "umask"}
@@ -55,13 +58,28 @@ def why_unready(
     return Unready(f"{name} is not on the PATH", "install it, or write its whole path")
 
 
+def unread(
+    secrets: Secrets | None, variables: Iterable[str], own: Iterable[str] = ()
+) -> Unready | None:
+    """Return which secret cannot be read that a run asks for, as far as a look tells."""
+    if secrets is None:
+        return None
+    asked = [each.partition("=") for each in variables]
+    named = [
+        text or f"${{{name}}}" for name, given, text in asked if given or secrets.is_named(name)
+    ]
+    error = secrets.why_not([*named, *own])
+    fix = "see to it, or correct [secrets] in horae.toml"
+    return None if error is None else Unready(str(error), fix)
+
+
 def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
     """Return what a command may know of an environment, and the variables it asks for by name.
 
     >>> allowed_environment({"PATH": "/bin", "LC_ALL": "C", "TERM": "xterm", "TOKEN": "s3cret"})
     {'PATH': '/bin', 'LC_ALL': 'C', 'TERM': 'dumb'}
     """
-    wanted = {*_ALLOWED, *names}
+    wanted = {*_ALLOWED, *(name for name in names if not is_own(name))}
     kept = {name: value for name, value in base.items() if name in wanted or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
 

@@ -25,7 +25,7 @@ from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, last_lines, shown, verdict, with_output
-from horae.runner.command import facts_of
+from horae.runner.command import facts_of, hidden_bytes, why_held
 from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import Masker, disguises
 from horae.runner.processes import LOG_NAME, Limits, guessed_secrets
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Clock, Filed, Held, Job, Run
+    from horae.engine.ports import Clock, Filed, Given, Held, Job, Run
     from horae.kernel.plan import Plan
     from horae.kernel.world import World
     from horae.rules.dataflow import Flow, Step
@@ -143,15 +143,25 @@ class WorkflowRunner:
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go, or raise RunError."""
         await self._processes.begin()
-        return self.make(_order(job, self._place))
+        return await self.make(_order(job, self._place))
 
-    def make(self, order: Order, *, progress: Progress | None = None) -> WorkflowRun:
+    async def obstacle(self, text: str) -> str | None:
+        """Return why the workflow of a text would be held back; None if it would not."""
+        headlines = read(text).headlines
+        return await why_held(self._place, _variables(headlines[0].props)) if headlines else None
+
+    async def make(self, order: Order, *, progress: Progress | None = None) -> WorkflowRun:
         """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""
+        try:
+            variables = _variables(order.plan.headlines[order.world.at].props)
+        except ScheduleError as error:
+            raise RunError(f"{order.file}: {error}") from None
         return WorkflowRun(
             order,
             processes=self._processes,
             workshop=self._workshop,
-            environ=self._place.environ,
+            environ=allowed_environment(self._place.environ),
+            given=await self._place.secrets.given(variables),
             clock=self._clock,
             agent=None if self._agent is None else self._agent.inside(order),
             bounds=self._bounds,
@@ -199,7 +209,7 @@ async def run_workflow(
     world = the_world(plan, workflow, file=name)
     order = order_of(plan, world, name=name, place=place, run=run, now=clock.now())
     order = _with(order, input=input, resume=resume)
-    held = runner.make(order, progress=progress)
+    held = await runner.make(order, progress=progress)
     held.go()
     try:
         await held.ended()
@@ -250,6 +260,7 @@ class WorkflowRun:
         processes: Processes,
         workshop: Workshop,
         environ: Mapping[str, str],
+        given: Given,
         clock: Clock,
         agent: RunAgents | None,
         bounds: Bounds,
@@ -264,12 +275,14 @@ class WorkflowRun:
         self._progress = progress
         self.record, self._stages = _staged(order)
         self._environment = {
-            **allowed_environment(environ, _variables(order)),
+            **environ,
+            **given.variables,
             **workshop.environment,
             **_node_path(order),
             **order.environment,
         }
-        self._secrets = tuple(sorted(guessed_secrets(self._environment)))
+        hidden = guessed_secrets(self._environment) | hidden_bytes(given)
+        self._secrets = tuple(sorted(hidden))
         self._before = _done_before(order.resume)
         self._input = _as_output(order.directory / "input.in", order.input)
         self._outputs: dict[int, Output] = {}  # by headline
@@ -888,13 +901,9 @@ def _order(job: Job, place: Place) -> Order:
     )
 
 
-def _variables(order: Order) -> tuple[str, ...]:
+def _variables(props: Mapping[str, str]) -> tuple[str, ...]:
     """Return the variables that a workflow asks for by name."""
-    names = order.plan.headlines[order.world.at].props.get("ENV", "")
-    try:
-        call = call_of({"COMMAND": "sh", "ENV": names})
-    except ScheduleError as error:
-        raise RunError(f"{order.file}: {error}") from None
+    call = call_of({"COMMAND": "sh", "ENV": props.get("ENV", "")})
     return () if call is None else call.variables
 
 

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.engine.ports import (
     LedgerBusyError,
@@ -23,8 +23,10 @@ from horae.engine.ports import (
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
+
+Seal: TypeAlias = "Callable[[sqlite3.Connection], None]"
 
 MEMORY: Final = ":memory:"
 DATABASE: Final = "ledger.db"
@@ -33,6 +35,7 @@ APPLICATION: Final = 0x486F7261  # "Hora"
 IN_USE: Final = f"{DATABASE}-open"  # there from the first write to the last; a kill leaves it
 SMALL: Final = 16 * 2**20  # bytes: a ledger up to this is read through at every start
 _LET_BEFORE: Final = 1.0  # seconds
+_SEAL: Final = "-- seal\n"  # what a migration begins with before which secrets are moved out
 _BESIDE: Final = ("-wal", "-shm", "-open")
 
 _FILES: Final = {
@@ -126,11 +129,12 @@ def may_check_later(directory: Path) -> bool:
 
 
 def open_writer(
-    directory: Path, *, patience: timedelta, check_later: bool = False
+    directory: Path, *, patience: timedelta, seal: Seal | None = None, check_later: bool = False
 ) -> sqlite3.Connection:
     """Return the one writing connection, to a database that is whole and of our version.
 
-    With *check_later* it is only looked at from outside, and the caller has a `Checkup` made.
+    *seal* moves secrets out of a ledger that still holds them. With *check_later* it is only
+    looked at from outside, and the caller has a `Checkup` made.
     """
     path = directory / DATABASE
     refuse_loss(path, was_there=(directory / MARK).exists())
@@ -148,7 +152,7 @@ def open_writer(
                 is_thorough=not check_later,
             )
             connection.execute("PRAGMA journal_mode = WAL")
-            migrate(connection)
+            migrate(connection, seal=seal)
             _write_once(directory, MARK)
             _write_once(directory, IN_USE)
         except BaseException:
@@ -254,10 +258,12 @@ def _check_pages(connection: sqlite3.Connection, place: str) -> None:
         raise _damaged(place, f"it is damaged ({problem})")
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None:
     """Bring the schema up to our version; each step happens as a whole or not at all."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for number, script in enumerate(migrations()[version:], start=version + 1):
+        if version and seal is not None and script.startswith(_SEAL):
+            seal(connection)  # before the version: killed in the middle it begins again
         with transaction(connection):
             for statement in statements(script):
                 connection.execute(statement)
@@ -321,7 +327,7 @@ def verify(path: Path) -> None:
                 raise _damaged(str(path), f"it is damaged ({problem})")
 
 
-def draft_of(backup: Path | None, directory: Path) -> Path:
+def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
     """Return a ledger of our version in a data directory, not yet in its place.
 
     It is a copy of the backup, or without one it is empty.
@@ -335,7 +341,7 @@ def draft_of(backup: Path | None, directory: Path) -> Path:
                 with closing(sqlite3.connect(uri, uri=True)) as source:
                     source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
-            migrate(target)
+            migrate(target, seal=seal)
     return draft
 
 

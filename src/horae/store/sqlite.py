@@ -13,6 +13,7 @@ import os
 import re
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, timedelta
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
@@ -25,7 +26,7 @@ from horae.engine.ports import (
     StaleTermError,
 )
 from horae.rules.entry import key_time
-from horae.store import arming, database, numbers
+from horae.store import arming, database, numbers, vault
 from horae.store.book import Book, Foreseen
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import Call, Line
@@ -114,7 +115,10 @@ class SqliteLedger(BookLedger):
                 lock = _locked(directory, now=now)
                 undo.callback(lock.release)
                 is_later = database.may_check_later(directory)
-                writer = database.open_writer(directory, patience=patience, check_later=is_later)
+                open_writer = partial(
+                    database.open_writer, directory, patience=patience, seal=_sealing(directory)
+                )
+                writer = open_writer(check_later=is_later)
                 undo.callback(database.close_writer, writer, directory)
                 reader = database.open_reader(path, patience=patience)
                 undo.callback(reader.close)
@@ -125,7 +129,7 @@ class SqliteLedger(BookLedger):
                 writer=writer,
                 reader=reader,
                 hands=(writing, reading),
-                reopen=lambda: database.open_writer(directory, patience=patience),
+                reopen=open_writer,
                 lock=lock,
                 checkup=checkup,
             )
@@ -413,7 +417,7 @@ def _replace(
 ) -> Path:
     """Let a backup, or an empty ledger, be the ledger; return where the old one is put aside."""
     given = numbers.given_in(directory)
-    draft = database.draft_of(backup, directory)
+    draft = database.draft_of(backup, directory, seal=_sealing(directory))
     with (
         database.told(str(draft)),
         closing(database.connect_draft(draft)) as connection,
@@ -426,6 +430,11 @@ def _replace(
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
         return database.put_in_place(draft, directory, aside=aside)
+
+
+def _sealing(directory: Path) -> database.Seal:
+    """Return what moves the secrets of an older ledger into files of a data directory."""
+    return partial(vault.seal, directory=directory)
 
 
 def _locked(directory: Path, *, now: datetime) -> Lock:

@@ -12,6 +12,7 @@ from horae.engine.triggers.fields import flag
 from horae.engine.triggers.shapes import agent_shape, page_of
 from horae.engine.triggers.store import AgentCard, agent_id
 from horae.kernel.plan import is_id
+from horae.kernel.secret import is_own, names_in
 from horae.rules.trigger import MASK, LifecycleEvent, TriggerError, parse_tools
 from horae.timing.duration import DurationError, parse_duration
 
@@ -77,8 +78,11 @@ class Agents(Asking, Doorman):
 
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         """Take in an agent; with only a name it uses the default command, where it was made."""
-        card = self.judged_card(data, file=file)
+        card = await self._with_sealed_env(
+            await self.with_kept_env(self.judged_card(data, file=file))
+        )
         if card.name in self._others() or not await self._store.insert_agent(card):
+            await self._drop(_env(card).values())
             raise TriggerConflictError(f"an agent called '{card.name}' is already there")
         await self._tell_agent(card, LifecycleEvent.SESSION_START)
         return {**agent_shape(card), "notes": self._notes(card)}
@@ -100,9 +104,12 @@ class Agents(Asking, Doorman):
         said = {**was.config, "enabled": was.is_enabled, **given, "name": was.name}
         card = replace(self.judged_card(said, file=was.file), created_at=was.created_at)
         card = card if file is None else replace(card, file=file)
+        card = await self.with_kept_env(card, was)
         if replace(card, updated_at=was.updated_at) == was:
             return agent_shape(was)
+        card = await self._with_sealed_env(card)
         await self._store.change_agent(card)
+        await self._drop(_env(was).values(), but=_env(card).values())
         if card.is_enabled != was.is_enabled:
             started, ended = LifecycleEvent.SESSION_START, LifecycleEvent.SESSION_END
             await self._tell_agent(card, started if card.is_enabled else ended)
@@ -122,6 +129,7 @@ class Agents(Asking, Doorman):
         for each in every:
             await self._store.remove(each.id, now=self._clock.now())
         await self._store.remove_agent(card.name)
+        await self._drop(_env(card).values())
         return agent_shape(card)
 
     async def clear_context(self, word: str) -> dict[str, Any]:
@@ -153,6 +161,8 @@ class Agents(Asking, Doorman):
         env = config.get("env", {})
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in env.items()):
             raise TriggerError("env is an object of texts", field="env")
+        if own := [name for text in env.values() for name in names_in(text) if is_own(name)]:
+            raise TriggerError(f"env names {own[0]}, which is the engine's own", field="env")
         try:
             parse_duration(config.get("timeout", "1h"))
         except DurationError as error:
@@ -162,12 +172,30 @@ class Agents(Asking, Doorman):
         is_enabled = flag(data.get("enabled"), "enabled", default=True)
         return AgentCard(name, config, is_enabled, now, now, file)
 
+    async def with_kept_env(self, card: AgentCard, was: AgentCard | None = None) -> AgentCard:
+        """Return an agent whose variables are what stands for them, if they are as they were."""
+        old = {} if was is None else _env(was)
+        return _with_env(card, await self._kept(_env(card), old.values()))
+
+    async def _with_sealed_env(self, card: AgentCard) -> AgentCard:
+        """Return an agent as the ledger may hold it: what its variables hold is kept elsewhere."""
+        return _with_env(card, await self._keep(_env(card)))
+
     def _notes(self, card: AgentCard) -> list[str]:
         """Return what somebody should know of an agent that was just made."""
         unused = [name for name in _UNUSED if name in card.config]
         notes = [f"{', '.join(unused)}: kept, and not used by horae"] if unused else []
         obstacle = self.why_unready(card) if card.is_enabled else None
         return notes if obstacle is None else [*notes, f"{obstacle}; until then its work is held"]
+
+
+def _env(card: AgentCard) -> Mapping[str, str]:
+    env: Mapping[str, str] = card.config.get("env", {})
+    return env
+
+
+def _with_env(card: AgentCard, env: Mapping[str, str]) -> AgentCard:
+    return replace(card, config={**card.config, "env": dict(env)}) if env else card
 
 
 def message_name(agent: str) -> str:

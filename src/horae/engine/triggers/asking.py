@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.engine.actor import by_words
 from horae.engine.launch import HELD_BACK
+from horae.engine.ports import SecretError
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.doorman import APPROVAL, waits
 from horae.engine.triggers.errors import (
@@ -30,9 +31,10 @@ from horae.rules.trigger import (
     order_of,
     read_delivery,
     read_polled,
+    secrets_of,
     view,
 )
-from horae.rules.webhook import Scheme, verify
+from horae.rules.webhook import SECRETS, Scheme, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +85,7 @@ class Asking(Base):
             raise TriggerError(f"a message has at most {LARGEST_DELIVERY:,} bytes")
         given = [(name.lower(), value) for name, value in headers]
         trigger, now = await self._webhook(word), self._clock.now()
-        config = {} if trigger is None else trigger.definition.config
+        config = {} if trigger is None else await self._with_values(trigger)
         verdict = verify(config, given, body, now=now)
         if trigger is None or not verdict.key:
             self._log_refusal(word, verdict.refusal, now)
@@ -99,6 +101,22 @@ class Asking(Base):
             return None
         filed = await self._filed(trigger, verdict.key, message.task, reason="a message came in")
         return filed.number
+
+    async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
+        """Return a webhook with the values of its secrets; if none can be read it is not there."""
+        config = dict(trigger.definition.config)
+        texts = {name: config.pop(name) for name in SECRETS if name in config}
+        for name, text in texts.items():
+            try:
+                config[name] = await self._value(text)
+            except SecretError as error:
+                self._log_refusal(trigger.definition.name, str(error), self._clock.now())
+        return config if any(name in config for name in SECRETS) else {}
+
+    async def read_webhooks(self) -> None:
+        """Read the secrets of all webhooks, so that one that cannot be read is known."""
+        for each in await self._store.webhooks():
+            await self._values(secrets_of(each.definition.config))
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
         """Log why a message was refused, at most once a minute: anybody can send one."""

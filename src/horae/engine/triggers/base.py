@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from horae.engine.ports import SecretError
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
+from horae.kernel.secret import is_kept, is_reference
 from horae.rules.entry import key_time
 from horae.rules.trigger import TriggerError, enforced, read_order, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from horae.engine.desk import Dial
-    from horae.engine.ports import Ledger
+    from horae.engine.ports import Ledger, Secrets
     from horae.engine.triggers.store import Dispatched, TriggerStore
     from horae.rules.command import Unready
     from horae.rules.tools import ToolPolicy
@@ -36,6 +38,7 @@ class Base:
     """What every story about triggers stands on.
 
     *others* names the agents that are defined elsewhere, *ready* says why one cannot run.
+    *secrets* knows the values of secrets; without it there are none that are only named.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Base:
         others: Callable[[], Collection[str]] = tuple,
         ready: Ready | None = None,
         has_gh: Callable[[], bool] = lambda: True,
+        secrets: Secrets | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -60,6 +64,7 @@ class Base:
         self._others = others
         self._ready = ready
         self._has_gh = has_gh
+        self._secrets = secrets
 
     async def found(self, word: str) -> Trigger:
         """Return the trigger that an id or a name means."""
@@ -113,6 +118,49 @@ class Base:
         entry = None if known is None else known.number
         now = self._clock.now()
         await self._ledger.note(kind, now=now, term=self._term, entry=entry, facts=facts)
+
+    # Secrets
+
+    async def _value(self, text: str) -> str:
+        """Return a text with the values of the secrets that it names; raises SecretError."""
+        return text if self._secrets is None else await self._secrets.filled(text)
+
+    async def _values(self, texts: Iterable[str]) -> frozenset[str]:
+        """Return what texts stand for; one that cannot be read stands for itself."""
+        found = set()
+        for text in texts:
+            try:
+                found.add(await self._value(text))
+            except SecretError:
+                found.add(text)
+        return frozenset(found)
+
+    async def _kept(self, texts: Mapping[str, str], was: Iterable[str]) -> dict[str, str]:
+        """Return texts of which those that are kept already are what stands for them.
+
+        Who asks cannot name a file of ours, but for one that was there.
+        """
+        known = {text: await self._values([text]) for text in was if is_kept(text)}
+        if any(is_kept(text) and text not in known for text in texts.values()):
+            raise TriggerError("a name of a secret has no slash; write ${NAME}")
+        same = {value: text for text, values in known.items() for value in values}
+        return {name: same.get(text, text) for name, text in texts.items()}
+
+    async def _keep(self, texts: Mapping[str, str], *, prefix: str = "") -> dict[str, str]:
+        """Return texts as the ledger may hold them: a value is kept elsewhere."""
+        if self._secrets is None:
+            return dict(texts)
+        return {
+            name: text
+            if is_reference(text) or is_kept(text)
+            else await self._secrets.keep(prefix or name, text)
+            for name, text in texts.items()
+        }
+
+    async def _drop(self, texts: Iterable[str], *, but: Iterable[str] = ()) -> None:
+        """Remove what is kept for texts that nothing refers to any more."""
+        if self._secrets is not None:
+            await self._secrets.forget(set(texts) - set(but))
 
     async def _busy(self) -> dict[str, str]:
         """Return the agents that run now, each with what it does."""

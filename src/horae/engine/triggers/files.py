@@ -11,7 +11,6 @@ from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
 from horae.errors import HoraeError
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.trigger import (
-    MASK,
     Definition,
     Kind,
     NeverComesError,
@@ -23,6 +22,7 @@ from horae.rules.trigger import (
     masked,
     parse_tools,
     secrets_of,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -202,6 +202,8 @@ async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) ->
         was = await triggers.card(file.name)
     except TriggerNotFoundError:
         return Change("create", "agent", file.name, _place(file), said=said, notes=notes)
+    card = await triggers.with_kept_env(card, was)
+    said |= {"env": card.config["env"]} if "env" in card.config else {}
     old = {**was.config, "enabled": was.is_enabled}
     new = {**card.config, "enabled": card.is_enabled}
     diff = _diff(_masked(old), _masked(new), differs=lambda name: old.get(name) != new.get(name))
@@ -318,7 +320,9 @@ def _raw(definition: Definition, name: str) -> object:
 def _masked(config: Mapping[str, Any]) -> dict[str, object]:
     """Return an agent's configuration without what its variables hold."""
     env = config.get("env")
-    return dict(config) if env is None else {**config, "env": dict.fromkeys(env, MASK)}
+    if env is None:
+        return dict(config)
+    return {**config, "env": {name: shown(text) for name, text in env.items()}}
 
 
 def _diff(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.triggers.store import agent_id
 from horae.rules.entry import key_time
 from horae.rules.template import NO_VARIABLES, problems, variables
-from horae.rules.trigger import EVERY_NAME, MASK, masked
+from horae.rules.trigger import EVERY_NAME, masked, shown
 
 if TYPE_CHECKING:
     from horae.engine.triggers.store import AgentCard
@@ -59,7 +59,7 @@ def workflow_shape(trigger: Trigger) -> dict[str, Any]:
 def agent_shape(card: AgentCard, *, is_busy: bool = False) -> dict[str, Any]:
     """Return an agent in the shape of the API; what its variables hold is not in it."""
     config = dict(card.config)
-    config["env"] = dict.fromkeys(config.get("env", {}), MASK)
+    config["env"] = {name: shown(text) for name, text in config.get("env", {}).items()}
     config.setdefault("tool_policy", {"mode": "allow_all"})
     return {
         "id": card.id,

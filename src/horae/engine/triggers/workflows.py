@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.ports import SecretError, UnaskedSecretError
 from horae.engine.triggers.doorman import Doorman
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.fields import flag, options, whole, without_empty
 from horae.engine.triggers.shapes import page_of, workflow_shape
+from horae.kernel.secret import WEBHOOK
 from horae.rules.trigger import (
     GITHUB,
     MASK,
@@ -56,9 +58,10 @@ class Workflows(Doorman):
 
     async def create(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
         """Take in a workflow and arm it; what is wrong with it is said before anything is kept."""
-        definition = await self.judged(data, file=file)
+        definition = await self._sealed(await self.judged(data, file=file))
         made = self._ids()
         if not await self._store.insert(made, definition, now=self._clock.now()):
+            await self._drop(secrets_of(definition.config))
             raise TriggerConflictError(f"a workflow called '{definition.name}' is already there")
         self._poke()
         return await self._told(made, definition)
@@ -72,11 +75,15 @@ class Workflows(Doorman):
             definition = await self._changed(was.definition, data, file=file)
             if definition == was.definition:
                 return workflow_shape(was)
+            old, definition = secrets_of(was.definition.config), await self._sealed(definition)
             changed = await self._store.change(was, definition, now=self._clock.now())
+            new = secrets_of(definition.config)
             if changed is not None:
+                await self._drop(old, but=new)
                 await self._refit(changed)
                 self._poke()
                 return await self._told(changed.id, definition)
+            await self._drop(new, but=old)
             taken = await self._store.named(definition.name)
             if taken is not None and taken.id != was.id:
                 name = definition.name
@@ -102,6 +109,7 @@ class Workflows(Doorman):
         trigger = await self.found(word)
         if not await self._store.remove(trigger.id, now=self._clock.now()):
             raise TriggerNotFoundError("workflow", word[:100])
+        await self._drop(secrets_of(trigger.definition.config))
         self._poke()
         return workflow_shape(trigger)
 
@@ -165,7 +173,8 @@ class Workflows(Doorman):
 
     async def judge(self, definition: Definition, *, name: str | None = None) -> Definition:
         """Return a definition that can be kept; *name* is what it is called so far."""
-        made = checked(definition)
+        was = await self._store.named(name or definition.name)
+        made = await self._checked(definition, None if was is None else was.definition)
         if not made.agent:
             raise TriggerError("Agent not found", field="agent")
         if made.kind in GITHUB and made.is_enabled and not self._has_gh():
@@ -177,17 +186,50 @@ class Workflows(Doorman):
         if made.kind is Kind.DISPATCH_RESULT:
             await self._refuse_loop(made)
         if made.kind is Kind.WEBHOOK:
-            await self._refuse_shared(made, name or made.name)
+            old = secrets_of(was.definition.config) if was else frozenset()
+            await self._refuse_shared(secrets_of(made.config) - old, name or made.name)
         return made
 
-    async def _refuse_shared(self, definition: Definition, name: str) -> None:
+    async def _checked(self, definition: Definition, was: Definition | None) -> Definition:
+        """Return a definition in which everything is as it should be, judged by its values.
+
+        Its secrets stay named; one that is not asked for is judged when it is.
+        """
+        config = definition.config
+        texts = {name: config[name] for name in SECRETS if isinstance(config.get(name), str)}
+        if not texts:
+            return checked(definition)
+        texts = await self._kept(texts, secrets_of(was.config) if was else ())
+        values = {}
+        for name, text in texts.items():
+            try:
+                values[name] = await self._value(text)
+            except UnaskedSecretError:
+                values[name] = text
+                if was is not None and was.kind is Kind.WEBHOOK:
+                    values.setdefault("scheme", config.get("scheme") or was.config["scheme"])
+            except SecretError as error:
+                if was is None or text not in secrets_of(was.config):
+                    raise TriggerError(str(error), field=name) from None
+                values[name] = text
+        made = checked(replace(definition, config={**config, **values}))
+        named = {name: text for name, text in texts.items() if name in made.config}
+        return replace(made, config={**made.config, **named})
+
+    async def _sealed(self, definition: Definition) -> Definition:
+        """Return a definition as the ledger may hold it: its secrets are kept elsewhere."""
+        config = definition.config
+        texts = {name: config[name] for name in SECRETS if name in config}
+        kept = await self._keep(texts, prefix=f"{WEBHOOK}{definition.name}")
+        return replace(definition, config={**config, **kept}) if kept else definition
+
+    async def _refuse_shared(self, new: frozenset[str], name: str) -> None:
         """Raise an error if a webhook would get a secret that another has."""
-        was = await self._store.named(name)
-        new = secrets_of(definition.config) - (secrets_of(was.definition.config) if was else set())
+        values = await self._values(new)
         for each in await self._store.webhooks() if new else ():
-            if each.definition.name != name and not new.isdisjoint(
-                secrets_of(each.definition.config)
-            ):
+            if each.definition.name == name:
+                continue
+            if not values.isdisjoint(await self._values(secrets_of(each.definition.config))):
                 raise SharedSecretError(each.definition.name)
 
     async def _refuse_loop(self, definition: Definition) -> None:

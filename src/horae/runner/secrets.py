@@ -1,0 +1,360 @@
+"""Reads the values of secrets: from a file, from what a command prints, or from a variable.
+
+A name that the settings do not know is a variable of the engine. What belongs to the engine
+itself is never a source, and no message holds a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from horae.engine.ports import Given, LiteralSecretError, SecretError, UnaskedSecretError
+from horae.kernel.secret import (
+    FOLDER,
+    WEBHOOK,
+    SecretSource,
+    SourceKind,
+    expand,
+    guessed_in,
+    is_own,
+    kept_in,
+    looks_secret,
+    names_in,
+    needed_in,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+LARGEST: Final = 64 * 1024  # bytes of a value
+LONGEST: Final = 10.0  # seconds that a command may take
+FRESH: Final = 60.0  # seconds for which its answer is good
+FAILED: Final = 10.0  # seconds after which one that failed is called again
+_MOST: Final = 1000  # values that are remembered, so that they are masked
+_LOOK: Final = 0.05  # seconds between two looks whether a command has ended
+_DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
+
+
+class NamedSecrets:
+    """Secrets as the settings and an environment name them, and those in a data directory.
+
+    *store* is the address of a shared ledger, which is nobody else's. Without *may_call* no
+    command is called: whoever only looks at a plan starts nothing. *keep* and *forget* see to
+    the files of the data directory.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, SecretSource],
+        environ: Mapping[str, str],
+        *,
+        root: Path | None = None,
+        data: Path | None = None,
+        store: str | None = None,
+        may_call: bool = True,
+        keep: Callable[[str, str], str] | None = None,
+        forget: Callable[[Iterable[str]], None] | None = None,
+    ) -> None:
+        self._sources = sources
+        self._environ = environ
+        self._root = root
+        self._data = data
+        self._store = store
+        self._may_call = may_call
+        self._keep = keep
+        self._forget = forget
+        self.unread: dict[str, SecretError] = {}  # what could not be read when it was needed last
+        self._known: dict[str, None] = {}  # in the order in which they came
+        self._answers: dict[str, tuple[float, str | SecretError]] = {}  # of commands, until when
+        self._calls: dict[str, asyncio.Task[str]] = {}
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The values of secrets that are known by now; no output shows them."""
+        return frozenset(self._known)
+
+    def is_named(self, name: str) -> bool:
+        """Tell whether the settings say where a secret is."""
+        return name in self._sources
+
+    def why_not(self, texts: Iterable[str]) -> SecretError | None:
+        """Return why a secret that texts name cannot be read; commands are not called for it."""
+        for name in (name for text in texts for name in (*needed_in(text), *kept_in(text))):
+            try:
+                if not self._is_called(name):
+                    self._look(name)
+            except SecretError as error:
+                return error
+        return None
+
+    async def filled(self, text: str) -> str:
+        """Return a text with the values of the secrets that it names."""
+        for name in kept_in(text):  # it is one, or none
+            text = await self._value(name)
+        needed = needed_in(text)
+        names = [name for name in names_in(text) if name in needed or self._is_there(name)]
+        return expand(text, {name: await self._value(name) for name in names})
+
+    async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
+        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        found: dict[str, str] = {}
+        hidden: set[str] = set()
+        texts = dict(own or {})
+        for name, is_filled, text in (each.partition("=") for each in variables):
+            if is_filled or self.is_named(name):
+                texts[name] = text or f"${{{name}}}"
+            elif name in self._environ and not self._is_own(name):
+                found[name] = self._environ[name]
+                hidden.update(guessed_in(name, found[name]))
+        for name, text in texts.items():
+            found[name] = await self.filled(text)
+            hidden.add(found[name])
+        return Given(found, frozenset(hidden) | self.hidden)
+
+    async def keep(self, name: str, text: str) -> str:
+        """Keep a text that somebody gave; beside a shared ledger only one that is no secret."""
+        if self._keep is None:
+            if name.startswith(WEBHOOK) or looks_secret(name, text):
+                raise LiteralSecretError(name)
+            return text
+        kept = await asyncio.to_thread(self._keep, name, text)
+        self._remember(name, text)
+        return kept
+
+    async def forget(self, texts: Iterable[str]) -> None:
+        """Remove the files of texts that nothing refers to any more."""
+        if self._forget is not None:
+            await asyncio.to_thread(self._forget, list(texts))
+
+    def _is_there(self, name: str) -> bool:
+        """Tell whether there is anything of a name; what is not may have another value."""
+        return name in self._sources or (name in self._environ and not self._is_own(name))
+
+    def _is_called(self, name: str) -> bool:
+        source = self._sources.get(name)
+        return source is not None and source.kind is SourceKind.COMMAND
+
+    def _is_own(self, name: str) -> bool:
+        is_database = self._store is not None and name.startswith(_DATABASE)
+        return is_own(name) or is_database
+
+    async def _value(self, name: str) -> str:
+        """Return the value of a secret, and note if it cannot be read."""
+        try:
+            value = await self._asked(name)
+        except SecretError as error:
+            self.unread[name] = error
+            raise
+        self.unread.pop(name, None)
+        return value
+
+    async def _asked(self, name: str) -> str:
+        """Return the value of a secret; a command is called once, however many ask."""
+        if not self._is_called(name):
+            is_variable = not self.is_named(name) and "/" not in name
+            return self._look(name) if is_variable else await asyncio.to_thread(self._look, name)
+        until, known = self._answers.get(name, (0.0, ""))
+        if monotonic() >= until:
+            if name not in self._calls:
+                self._calls[name] = asyncio.create_task(self._call(name))
+            return await asyncio.shield(self._calls[name])
+        if isinstance(known, SecretError):
+            raise known
+        return known
+
+    async def _call(self, name: str) -> str:
+        """Return what a command prints, and remember it for a while."""
+        try:
+            value = self._checked(name, await asyncio.to_thread(self._print, name))
+        except SecretError as error:
+            self._answers[name] = (monotonic() + FAILED, error)
+            raise
+        else:
+            self._answers[name] = (monotonic() + FRESH, value)
+            return value
+        finally:
+            del self._calls[name]
+
+    def _print(self, name: str) -> bytes:
+        if not self._may_call:
+            raise UnaskedSecretError(name, "its command is not called for a look")
+        environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
+        return _printed(name, self._sources[name].words, environ)
+
+    async def look_again(self) -> bool:
+        """Read again what could not be read; tell whether any of it can be now."""
+        found = False
+        for name in tuple(self.unread):
+            with suppress(SecretError):
+                await self._value(name)
+                found = True
+        return found
+
+    def _look(self, name: str) -> str:
+        """Return a value that no command has to be called for."""
+        if name.startswith(f"{FOLDER}/"):
+            return self._kept(name)
+        source = self._sources.get(name)
+        if source is not None and source.kind is SourceKind.FILE:
+            return self._checked(name, self._from_file(name, Path(source.words[0])))
+        variable = name if source is None else source.words[0]
+        if self._is_own(variable):
+            raise SecretError(name, "it is the engine's own")
+        if variable not in self._environ:
+            where = "and [secrets] does not name it" if source is None else "as [secrets] says"
+            raise SecretError(name, f"no variable {variable} is set, {where}")
+        value = self._environ[variable]
+        return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
+
+    def _kept(self, name: str) -> str:
+        """Return what a file of the data directory holds."""
+        file = name.removeprefix(f"{FOLDER}/")
+        shown = file.rpartition("-")[0] or file
+        if self._data is None:
+            raise SecretError(shown, "there is no data directory")
+        try:
+            text = _decoded(shown, _read(shown, self._data / FOLDER / file))
+        except FileNotFoundError:
+            folder = self._data / FOLDER
+            raise SecretError(shown, f"{file} is not in {folder}; give it again") from None
+        self._remember(shown, text)
+        return text
+
+    def _from_file(self, name: str, path: Path) -> bytes:
+        """Return what a file holds that is no part of the plan and none of our own."""
+        try:
+            real = path.parent.resolve(strict=True) / path.name
+        except (OSError, RuntimeError):
+            raise SecretError(name, f"{path} is not there") from None
+        for folder, what in ((self._root, "plan root"), (self._data, "data directory")):
+            if folder is not None and real.is_relative_to(folder.resolve()):
+                raise SecretError(name, f"{path} is in the {what}")
+        try:
+            return _read(name, real)
+        except FileNotFoundError:
+            raise SecretError(name, f"{path} is not there") from None
+
+    def _checked(self, name: str, data: bytes) -> str:
+        """Return a value that a run may have."""
+        value = _decoded(name, data).rstrip("\r\n")
+        if not value:
+            raise SecretError(name, "it is empty")
+        if self._store is not None and self._store in value:
+            raise SecretError(name, "it is the address of the ledger, which is the engine's own")
+        self._remember("", value)
+        return value
+
+    def _remember(self, name: str, text: str) -> None:
+        """Have a value masked from now on; one that a request gave, if it looks secret."""
+        if not name or name.startswith(WEBHOOK) or guessed_in(name, text):
+            self._known.pop(text, None)
+            self._known[text] = None
+            while len(self._known) > _MOST:
+                del self._known[next(iter(self._known))]
+
+
+def _read(name: str, path: Path) -> bytes:
+    """Return what a file holds that is its owner's alone; it is neither waited for nor followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "is a link" if path.is_symlink() else (error.strerror or str(error)).lower()
+        raise SecretError(name, f"{path}: {why}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise SecretError(name, f"{path} is no regular file")
+        if found.st_uid != os.geteuid():
+            raise SecretError(name, f"{path} belongs to another user")
+        if found.st_mode & 0o077:
+            raise SecretError(name, f"others may read {path}; call chmod 600 {path}")
+        if found.st_size > LARGEST:
+            raise SecretError(name, f"{path} holds more than {LARGEST // 1024} KiB")
+        return os.read(descriptor, LARGEST + 1)
+    except OSError as error:
+        raise SecretError(name, f"{path}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if len(data) > LARGEST:
+        raise SecretError(name, f"it has more than {LARGEST // 1024} KiB")
+    if b"\0" in data:
+        raise SecretError(name, "it holds a NUL byte")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise SecretError(name, "it is not UTF-8 text") from None
+
+
+def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
+    """Return what a command prints; when it has ended, or must, nothing it started is left.
+
+    What it says on stderr is dropped: that may hold a part of the secret.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603 - words of the settings, and no shell
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",  # no relative name leads into the plan
+            env=dict(environ),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise SecretError(name, f"{words[0]} cannot be called: {why}") from None
+    try:
+        said, is_over = _drained(process)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
+        code = process.wait()
+    if len(said) > LARGEST:
+        raise SecretError(name, f"{words[0]} printed more than {LARGEST // 1024} KiB")
+    if not is_over:
+        raise SecretError(name, f"{words[0]} did not end within {LONGEST:.0f} s")
+    if code:
+        how = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise SecretError(name, f"{words[0]} ended with {how}")
+    return said
+
+
+def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+    """Return what a process prints until it ends, and whether it has; too much ends it, too.
+
+    What it left running may hold its output open: that is not waited for.
+    """
+    assert process.stdout is not None, "it was made with a pipe"
+    pipe, said, until = process.stdout.fileno(), b"", monotonic() + LONGEST
+    ready, is_open = select.poll(), True  # not select(): an engine may have many descriptors
+    ready.register(pipe, select.POLLIN)
+    while (left := until - monotonic()) > 0 and len(said) <= LARGEST:
+        has_ended = process.poll() is not None
+        wait = 0 if has_ended else min(left, _LOOK) * 1000
+        if is_open and ready.poll(wait):
+            part = os.read(pipe, LARGEST)
+            said += part
+            is_open = bool(part)
+        elif has_ended:
+            return said, True
+        elif not is_open:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(left)
+    return said, False
