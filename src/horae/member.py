@@ -42,7 +42,6 @@ from horae.rules.misfire import Status
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
-from horae.store.access import BookTokens
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
@@ -187,8 +186,7 @@ class Member:
         """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
         own = wire(self._rooms(self.ledger))
         self._head = await self.plan.head()
-        tokens = BookTokens(self.ledger)
-        self.keys = keys_of(self.config, self.place.data, clock=self.clock, tokens=tokens)
+        self.keys = keys_of(self.config, self.place.data, clock=self.clock, ledger=self.ledger)
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(porch.serve(stop))
         try:

@@ -23,6 +23,7 @@ from horae.server.page import Papers, routes
 from horae.server.peers import Proxies
 from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 from horae.store.access import BookTokens
+from horae.store.sessions import BookSessions
 from horae.workspace.files import find_plans, read_plan
 from horae.workspace.git import Git, is_repository
 from horae.workspace.tasks import Board
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.config import Config
-    from horae.engine.access import Tokens
     from horae.engine.ports import Clock, Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
+    from horae.store.ledger import BookLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]
 
@@ -49,18 +50,25 @@ async def open_porch(
 
     What is *around* its application decides who answers.
     """
-    tokens = BookTokens(house.ledger)
-    keys = keys or keys_of(house.config, house.data, clock=house.clock, tokens=tokens)
+    keys = keys or keys_of(house.config, house.data, clock=house.clock, ledger=house.ledger)
     made = await app_of(house, keys)
     return Porch(house, keys, made if around is None else around(made))
 
 
-def keys_of(config: Config, data: Path, *, clock: Clock, tokens: Tokens | None = None) -> Keys:
+def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger) -> Keys:
     """Return who may come in, and by which names the server is asked."""
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
     hosts = [config.listen.host]
-    return Keys(data, clock=clock, tokens=tokens, hosts=hosts, proxied=proxied, outside=outside)
+    return Keys(
+        data,
+        clock=clock,
+        tokens=BookTokens(ledger),
+        sessions=BookSessions(ledger),
+        hosts=hosts,
+        proxied=proxied,
+        outside=outside,
+    )
 
 
 async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASGIApp:

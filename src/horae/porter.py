@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _RUNS: Final = "/api/v1/runs/"
 _LOG: Final = "/log"
+_ENTRY: Final = frozenset({"/api/v1/login", "/api/v1/logout"})  # a cookie is not handed on
 _HEALTH: Final = frozenset({"/healthz", "/readyz"})
 
 
@@ -49,7 +50,7 @@ class Porter:
                 await member.app(scope, receive, send)
             elif path in _HEALTH:
                 await self._health()(scope, receive, send)
-            elif path.startswith("/login/") or path == "/api/v1/login":
+            elif path.startswith("/login/") or path in _ENTRY:
                 await own(scope, receive, send)
             else:
                 await to_leader(scope, receive, send)

@@ -35,6 +35,7 @@ from horae.server.guard import guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.store.access import BookTokens
+from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.workspace.org import OrgSource
@@ -43,6 +44,9 @@ from horae.workspace.tasks import Board
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from horae.engine.ports import Clock
+
+COOKIE = "horae-session"  # of the page, under its own name
 JSON = {"Content-Type": "application/json"}
 
 
@@ -93,6 +97,22 @@ class NearSync(httpx.HTTPTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         return super().handle_request(_near(request))
+
+
+@asynccontextmanager
+async def keyed(folder: Path, *, clock: Clock, **parts: Any) -> AsyncIterator[Keys]:
+    """Give the keys of a directory, with the tokens and sessions of an empty ledger."""
+    ledger = await SqliteLedger.in_memory()
+    tokens, sessions = BookTokens(ledger), BookSessions(ledger)
+    yield Keys(folder, clock=clock, tokens=tokens, sessions=sessions, **parts)
+    await ledger.close()
+
+
+async def logged_in(keys: Keys, name: str = "operator", *, cookie: str = COOKIE) -> dict[str, str]:
+    """Return the header of a browser that has logged in with a token."""
+    session = await keys.begin_session(name, "a browser")
+    assert session is not None
+    return {"Cookie": f"{cookie}={session}"}
 
 
 class Here:
@@ -237,7 +257,7 @@ async def engine(
             log_of=lambda run: place.directory_of(run) / LOG_NAME,
             clock=clock,
             ledger=ledger,
-            keys=keys(data, tokens=BookTokens(ledger)),
+            keys=keys(data, tokens=BookTokens(ledger), sessions=BookSessions(ledger)),
             triggers=Triggers(
                 store=store,
                 ledger=ledger,

@@ -29,7 +29,7 @@ from horae.server.serve import ListenError, listen_tcp, serve_tcp, url_of
 from horae.server.table import Access, Operation, Takes, Voice
 from horae.testing import ManualClock
 from scale import scaled
-from server.stage import JSON, Near, engine, engine_process
+from server.stage import COOKIE, JSON, Near, engine, engine_process, keyed, logged_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-COOKIE = "horae-session"
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -124,9 +123,11 @@ async def test_after_ten_wrong_tokens_the_next_is_slowed_and_the_right_one_is_no
 ) -> None:
     monkeypatch.setattr(guard, "SLOWED", 0.2)
     clock = ManualClock(datetime(2026, 4, 1, tzinfo=UTC))
-    keys = Keys(tmp_path, clock=clock)
-    right = {"Authorization": f"Bearer {keys.token}"}
-    async with asked(keys, clock=clock, host=f"{keys.names.page}:7117") as client:
+    async with (
+        keyed(tmp_path, clock=clock) as keys,
+        asked(keys, clock=clock, host=f"{keys.names.page}:7117") as client,
+    ):
+        right = {"Authorization": f"Bearer {keys.token}"}
 
         async def seconds(headers: Any, status: int) -> float:
             begun = time.monotonic()
@@ -139,8 +140,7 @@ async def test_after_ten_wrong_tokens_the_next_is_slowed_and_the_right_one_is_no
             is_slow = await seconds(each, 401) >= 0.2
             assert is_slow == (n >= 10), n
         assert await seconds(right, 200) < 0.2
-        session = {"Cookie": f"{COOKIE}={keys.new_session()}"}
-        assert await seconds(session, 200) < 0.2
+        assert await seconds(await logged_in(keys), 200) < 0.2
         assert await seconds({"Cookie": f"{COOKIE}=1.2.3"}, 401) >= 0.2
         assert await seconds({}, 401) < 0.2, "without a token nothing is guessed"
         await clock.advance(timedelta(seconds=61))
@@ -297,10 +297,11 @@ WRITES = [each for each in OPERATIONS if each.method != "GET"]
 
 @story
 async def test_no_page_of_somebody_else_changes_anything(tmp_path: Path) -> None:
-    keys = Keys(tmp_path, clock=SystemClock())
-    cookie = {"Cookie": f"{COOKIE}={keys.new_session()}"}
-    own_host = f"{keys.names.page}:7117"
-    async with asked(keys, host=own_host) as client:
+    async with (
+        keyed(tmp_path, clock=SystemClock()) as keys,
+        asked(keys, host=(own_host := f"{keys.names.page}:7117")) as client,
+    ):
+        cookie = await logged_in(keys)
         foreign = [
             {"Origin": "http://evil.example"},
             {"Origin": "null"},
@@ -326,9 +327,11 @@ async def test_no_page_of_somebody_else_changes_anything(tmp_path: Path) -> None
 
 @story
 async def test_no_page_of_somebody_else_reads_anything(tmp_path: Path) -> None:
-    keys = Keys(tmp_path, clock=SystemClock())
-    cookie = {"Cookie": f"{COOKIE}={keys.new_session()}"}
-    async with asked(keys, host=f"{keys.names.page}:7117") as client:
+    async with (
+        keyed(tmp_path, clock=SystemClock()) as keys,
+        asked(keys, host=f"{keys.names.page}:7117") as client,
+    ):
+        cookie = await logged_in(keys)
         for site in ("cross-site", "same-site"):
             for mode in ("no-cors", "cors", "websocket"):
                 headers = {**cookie, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
@@ -393,7 +396,7 @@ async def test_a_new_token_ends_sessions_links_and_streams(tmp_path: Path) -> No
     async with engine(tmp_path) as here, here.on_port() as client:
         old = here.token
         link = (await here.post("login"))["url"]
-        cookie = {"Cookie": f"{COOKIE}={here.keys.new_session()}"}
+        cookie = await logged_in(here.keys)
         path = (await client.get("/api/v1/calendar", headers=old)).json()["path"]
         assert (await client.get(path)).status_code == 200
         status = f"{here.keys.page}/api/v1/status"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from engine.world import story
 from horae.cli.token import open_, token
 from horae.errors import HoraeError
-from horae.server.keys import CODE, MOST_CODES, SESSION, Keys, TokenFileError, read_token
+from horae.server.keys import CODE, MOST_CODES, Keys, TokenFileError, read_token
 from horae.testing import ManualClock
 from server.stage import NearSync, engine, engine_process
 
@@ -97,43 +97,16 @@ async def test_a_link_is_good_once_and_for_ten_minutes(tmp_path: Path) -> None:
     assert all(keys.take_code(each) for each in made)
 
 
-@story
-async def test_a_session_lasts_a_month_and_cannot_be_made_up(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    keys = Keys(tmp_path, clock=clock)
-    session = keys.new_session()
-    assert keys.is_session(session)
-    assert Keys(tmp_path, clock=clock).is_session(session), "a restart logs nobody out"
-    until, nonce, proof = session.split(".")
-    later = str(int(until) + 1)
-    for forged in (
-        f"{later}.{nonce}.{proof}",
-        f"{until}.{nonce}.{proof[:-1]}",
-        f"{until}.{proof}",
-        proof,
-        "",
-        "..",
-        "é" * 9,
-        f"{'9' * 5000}.{nonce}.{proof}",
-    ):
-        assert not keys.is_session(forged), forged
-    await clock.advance(SESSION - timedelta(seconds=1))
-    assert keys.is_session(session)
-    await clock.advance(timedelta(seconds=1))
-    assert not keys.is_session(session)
-
-
 def test_a_new_token_ends_all_that_follows_from_the_old_one(tmp_path: Path) -> None:
     async def told() -> None:
         keys = Keys(tmp_path, clock=ManualClock(NOW))
-        old, session, code, path = keys.token, keys.new_session(), keys.new_code(), keys.calendar
-        ended = keys.ended_of()
+        old, codes, path = keys.token, [keys.new_code(), keys.new_code("ops")], keys.calendar
+        ended = [keys.ended_of(), keys.ended_of("ops", "1234")]
         keys.rotate()
-        assert ended.is_set()
+        assert all(each.is_set() for each in ended)
         assert not keys.ended_of().is_set()
         assert not keys.is_token(old.encode())
-        assert not keys.is_session(session)
-        assert not keys.take_code(code)
+        assert [keys.take_code(each) for each in codes] == [None, None]
         assert not keys.is_calendar(path)
         assert read_token(tmp_path) == keys.token
 

@@ -14,11 +14,14 @@ from horae.porch import keys_of
 from horae.server.api import OPERATIONS
 from horae.server.keys import Keys
 from horae.server.names import BITS
+from horae.store.sqlite import SqliteLedger
 from server.stage import Near, engine
 from server.test_guard import path_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from horae.server.names import Names
 
 PROXIED = "plans.example.org"
 
@@ -53,7 +56,7 @@ def test_a_name_that_others_could_have_read_is_replaced(tmp_path: Path) -> None:
 @story
 async def test_a_cookie_counts_under_the_names_of_the_page_alone(tmp_path: Path) -> None:
     async with engine(tmp_path, keys=keys_in) as here, here.on_port() as client:
-        names, session = here.keys.names, here.keys.new_session()
+        names, session = here.keys.names, await here.keys.begin_session("operator", "")
         proxied = names.cookie(PROXIED) or ""
         assert proxied.startswith("__Host-horae-")
         for host in (names.page, PROXIED, "localhost", "127.0.0.1", "[::1]"):
@@ -111,22 +114,20 @@ async def test_a_program_is_given_an_address_that_every_program_finds(tmp_path: 
             assert (await other.get(f"{here.keys.page}{said['path']}")).status_code == 200
 
 
-def test_the_page_is_where_a_browser_finds_it(tmp_path: Path) -> None:
-    def page(url: str, **flags: str) -> str:
-        config = load(
-            tmp_path, environ={}, flags={k.replace("_", "."): v for k, v in flags.items()}
-        )
-        keys = keys_of(config, tmp_path, clock=SystemClock())
-        keys.url = url
-        return keys.page.replace(keys.names.page, "PAGE")
+@story
+async def test_the_page_is_where_a_browser_finds_it(tmp_path: Path) -> None:
+    ledger = await SqliteLedger.in_memory()
 
-    assert page("http://127.0.0.1:7117") == page("http://[::1]:7117") == "http://PAGE:7117"
-    assert page("http://192.0.2.7:7117") == "", (
-        "browsers do not look for names below localhost there"
-    )
-    outside = {"server_url": "https://plans.example.org:8443/"}
-    assert page("http://192.0.2.7:7117", **outside) == "https://plans.example.org:8443"
-    assert page("", **outside) == ""
-    config = load(tmp_path, environ={}, flags={"server.url": "https://Plans.example.org"})
-    keys = keys_of(config, tmp_path, clock=SystemClock())
-    assert keys.names.cookie("plans.example.org") is not None
+    def page(at: str, url: str | None = None) -> tuple[str, Names]:
+        config = load(tmp_path, environ={}, flags={} if url is None else {"server.url": url})
+        keys = keys_of(config, tmp_path, clock=SystemClock(), ledger=ledger)
+        keys.url = at
+        return keys.page.replace(keys.names.page, "PAGE"), keys.names
+
+    assert page("http://127.0.0.1:7117")[0] == page("http://[::1]:7117")[0] == "http://PAGE:7117"
+    assert page("http://192.0.2.7:7117")[0] == "", "browsers look for names below localhost here"
+    found, names = page("http://192.0.2.7:7117", url="https://Plans.example.org:8443/")
+    assert found == "https://Plans.example.org:8443"
+    assert names.cookie("plans.example.org") is not None
+    assert page("", url="https://plans.example.org")[0] == "", "it listens nowhere"
+    await ledger.close()

@@ -22,6 +22,8 @@ class Caller:
     actor: str  # as in `horae.engine.actor`
     scopes: frozenset[Scope]
     ended: asyncio.Event
+    session: str = ""  # its id, if they sent a cookie
+    is_renewed: bool = False  # whether that session lasts longer from now on
 
 
 def with_caller(asked: Asked, caller: Caller) -> Asked:

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from horae.engine.actor import acting, actor_words
 from horae.engine.ports import LedgerError
+from horae.engine.sessions import LASTS
 from horae.errors import Exit, HoraeError
 from horae.rules.scope import Scope, allows, scope_words
 from horae.server.answer import HEADERS, refused
@@ -26,7 +27,7 @@ from horae.server.names import host_of, set_cookie
 from horae.server.peers import Proxies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
@@ -42,6 +43,7 @@ SLOWED: Final = 1.0  # seconds until the next one is answered
 WAITING: Final = 16  # of those at a time; each has a connection meanwhile
 PEERS: Final = 1000  # so many peers are remembered
 
+_NO_MORE: Final[Mapping[str, str]] = {}
 _READS: Final = frozenset({"GET", "HEAD"})
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
@@ -146,9 +148,11 @@ class _Guard:
         if caller is None:
             await self._pass(scope, receive, send, is_long=is_long)
             return
+        cookie = self._cookie(headers) if caller.is_renewed else None
+        more = {"Set-Cookie": set_cookie(*cookie, age=LASTS)} if cookie else {}
         with acting(caller.actor):
-            scope, receive = with_caller(scope, caller), _until(caller.ended, receive)
-            await self._pass(scope, receive, send, is_long=is_long)
+            scope, receive = with_caller(scope, caller), _until(caller, receive)
+            await self._pass(scope, receive, send, is_long=is_long, more=more)
 
     def _host(self, headers: _Asked) -> str:
         """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
@@ -196,7 +200,15 @@ class _Guard:
         reason = "the token is missing, wrong or revoked; `horae token show` prints the operator's"
         raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
 
-    async def _pass(self, scope: Incoming, receive: Receive, send: Send, *, is_long: bool) -> None:
+    async def _pass(
+        self,
+        scope: Incoming,
+        receive: Receive,
+        send: Send,
+        *,
+        is_long: bool,
+        more: Mapping[str, str] = _NO_MORE,
+    ) -> None:
         """Let the application answer, in time and with the headers that keep browsers at bay."""
         has_begun = False
         limit = asyncio.timeout(None if is_long else self._patience)
@@ -207,7 +219,7 @@ class _Guard:
                 has_begun = True
                 limit.reschedule(None)  # from now on the reader's own slowness is what counts
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in {**HEADERS, **more}.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -227,7 +239,7 @@ class _Guard:
         if status == HTTPStatus.UNAUTHORIZED:
             more = {"WWW-Authenticate": 'Bearer realm="horae"'}
             if cookie := self._cookie(headers):
-                more["Set-Cookie"] = set_cookie(cookie[0], "", age=0)
+                more["Set-Cookie"] = set_cookie(cookie[0], "", age=timedelta())
         if isinstance(error, MissingScopeError):
             more = {
                 "WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.needed}"'
@@ -251,14 +263,17 @@ def needed_scope(operation: Operation | None, method: str) -> Scope | None:
     return Scope.READ if method in _READS else Scope.ADMIN
 
 
-def _until(ended: asyncio.Event, receive: Receive) -> Receive:
-    """Return a wire whose other end goes away when a token is good no longer."""
+def _until(caller: Caller, receive: Receive) -> Receive:
+    """Return a wire whose other end goes away when a token or a session is good no longer."""
+    longest = LASTS.total_seconds() if caller.session else None
 
     async def until() -> Message:
         asking = asyncio.ensure_future(receive())
-        ending = asyncio.ensure_future(ended.wait())
+        ending = asyncio.ensure_future(caller.ended.wait())
         try:
-            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {asking, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=longest
+            )
             if asking.done():
                 return asking.result()
             return {"type": "http.disconnect"}

@@ -1,8 +1,8 @@
 """Who may come in: the operator's token, what is made from it, and named tokens.
 
 The operator's token is 32 random bytes in a file of mode 0600. A browser gets in by a link that is
-good once and becomes a cookie; a calendar program by a path that nobody can guess. All of it
-follows from that token, so a new one ends all of it. Named tokens stand in the ledger.
+good once and becomes a session; a calendar program by a path that nobody can guess. All of it
+follows from that token, so a new one ends all of it. Named tokens and sessions stand in the ledger.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from horae.engine.access import TOUCHED
 from horae.engine.ports import LedgerError
+from horae.engine.sessions import RENEWED
 from horae.errors import Exit, HoraeError
 from horae.rules.scope import OPERATOR, Scope
 from horae.server.caller import Caller
 from horae.server.names import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from pathlib import Path
+    from typing import Any
 
     from horae.engine.access import Tokens
     from horae.engine.ports import Clock
+    from horae.engine.sessions import Sessions
+
+T = TypeVar("T")
 
 NAME: Final = "token"  # in the data directory
 HOST: Final = "host"  # beside it: what the name of the page is made from
 CODE: Final = timedelta(minutes=10)  # how long a login link is good
-SESSION: Final = timedelta(days=30)  # how long a browser stays logged in
 MOST_CODES: Final = 20  # links that are good at the same time
 
 _TOKEN: Final = re.compile(rb"[0-9a-f]{64}")
@@ -62,9 +67,9 @@ class TokenFileError(HoraeError):
 class Keys:
     """The token of a data directory, the links that are good, and the sessions made from them.
 
-    *tokens* are those that have a name. The server is asked by *hosts* besides those of the
-    loopback, and by the *proxied* names, of which *outside* is the address where a browser finds
-    the page.
+    *tokens* are those that have a name; each of the *sessions* belongs to a token. The server is
+    asked by *hosts* besides those of the loopback, and by the *proxied* names, of which *outside*
+    is the address where a browser finds the page.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Keys:
         *,
         clock: Clock,
         tokens: Tokens | None = None,
+        sessions: Sessions | None = None,
         hosts: Iterable[str] = (),
         proxied: Iterable[str] = (),
         outside: str = "",
@@ -80,8 +86,10 @@ class Keys:
         self._directory = directory
         self._clock = clock
         self._tokens = tokens
-        self._codes: dict[str, timedelta] = {}
-        self._ends: dict[str, asyncio.Event] = {}  # by the name of a token
+        self.sessions = sessions
+        self._codes: dict[str, tuple[timedelta, str]] = {}  # until when, and the token's name
+        # By the name of a token, and for a session by that and its id; as long as one is open.
+        self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._revoked = 0  # how many times a token was revoked
         self._touched: dict[str, timedelta] = {}
         self._touching: set[asyncio.Task[None]] = set()
@@ -90,20 +98,25 @@ class Keys:
         self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
         self.outside = outside
 
-    def ended_of(self, name: str = OPERATOR) -> asyncio.Event:
-        """Return what is set when the token that has this name now is good no longer."""
-        return self._ends.setdefault(name, asyncio.Event())
+    def ended_of(self, name: str = OPERATOR, session: str = "") -> asyncio.Event:
+        """Return what is set when a token, or a session of it, is good no longer."""
+        return self._ends.setdefault(f"{name}/{session}", asyncio.Event())
 
-    def end(self, name: str) -> None:
-        """End what is open with a token that was revoked."""
+    def end(self, name: str, session: str = "") -> None:
+        """End what is open with a token that was revoked, or in one session of it."""
         self._revoked += 1
-        self._ends.pop(name, asyncio.Event()).set()
+        for each in [key for key in self._ends if key.startswith(f"{name}/{session}")]:
+            self._ends.pop(each).set()
+        if not session:
+            self._codes = {key: code for key, code in self._codes.items() if code[1] != name}
 
     def rotate(self) -> None:
         """Make a new token; every session, link and secret path ends."""
         self.token = write_token(self._directory)
         self._codes.clear()
         self.end(OPERATOR)
+        for session in [key for key in self._ends if not key.endswith("/")]:  # of other tokens
+            self._ends.pop(session).set()
 
     async def bearer(self, given: str) -> Caller | None:
         """Return who has a token; None: nobody has this one."""
@@ -112,70 +125,78 @@ class Keys:
         if self._tokens is None or not _NAMED.fullmatch(given):
             return None
         # By its digest: how long a search takes tells nothing of what would be right.
-        digest, revoked = _digest(given), self._revoked
-        found = await self._tokens.find(digest)
-        while found is not None and revoked != self._revoked:  # perhaps it was this one
-            revoked = self._revoked
-            found = await self._tokens.find(digest)
+        digest, tokens = _digest(given), self._tokens
+        found = await self._found(lambda: tokens.find(digest))
         if found is None:
             return None
         self._touch(found.name, self._tokens)
         return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
 
+    async def session(self, cookie: str) -> Caller | None:
+        """Return who a cookie was given to; None: nobody has this one."""
+        sessions, digest, now = self.sessions, self._session(cookie), self._clock.now()
+        if sessions is None:
+            return None
+        found = await self._found(lambda: sessions.find(digest, now=now))
+        if found is None:
+            return None
+        is_renewed = now - found.used_at >= RENEWED
+        if is_renewed:
+            self._later(sessions.renew(digest, now=now))
+        ended = self.ended_of(found.token, found.id)
+        actor = f"session:{found.token}"
+        return Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
+
+    async def begin_session(self, name: str, agent: str) -> str | None:
+        """Return the cookie of a browser that is logged in from now on; None: no such token."""
+        cookie, now = secrets.token_urlsafe(32), self._clock.now()
+        is_begun = self.sessions is not None and await self.sessions.begin(
+            self._session(cookie), token=name, agent=agent, now=now
+        )
+        return cookie if is_begun else None
+
+    async def _found(self, find: Callable[[], Awaitable[T | None]]) -> T | None:
+        """Return what a look finds; again, if something was revoked during it."""
+        revoked, found = self._revoked, await find()
+        while found is not None and revoked != self._revoked:
+            revoked, found = self._revoked, await find()
+        return found
+
     def _touch(self, name: str, tokens: Tokens) -> None:
         """Have it written down that a token was used, unless it was a moment ago."""
         last, now = self._touched.get(name), self._clock.elapsed()
-        if last is not None and now - last < TOUCHED:
-            return
-        self._touched[name] = now
+        if last is None or now - last >= TOUCHED:
+            self._touched[name] = now
+            self._later(tokens.touch(name, now=self._clock.now()))
 
-        async def touch() -> None:
-            with suppress(LedgerError):  # the request goes on without it
-                await tokens.touch(name, now=self._clock.now())
+    def _later(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Have a use written down; the request goes on without it."""
 
-        touching = asyncio.create_task(touch())
-        self._touching.add(touching)
-        touching.add_done_callback(self._touching.discard)
+        async def write() -> None:
+            with suppress(LedgerError):
+                await writing
+
+        task = asyncio.create_task(write())
+        self._touching.add(task)
+        task.add_done_callback(self._touching.discard)
 
     def is_token(self, given: bytes) -> bool:
         """Tell whether somebody has the token."""
         return hmac.compare_digest(given, self.token.encode())
 
-    def new_code(self) -> str:
-        """Return what a login link ends with; it is good once, for ten minutes."""
+    def new_code(self, name: str = OPERATOR) -> str:
+        """Return what a login link ends with; it is good once, for ten minutes, for a token."""
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = self._clock.elapsed() + CODE
+        self._codes[_digest(code)] = self._clock.elapsed() + CODE, name
         return code
 
-    def take_code(self, code: str) -> bool:
-        """Tell whether a login link is good; from then on it is not."""
+    def take_code(self, code: str) -> str | None:
+        """Return the name of the token that a login link is good for; from then on it is not."""
         # By its digest: how long a search takes tells nothing of what would be right.
-        until = self._codes.pop(_digest(code), None)
-        return until is not None and self._clock.elapsed() < until
-
-    def new_session(self) -> str:
-        """Return the cookie of a browser that may come in from now on."""
-        until = int((self._clock.now() + SESSION).timestamp())
-        said = f"{until}.{secrets.token_hex(8)}"
-        return f"{said}.{self._made(f'session {said}')}"
-
-    async def session(self, cookie: str) -> Caller | None:
-        """Return who a cookie was given to; None: nobody has this one."""
-        if not self.is_session(cookie):
-            return None
-        return Caller(f"session:{OPERATOR}", _ALL, self.ended_of())
-
-    def is_session(self, cookie: str) -> bool:
-        """Tell whether a cookie is one that was given, and not too long ago."""
-        said, _, proof = cookie.rpartition(".")
-        until = said.partition(".")[0]
-        is_ours = hmac.compare_digest(
-            proof.encode(errors="replace"), self._made(f"session {said}").encode()
-        )
-        is_date = until.isascii() and until.isdecimal() and len(until) < 12
-        return is_ours and is_date and self._clock.now().timestamp() < int(until)
+        until, name = self._codes.pop(_digest(code), (timedelta(), None))
+        return name if self._clock.elapsed() < until else None
 
     @property
     def calendar(self) -> str:
@@ -194,9 +215,13 @@ class Keys:
             return f"http://{self.names.page}:{here.port}"
         return self.outside if self.url else ""
 
-    def link(self) -> str:
-        """Return a login link."""
-        return f"{self.page}/login/{self.new_code()}"
+    def link(self, name: str = OPERATOR) -> str:
+        """Return a login link for a token."""
+        return f"{self.page}/login/{self.new_code(name)}"
+
+    def _session(self, cookie: str) -> str:
+        """Return the digest of a session; another operator's token makes another of it."""
+        return self._made(f"session {cookie}")
 
     def _made(self, what: str) -> str:
         """Return what only the token makes of some words."""

@@ -1,43 +1,54 @@
-"""How somebody gets in: a link that is good once, and another token."""
+"""How a browser gets in and out: a link that is good once, a session, and another token."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import HTMLResponse
 
-from horae.rules.scope import Scope
-from horae.server.answer import HEADERS
+from horae.engine.actor import acting, current_actor
+from horae.engine.sessions import LASTS, NoSessionError
+from horae.rules.scope import OPERATOR, Scope
+from horae.server.answer import HEADERS, told
+from horae.server.caller import caller_of
 from horae.server.front import NotOfferedError, offered
-from horae.server.keys import SESSION
 from horae.server.names import host_of, set_cookie
 from horae.server.request import HttpRequestError
-from horae.server.shapes import FLAG, TEXT, shape
+from horae.server.shapes import FLAG, MOMENT, TEXT, listed, shape
 from horae.server.table import Access, Operation, asks, does
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from horae.engine.sessions import Sessions
     from horae.server.front import Front
+    from horae.server.keys import Keys
     from horae.server.request import Fields
 
 
 async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Make a link that logs a browser in, once, within ten minutes."""
+    """Make a link that logs a browser in, once, within ten minutes, with the caller's token."""
     keys = offered(front.keys, "login")
+    kind, name = [*current_actor().split(":", 1), ""][:2]
+    if kind == "agent":  # its token ends with its run, and a session would not
+        raise HttpRequestError(HTTPStatus.FORBIDDEN, "a run cannot log a browser in")
     if not keys.url:
         raise NotOfferedError("page, since it listens at no port; `horae status` says why")
     if not keys.page:
         where = f"page that a browser finds at {keys.url}"
         raise NotOfferedError(f"{where}; put a proxy in front, and set `server.url` to its address")
-    return {"url": keys.link()}
+    return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
 
 
 async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     """Make a new token; every session, link and secret path ends."""
-    offered(front.keys, "token").rotate()
+    keys = offered(front.keys, "token")
+    keys.rotate()
+    if keys.sessions is not None:
+        await keys.sessions.end(None, now=front.clock.now())
     return {"rotated": True}
 
 
@@ -49,11 +60,58 @@ async def login(front: Front, request: Request, _: Fields) -> Response:
     if any("prefetch" in each for each in ahead):
         raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link is for a person to follow")
     # Under a name without a session the link is not used up: somebody may have changed its host.
-    cookie = keys.names.cookie(host_of(request.headers.get("host", "")) or "")
-    if cookie is None or not keys.take_code(request.path_params["code"]):
+    cookie = _cookie(keys, request)
+    name = None if cookie is None else keys.take_code(request.path_params["code"])
+    session = None
+    if name is not None:
+        with acting(f"session:{name}"):
+            session = await keys.begin_session(name, request.headers.get("user-agent", ""))
+    if cookie is None or session is None:
         return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
-    given = set_cookie(cookie, keys.new_session(), age=int(SESSION.total_seconds()))
+    given = set_cookie(cookie, session, age=LASTS)
     return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
+
+
+async def logout(front: Front, request: Request, _: Fields) -> Response:
+    """End the session whose cookie is sent, and all that is open in it."""
+    caller, keys = caller_of(request.scope), offered(front.keys, "login")
+    if caller is None or not caller.session:
+        reason = "there is no session to end: the request was sent without a session's cookie"
+        raise HttpRequestError(HTTPStatus.CONFLICT, reason)
+    await _end(front, caller.session)
+    answer = told({"ended": caller.session}, HTTPStatus.OK)
+    answer.headers["Set-Cookie"] = set_cookie(_cookie(keys, request) or "", "", age=timedelta())
+    return answer
+
+
+async def sessions(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """List the browsers that are logged in, the last used one first."""
+    found = await _sessions(front).all(now=front.clock.now())
+    return {"sessions": [each.data() for each in found]}
+
+
+async def end_session(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """End a session, and all that is open in it."""
+    await _end(front, request.path_params["session"])
+    return {"ended": request.path_params["session"]}
+
+
+async def _end(front: Front, session: str) -> None:
+    keys = offered(front.keys, "login")
+    ended = await _sessions(front).end(session, now=front.clock.now())
+    if not ended:
+        raise NoSessionError(session)
+    for each in ended:
+        keys.end(each.token, each.id)
+
+
+def _sessions(front: Front) -> Sessions:
+    return offered(offered(front.keys, "login").sessions, "sessions")
+
+
+def _cookie(keys: Keys, request: Request) -> str | None:
+    """Return what the cookie of a session is called under the name that is asked."""
+    return keys.names.cookie(host_of(request.headers.get("host", "")) or "")
 
 
 # A cookie that no other site's request carries is not sent where such a request leads on to;
@@ -72,8 +130,20 @@ _SPENT: Final = """<!doctype html>
 """
 
 
+_SESSION: Final = shape(
+    id=TEXT,
+    token=TEXT,
+    scopes=listed(TEXT),
+    created_at=MOMENT,
+    used_at=MOMENT,
+    expires_at=MOMENT,
+    agent=TEXT,
+)
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/login/{code}", Access.OPEN, login, TEXT, kind="text/html", is_once=True),
-    does("/api/v1/login", Scope.ADMIN, new_link, shape(url=TEXT)),
+    does("/api/v1/login", Scope.READ, new_link, shape(url=TEXT)),
+    does("/api/v1/logout", Scope.READ, logout, shape(ended=TEXT)),
+    asks("/api/v1/sessions", Scope.ADMIN, sessions, shape(sessions=listed(_SESSION))),
+    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, shape(ended=TEXT)),
     does("/api/v1/token", Scope.ADMIN, new_token, shape(rotated=FLAG)),
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import timedelta
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 BITS: Final = 96  # of chance in the name of the page
@@ -65,12 +66,13 @@ def host_of(text: str) -> str | None:
     return None if match is None else match[1].lower()
 
 
-def set_cookie(name: str, value: str, *, age: int) -> str:
+def set_cookie(name: str, value: str, *, age: timedelta) -> str:
     """Return the header that gives a browser a cookie for its host alone, out of scripts' reach.
 
-    >>> set_cookie("__Host-x", "1", age=60)
+    >>> from datetime import timedelta
+    >>> set_cookie("__Host-x", "1", age=timedelta(minutes=1))
     '__Host-x=1; Max-Age=60; Path=/; HttpOnly; SameSite=Strict; Secure'
     """
-    is_secure = name.startswith("__Host-")  # a browser demands it, and so TLS
-    more = "; Secure" if is_secure else ""
-    return f"{name}={value}; Max-Age={age}; Path=/; HttpOnly; SameSite=Strict{more}"
+    secure = "; Secure" if name.startswith("__Host-") else ""  # which browsers demand
+    seconds = int(age.total_seconds())
+    return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"

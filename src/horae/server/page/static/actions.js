@@ -72,6 +72,11 @@ async function act(button) {
   const headers = isRun ? { "Idempotency-Key": onceKey() } : {};
   const { tag } = button.dataset;
   const told = await ask(button.dataset.post, {}, { headers, tag, changed: () => sayBoth(button) });
+  const { then } = button.dataset;
+  if (told !== null && then !== undefined) {
+    location.assign(then);
+    return;
+  }
   if (told !== null) say(button.dataset.said);
   delete button.dataset.busy;
   await refresh();
