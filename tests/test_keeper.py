@@ -33,7 +33,7 @@ from horae.timing import backoff
 from horae.workspace.crew import CrewSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
     from horae.engine.desk import AgentLine
     from horae.engine.ports import Filed, Run
@@ -961,16 +961,17 @@ async def held(here: Kept) -> Filed:
             await asyncio.sleep(0.01)
 
 
-def name_a_command(ground: Ground) -> None:
+async def name_a_command(ground: Ground, _: House) -> None:
     ground.agent("echo done\n")
 
 
-def set_a_command(ground: Ground) -> None:
+async def set_a_command(ground: Ground, house: House) -> None:
     with (ground.root / "horae.toml").open("a") as file:
         file.write('[agent]\ncommand = ["echo", "done"]\n')
+    await house.settings.trust((await house.settings.look())["digest"])
 
 
-def take_another_definition(ground: Ground) -> None:
+async def take_another_definition(ground: Ground, _: House) -> None:
     ground.agent("echo done\n", name="moss")
     ground.crew(":INTERVAL: 1h", ":DEF: moss.org")
     text = (ground.root / "crew.org").read_text()
@@ -980,12 +981,12 @@ def take_another_definition(ground: Ground) -> None:
 @pytest.mark.parametrize("help_it", [name_a_command, set_a_command, take_another_definition])
 @story
 async def test_a_tick_that_is_held_back_goes_on_once_its_reason_is_gone(
-    ground: Ground, help_it: Callable[[Ground], None]
+    ground: Ground, help_it: Callable[[Ground, House], Awaitable[None]]
 ) -> None:
     nameless(ground)
     async with kept(ground) as here:
         filed = await held(here)
-        help_it(ground)
+        await help_it(ground, here.house)
         over = await here.over(filed.number)
         assert over.status is Status.DONE
         assert over.receipt.key == "tick:1"

@@ -7,22 +7,23 @@ weaker, and counts in milliseconds where it says so. An empty variable counts as
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast, overload
 
 from horae.errors import Exit, HoraeError
+from horae.kernel.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
 
+    from horae.kernel.guarded import Arrivals, Way
     from horae.kernel.plan import Diagnostic
     from horae.kernel.secret import SecretSource
 
-FILE: Final = "horae.toml"
-LIMIT: Final = 64 * 1024  # bytes of it
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 SECRETS: Final = "secrets"  # the table that says where the value of each secret is
 
@@ -381,10 +382,32 @@ class Origin(NamedTuple):
     overrides: tuple[Overridden, ...]
 
 
-class Config:
-    """All settings, frozen."""
+class Waiting(NamedTuple):
+    """A setting that is written and does not count yet, since a person has not confirmed it."""
 
-    __slots__ = ("_given", "_values", "findings", "root", "secrets")
+    name: str
+    trusted: object  # what counts; None if nothing is set
+    written: object
+    commit: str  # that it arrived with; empty if it was edited here
+
+    def __str__(self) -> str:
+        if self.commit:
+            said = f"commit {self.commit[:12]} changes {self.name} in {FILE}"
+            return f"{said}; it counts only once you run `horae config trust`"
+        return (
+            f"{self.name} is changed in {FILE}; it counts when the engine is started again,"
+            " or once you run `horae config trust`"
+        )
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {**self._asdict(), "commit": self.commit or None}
+
+
+class Config:
+    """All settings, frozen but for what a person confirms while an engine runs."""
+
+    __slots__ = ("_given", "_values", "findings", "home", "root", "secrets", "trusted")
 
     data = Setting("data", PATH, ".horae", "where Horae keeps its own files", "WB_DATA")
     zone = Setting("zone", optional(ZONE), None, "zone of org plans; unset, the machine's")
@@ -532,6 +555,8 @@ class Config:
     )
 
     root: str
+    home: str  # where the `horae.toml` is of which guarded settings count
+    trusted: Values  # those of them that are in force
     findings: tuple[Diagnostic, ...]  # what `horae.toml` says that no setting is
     secrets: Mapping[str, SecretSource]  # where the value of each is, by name
     _given: Mapping[str, tuple[_Given, ...]]  # all that was given, the strongest first
@@ -543,12 +568,17 @@ class Config:
         given: Mapping[str, tuple[_Given, ...]],
         findings: tuple[Diagnostic, ...] = (),
         secrets: Mapping[str, SecretSource] | None = None,
+        *,
+        home: str = "",
+        trusted: Values | None = None,
     ) -> None:
         rows = [setting for setting in SETTINGS if setting.name in given]
         fields = {
             "root": root,
+            "home": home or root,
+            "trusted": trusted or {},
             "findings": findings,
-            "secrets": secrets or {},
+            "secrets": dict(secrets or {}),
             "_given": given,
             "_values": {row.name: _value(row, given[row.name][0]) for row in rows},
         }
@@ -568,6 +598,30 @@ class Config:
             return cast("T", self._values[setting.name])
         return _value(setting, _default(setting, self.root))
 
+    def accept(self, written: Values) -> None:
+        """Let guarded settings count that a person has confirmed.
+
+        Secrets and those in HOT do so at once, all others when they are read at the next start.
+        """
+        given, values = dict(self._given), dict(self._values)
+        for setting in HOT:
+            kept = [one for one in given.pop(setting.name, ()) if one.origin.startswith(_STRONGER)]
+            if setting.path in written:
+                raw = json.loads(written[setting.path])
+                kept.append(_Given(raw, f"{self.home}/{FILE}", base=self.root))
+            values.pop(setting.name, None)
+            if kept:
+                given[setting.name] = tuple(kept)
+                values[setting.name] = _value(setting, kept[0])
+        leaves = {way: json.loads(value) for way, value in written.items()}
+        file = _File(f"{self.home}/{FILE}", leaves, {})
+        secrets = dict(_secrets(file, self.home, os.environ.get("HOME", "")))
+        for name, value in (("trusted", written), ("_given", given), ("_values", values)):
+            object.__setattr__(self, name, value)
+        known = cast("dict[str, SecretSource]", self.secrets)  # others have it, too
+        known.clear()
+        known.update(secrets)
+
     def origins(self) -> tuple[Origin, ...]:
         """Return every setting: its value as written, where that is, and what it overrides."""
         named = sorted(self.secrets.items())
@@ -585,6 +639,10 @@ class Config:
 SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
     row for row in vars(Config).values() if isinstance(row, Setting)
 )
+
+
+HOT: Final = (Config.agent_command,)  # guarded ones that a running engine reads again
+_STRONGER: Final = ("flag ", "environment ")  # how an origin begins that a file does not change
 
 
 class _Given(NamedTuple):
@@ -644,10 +702,13 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
+    own: Config | None = None,
 ) -> Config:
     """Return the settings in force for the plans beneath *root*.
 
     *flags* go by the setting's name, such as `gate.slots`; None means that it was not given.
+    Guarded settings that arrived by a pull do not count until they are confirmed, and none of a
+    clone of the plan do, where *own* has the engine's.
     """
     variables = os.environ if environ is None else environ
     options = flags or {}
@@ -655,6 +716,11 @@ def load(
         raise KeyError(f"no such setting: {', '.join(sorted(unknown))}")
     base = os.fspath(root)
     file = _read_file(base)
+    arrivals = _arrivals(base) if own is None else None
+    written = as_values(file.values)
+    trusted = in_force(written, arrivals) if own is None else own.trusted
+    source = base if own is None else own.home
+    file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")
     home = variables.get("HOME", "")
     # A run in a clone of the plan is told these paths, and must find the same places.
     top = os.path.abspath(base)  # noqa: PTH100 - a link to it stays one
@@ -671,7 +737,91 @@ def load(
             given[setting.name] = tuple(
                 one._replace(home=home, base=top if is_shared else one.base) for one in found
             )
-    return Config(base, given, tuple(_unknown(file)), dict(_secrets(file, base, home)))
+    secrets = dict(_secrets(file, source, home))
+    return Config(base, given, tuple(_unknown(file)), secrets, home=source, trusted=trusted)
+
+
+class SettingsChangedError(HoraeError):
+    """Settings that are not those that a person looked at before they confirmed them."""
+
+    code = "settings_changed"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{FILE} has changed since it was looked at; run `horae config trust` again"
+        )
+
+
+class Untrusted(NamedTuple):
+    """What is written now of guarded settings, and which of it is not in force."""
+
+    written: Values
+    waiting: tuple[Waiting, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What these settings go by, so that nothing else is confirmed."""
+        from hashlib import sha256
+
+        return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"digest": self.digest, "waiting": [each.data() for each in self.waiting]}
+
+
+def untrusted(config: Config) -> Untrusted:
+    """Return the guarded settings that are written now and are not in force."""
+    written, trusted = as_values(_read_file(config.root).values), config.trusted
+    if trusted == written:
+        return Untrusted(written)
+    arrivals = _arrivals(config.root)
+    ways = [way for way in trusted.keys() | written.keys() if trusted.get(way) != written.get(way)]
+    waits = (_waits(way, trusted.get(way), written.get(way), arrivals) for way in sorted(ways))
+    return Untrusted(written, tuple(waits))
+
+
+def _waits(way: Way, was: str | None, now: str | None, arrivals: Arrivals | None) -> Waiting:
+    setting = next((each for each in SETTINGS if each.path == way), None)
+    shown = setting.shown if setting is not None else _source_words if way[0] == SECRETS else _plain
+    old, new = (None if text is None else shown(json.loads(text)) for text in (was, now))
+    return Waiting(
+        ".".join(way), old, new, "" if arrivals is None else arrivals.commit_of(way, now)
+    )
+
+
+def _source_words(raw: object) -> str:
+    """Return where a secret is; what is no such place may be the secret itself."""
+    from horae.kernel.secret import parse_source
+
+    try:
+        parse_source(raw if isinstance(raw, str) else "")
+    except ValueError:
+        return "***"
+    return str(raw)
+
+
+def confirm(config: Config, digest: str) -> Untrusted:
+    """Let the guarded settings count that are written now, and return what that changes.
+
+    Where a clone of the plan is read, they count until the next start, which reads `home`.
+    """
+    from horae.workspace.arrivals import remember
+
+    found = untrusted(config)
+    if found.digest != digest:
+        raise SettingsChangedError
+    config.accept(found.written)
+    if config.home == config.root:
+        remember(config.root, None)
+    return found
+
+
+def _arrivals(root: str) -> Arrivals | None:
+    from horae.workspace.arrivals import arrivals_at
+
+    return arrivals_at(root)
 
 
 def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSource]]:
@@ -721,20 +871,28 @@ class _File(NamedTuple):
     name: str
     values: Mapping[tuple[str, ...], object]
     lines: Mapping[tuple[str, ...], int]
+    former: Mapping[tuple[str, ...], str] = {}  # where values are from that the text has not
 
     def line(self, path: tuple[str, ...]) -> int | None:
         """Return the line on which a value is set, or the table or array around it."""
         ways = (path[:length] for length in range(len(path), 0, -1))
         return next((self.lines[way] for way in ways if way in self.lines), None)
 
+    def with_guarded(self, trusted: Values, source: str) -> _File:
+        """Return the file as if its guarded settings were these, which come from *source*."""
+        written = as_values(self.values)
+        ways = written.keys() | trusted.keys()
+        odd = {way for way in ways if written.get(way) != trusted.get(way)}
+        kept = {way: value for way, value in self.values.items() if way not in odd}
+        former = {way: json.loads(trusted[way]) for way in odd if way in trusted}
+        return self._replace(values=kept | former, former=dict.fromkeys(former, source))
+
     def origin(self, path: tuple[str, ...]) -> str:
         """Return file and line of a value, or the file alone."""
+        if path in self.former:
+            return self.former[path]
         line = self.line(path)
         return f"{self.name}:{line}" if line else self.name
-
-
-# The library walks over a dotted key once for each of its dots: 30,000 of them take 19 s.
-_DOTS: Final = r"(?m)^(?:[^.\n]*\.){100}"
 
 
 def _read_file(root: str) -> _File:
@@ -755,7 +913,7 @@ def _read_file(root: str) -> _File:
 def _parsed(text: str, name: str) -> dict[str, Any]:
     import tomllib
 
-    if dots := re.search(_DOTS, text):
+    if dots := re.search(DOTS, text):
         line = text.count("\n", 0, dots.start()) + 1
         raise SettingError(f"{name}:{line}", "100 dots in one line; a setting has at most one")
     try:

@@ -35,7 +35,6 @@ from horae.readiness import (
     agents_of,
     readiness_of,
     registry_of,
-    settings_now,
 )
 from horae.roster import Roster
 from horae.rules.entry import Work, key_time
@@ -51,6 +50,7 @@ from horae.secrets import known_names, secrets_of
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
+from horae.trust import EngineSettings
 from horae.workspace.agentd import Synced, has_files, sync
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
@@ -79,7 +79,6 @@ NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups,
 _SIGNATURE: Final = "post.key"
 _WATCH: Final = "changes are not told: "  # what a note about the watch begins with
 _NIGHT: Final = "by night: "  # what a note about backups and old output begins with
-_SETTINGS: Final = "settings: "  # what a note about horae.toml begins with
 _FILES: Final = ".agentd: "  # what a note about these files begins with
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
@@ -182,6 +181,7 @@ class House:
     tasks: str  # where the board is, from the root
     notes: list[str]  # what is not as it should be, in words
     registry: Registry  # what runs agents that name no command
+    settings: EngineSettings  # which of them wait for a person
     dispatcher: Dispatcher | None = None  # who hands out the tasks of the board, if anybody
     term: int = 1  # of whoever leads
     sources: tuple[Source, ...] = ()  # what entries come from
@@ -212,7 +212,14 @@ class House:
         if self.dispatcher is not None and (error := self.dispatcher.problem) is not None:
             told.append(str(error) if isinstance(error, HoraeError) else unexpected(error))
         unread = map(str, self.place.secrets.unread.values())
-        problems = (*map(broken_words, self.almanac.broken), *trouble, *unread, *told, *self.notes)
+        problems = (
+            *map(broken_words, self.almanac.broken),
+            *trouble,
+            *unread,
+            *told,
+            *self.notes,
+            *self.settings.notes,
+        )
         return EngineFacts(
             True,
             str(self.data),
@@ -285,6 +292,7 @@ class Rooms:
     shared: SharedLedger | None = None  # of a cluster, if this machine leads one
     home: str = ""  # what this machine is called there
     is_gone: Callable[[str], bool] = lambda _: False  # whether another machine is not there
+    settings: EngineSettings | None = None  # of this machine, if another house knows them
     engine: Almanac | None = None  # made last; until then nobody asks for it
 
     @property
@@ -376,6 +384,14 @@ def wire(rooms: Rooms) -> House:
         rooms.tasks,
         rooms.processes.notes,
         rooms.registry,
+        rooms.settings
+        or EngineSettings(
+            rooms.config,
+            ledger=rooms.ledger,
+            clock=rooms.clock,
+            term=rooms.term,
+            changed=rooms.poke,
+        ),
         dispatcher,
         rooms.term,
         tuple(sources),
@@ -848,10 +864,7 @@ def _note_once(notes: list[str], note: str) -> None:
 
 async def _apply(house: House) -> None:
     """Let triggers and their agents be as the files in the plan root say."""
-    house.registry.command, odd = await asyncio.to_thread(settings_now, house.config)
-    house.notes[:] = [note for note in house.notes if not note.startswith(_SETTINGS)]
-    if odd:
-        house.notes.append(f"{_SETTINGS}{odd}; the engine keeps those that it started with")
+    await house.settings.refresh()
     if house.almanac.is_blank:
         return  # or all that files made would be disabled
     fresh_at = await house.ledger.fresh_at()

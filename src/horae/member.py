@@ -113,7 +113,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         await prepare_carrier(ledger.address)
         await _ask_time(clock, ledger)
         flags = {"data": str(data), "store": config.store, "git.local": config.git_local}
-        shared = load(str(plan.path), flags=flags)
+        shared = load(str(plan.path), flags=flags, own=config)
         processes = await stack.enter_async_context(
             Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
         )
@@ -149,6 +149,7 @@ class Member:
     may_be_empty: bool = False  # whether a branch without a plan is meant to be so
     app: ASGIApp | None = None  # of the engine, while this machine leads
     keys: Keys | None = None
+    _own: House | None = None  # of this machine, whether it leads or not
     _leading: House | None = None
     _trusted: timedelta | None = None  # until when the lease holds, by what has elapsed
     _told: list[asyncio.Event] = field(default_factory=list)  # who waits for something to happen
@@ -184,7 +185,7 @@ class Member:
 
     async def keep(self, stop: asyncio.Event, *, may_lead: bool = True) -> None:
         """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
-        own = wire(self._rooms(self.ledger))
+        self._own = own = wire(self._rooms(self.ledger))
         self._head = await self.plan.head()
         self.keys = keys_of(self.config, self.place.data, clock=self.clock, ledger=self.ledger)
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
@@ -495,6 +496,8 @@ class Member:
         has_moved = (head, trouble) != (self._head, self.plan_trouble)
         self._head, self.plan_trouble = head, trouble
         if has_moved:
+            for words in [] if self._own is None else await self._own.settings.refresh():
+                self.said(words)
             self._moved.set()
 
     async def _bring_home(self, ledger: BookLedger) -> None:
@@ -556,6 +559,7 @@ class Member:
             shared=None if term is None else self.ledger,
             home="" if term is None else self.name,
             is_gone=self._is_gone,
+            settings=None if self._own is None else self._own.settings,
         )
 
     def _trees(self) -> Trees:

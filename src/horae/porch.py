@@ -104,6 +104,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
         ),
         changes=(lambda: commits(Git(house.root))) if is_repository(house.root) else None,
         nodes=nodes,
+        settings=house.settings,
         is_public=house.config.server_public,
     )
     return app(front, pages=routes(front, papers_of(house)))

@@ -27,6 +27,7 @@ _RUNS: Final = "/api/v1/runs/"
 _LOG: Final = "/log"
 _ENTRY: Final = frozenset({"/api/v1/login", "/api/v1/logout"})  # a cookie is not handed on
 _HEALTH: Final = frozenset({"/healthz", "/readyz"})
+_SETTINGS: Final = "/api/v1/settings/"  # which each machine has for itself
 
 
 class Porter:
@@ -46,6 +47,8 @@ class Porter:
                 await own(scope, receive, send)
             elif run is not None and run.member:
                 await self._output(run)(scope, receive, send)
+            elif path.startswith(_SETTINGS):
+                await own(scope, receive, send)
             elif member.app is not None:
                 await member.app(scope, receive, send)
             elif path in _HEALTH:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.config import SettingError, load, settings_hint
+from horae.config import settings_hint
 from horae.engine.ports import RunError
 from horae.errors import HoraeError
 from horae.kernel.org.document import read
@@ -195,36 +195,15 @@ def agents_of(config: Config) -> Registry:
     from horae.cli.output import Form, Output
 
     # What is odd in them is said by `check`, and by whatever needs them.
-    found = Found.of(config, Output(Form.TABLE), says=False).registry
-    found.command = command_of(config)
-    return found
+    return Found.of(config, Output(Form.TABLE), says=False).registry
 
 
 def registry_of(config: Config) -> Registry:
     """Return where agents are known, and what runs those that name no command."""
     return Registry(
-        command=command_of(config),
+        command=lambda: config.agent_command,
         provider=provider_of(os.environ, config.secrets),
         settings=settings_hint(config.root),
         root=Path(config.root).absolute(),
         secrets=secrets_of(config),
     )
-
-
-def command_of(config: Config) -> tuple[str, ...]:
-    """Return what runs an agent that names no command, as `horae.toml` says it now."""
-    return settings_now(config)[0]
-
-
-def settings_now(config: Config) -> tuple[tuple[str, ...], str]:
-    """Return the command of `horae.toml` as it is now, and why that cannot be read, if so."""
-    known = config.agent_command or ()
-    is_given = any(
-        row.name == "agent.command" and row.origin.startswith(("flag ", "environment "))
-        for row in config.origins()
-    )
-    try:
-        said = load(config.root, environ={}).agent_command or ()
-    except SettingError as error:  # half an edit, perhaps
-        return known, str(error)
-    return known if is_given else said, ""

@@ -126,7 +126,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_the_same_name_twice_is_an_error_that_shows_both() -> None:
-    registry = Registry(command=("sh",))
+    registry = Registry(command=lambda: ("sh",))
     assert registry.add(agent(), environ={"PATH": PATH}) is None
     with pytest.raises(AgentTwiceError, match=r"wren.* at wren\.org:1 and at other\.org:1"):
         registry.add(agent(file="other.org"), environ={"PATH": PATH})
@@ -134,7 +134,7 @@ def test_the_same_name_twice_is_an_error_that_shows_both() -> None:
 
 
 def test_the_same_definition_again_changes_nothing() -> None:
-    registry = Registry(command=("sh",))
+    registry = Registry(command=lambda: ("sh",))
     first = agent(":TIMEOUT: 3s")
     registry.add(first, environ={})
     registry.add(agent(), environ={})
@@ -144,7 +144,7 @@ def test_the_same_definition_again_changes_nothing() -> None:
 
 
 def test_an_agent_without_a_command_uses_that_of_the_settings() -> None:
-    registry = Registry(command=("sh", "-c", "true"))
+    registry = Registry(command=lambda: ("sh", "-c", "true"))
     assert registry.add(agent(), environ={"PATH": PATH}) is None
     assert registry.command_of(agent()) == ("sh", "-c", "true")
     assert registry.command_of(agent(":COMMAND: my-agent")) == ("my-agent",)

@@ -225,7 +225,7 @@ async def engine(
     ledger = await SqliteLedger.open(data, now=clock.now())
     async with Processes(data) as processes:
         place = Place(root, data, os.environ, timedelta(seconds=60))
-        registry, store = Registry(command=("cat",)), BookTriggers(ledger)
+        registry, store = Registry(command=lambda: ("cat",)), BookTriggers(ledger)
         almanac = Almanac(
             clock=clock,
             ledger=ledger,

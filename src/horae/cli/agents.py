@@ -282,7 +282,7 @@ class Found:
         self._says = says
         self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
         self.registry = Registry(
-            command=config.agent_command,
+            command=lambda: config.agent_command,
             provider=provider_of(os.environ, config.secrets),
             settings=settings_hint(config.root),
             root=Path(self._root),

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from horae.cli.output import Form, echo
-from horae.config import FILE, load
+from horae.config import load
 from horae.errors import Exit, HoraeError
+from horae.kernel.guarded import FILE
 from horae.rules.armed import entries_of, scan_plan
 from horae.rules.entry import CadenceRule, CronRule, Entry, Unarmed
 

@@ -24,6 +24,7 @@ from horae.cli.desk import (
 from horae.cli.far import Far
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.config import load, untrusted
 from horae.engine.desk import EntryNotFoundError, no_progress
 from horae.engine.ports import LedgerError
 from horae.engine.why import (
@@ -75,6 +76,9 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     engine = engine_of(place)
+    if not engine.is_running:  # else it says so itself
+        waiting = untrusted(load(root, flags={"data": data})).waiting
+        engine = replace(engine, problems=tuple(f"settings: {each}" for each in waiting))
     stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)

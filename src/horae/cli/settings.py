@@ -1,34 +1,59 @@
-"""`config`: which settings are in force, and where each comes from."""
+"""`config`: which settings are in force, where each comes from, and which wait for trust."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
-from horae.config import load
+from horae.cli.desk import Place, engine_at, place_options
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
+from horae.config import Waiting, confirm, load, untrusted
 from horae.errors import Exit
 
 if TYPE_CHECKING:
     from horae.config import Origin
 
 
-@click.command()
+class _Settings(click.Group):
+    """Commands about the settings; any other word is the name of one to show."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let what names no command of the group be shown."""
+        is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))
+        return super().parse_args(ctx, args if is_ours else ["show", *args])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return [name for name in super().list_commands(ctx) if name != "show"]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of what is shown, and the other commands."""
+        show.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(cls=_Settings, subcommand_metavar="[NAME] | trust")
+def config() -> None:
+    """Show the settings in force, or the one called NAME: horae config [NAME].
+
+    A default is overridden by horae.toml in the plan root, that by the environment
+    (HORAE_ names before WB_ names), and that by an option. A property on the entry
+    itself beats them all.
+    """
+
+
+@config.command(hidden=True)
 @click.argument("name", required=False)
 @click.option("--show-origin", is_flag=True, help="Also say where each value comes from.")
 @click.option(
     "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
 )
 @form_options
-def config(name: str | None, *, show_origin: bool, root: str, form: str | None) -> int:
-    """Show the settings in force, or the one called NAME.
-
-    A default is overridden by horae.toml in the plan root, that by the environment
-    (HORAE_ names before WB_ names), and that by an option. A property on the entry
-    itself beats them all.
-    """
+def show(name: str | None, *, show_origin: bool, root: str, form: str | None) -> int:
+    """Show the settings in force, or the one called NAME."""
     output = Output.of(form)
     settings = load(root)
     shown = [row for row in settings.origins() if name in {None, row.name}]
@@ -62,3 +87,61 @@ def _data(row: Origin) -> dict[str, object]:
     """Return one setting as plain data."""
     overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
     return {"name": row.name, "value": row.value, "origin": row.origin, "overrides": overrides}
+
+
+@config.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@place_options
+@form_options
+def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
+    """Let settings count that a pull brought, or that were changed while the engine runs.
+
+    Settings that start programs or name places outside count only from the engine's own
+    configuration. This shows which of them are written in horae.toml and do not count yet.
+    """
+    output = Output.of(form)
+    settings = load(root, flags={"data": data})
+    place = Place.of(root=root, data=data)
+    far = engine_at(place)
+    found = untrusted(settings).data() if far is None else far.get("settings", "waiting")
+    waiting = [Waiting(**{**each, "commit": each["commit"] or ""}) for each in found["waiting"]]
+    if output.form is Form.TABLE:
+        for each in waiting:
+            echo(_change(each))
+    if waiting and not yes and not _agrees():
+        echo("horae: nothing was changed", err=True)
+        return Exit.FINDINGS
+    if far is None:
+        done = {**confirm(settings, found["digest"]).data(), "after_restart": []}
+    else:
+        done = far.post("settings", "trust", body={"digest": found["digest"]})
+    print_answer(output, done, _said(done, waiting))
+    return Exit.OK
+
+
+def _change(each: Waiting) -> str:
+    """Return in one line what a setting would be changed to."""
+    old, new = (
+        "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+        for value in (each.trusted, each.written)
+    )
+    came = f"commit {each.commit[:12]}" if each.commit else "edited here"
+    return f"{each.name}: {old} -> {new}  # {came}"
+
+
+def _agrees() -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask on; add --yes.")
+    return click.confirm("Let these settings count?")
+
+
+def _said(done: dict[str, Any], waiting: list[Waiting]) -> str:
+    """Return what came of it."""
+    if not waiting:
+        return "no setting waits for trust"
+    said = f"{len(waiting)} {'setting counts' if len(waiting) == 1 else 'settings count'} now"
+    if done["after_restart"]:
+        said += f"; the engine uses {', '.join(done['after_restart'])} when it is started again"
+    if done.get("until_restart"):
+        said += "; a restart reads the working copy: bring it up to date with git pull"
+    return said

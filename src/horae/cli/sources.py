@@ -6,8 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from horae.config import FILE, load
+from horae.config import load
 from horae.errors import Exit, HoraeError
+from horae.kernel.guarded import FILE
 from horae.kernel.org.document import read
 from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
 

@@ -35,6 +35,7 @@ def around(config: Config) -> Iterator[Check]:
     yield _check_git(root)
     yield from _check_languages(config)
     yield check_root(root)
+    yield _check_settings(config)
     yield check_port(config)
     if config.store is not None:
         yield from check_store(config.store)
@@ -77,6 +78,18 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
     if is_needed:
         return Check("git", Grade.FAIL, f"{found}, and the plan is under git", _GIT_REMEDY)
     return Check("git", Grade.WARN, found, f"{_GIT_REMEDY}, before the plan goes under git")
+
+
+def _check_settings(config: Config) -> Check:
+    """Return whether all of `horae.toml` counts."""
+    from horae.config import untrusted
+
+    waiting = untrusted(config).waiting
+    if not waiting:
+        return Check("settings", Grade.OK, "all that horae.toml sets counts")
+    found = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
+    remedy = "look at it, and run `horae config trust` to let it count"
+    return Check("settings", Grade.WARN, f"{found}, which does not count yet", remedy)
 
 
 def _check_languages(config: Config) -> Iterator[Check]:

@@ -165,21 +165,21 @@ def provider_of(environ: Mapping[str, str], secrets: Collection[str] = ()) -> Pr
 class Registry:
     """The agents there are, each by its name.
 
-    `command` runs those that name none; `provider` is where models are called; `settings` tells
-    where to name a command for all, relative directories begin at `root`, and `secrets` tells
-    which cannot be read.
+    `command` gives what runs those that name none; `provider` is where models are called;
+    `settings` tells where to name a command for all, relative directories begin at `root`, and
+    `secrets` tells which cannot be read.
     """
 
     def __init__(
         self,
         *,
-        command: tuple[str, ...] | None = None,
+        command: Callable[[], tuple[str, ...] | None] = lambda: None,
         provider: Provider | None = None,
         settings: str = SETTINGS,
         root: Path | None = None,
         secrets: Secrets | None = None,
     ) -> None:
-        self.command = command or ()
+        self._command = command  # asked each time: a person may confirm another one
         self.settings = settings
         self.root = root or Path()
         self.provider = provider or Provider()
@@ -218,7 +218,7 @@ class Registry:
 
     def command_of(self, agent: Agent) -> tuple[str, ...]:
         """Return the command that runs an agent; none if neither it nor the settings name one."""
-        return agent.definition.command or self.command
+        return agent.definition.command or self._command() or ()
 
     def model_of(self, agent: Agent) -> str | None:
         """Return the model that an agent asks for, if it or the provider names one."""

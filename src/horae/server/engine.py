@@ -12,8 +12,10 @@ from horae.engine.desk import RequestError
 from horae.engine.why import stamp
 from horae.rules.scope import Scope
 from horae.server.answer import HEADERS
+from horae.server.front import offered
 from horae.server.request import is_number
 from horae.server.shapes import (
+    ANY,
     FLAG,
     MOMENT,
     NUMBER,
@@ -116,6 +118,16 @@ async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     }
 
 
+async def settings(front: Front, _: Request, __: Fields) -> dict[str, object]:
+    """Tell which settings of horae.toml wait for a person to confirm them."""
+    return await offered(front.settings, "settings").look()
+
+
+async def trust(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Let the settings count that were looked at, by their digest."""
+    return await offered(front.settings, "settings").trust(asked.text("digest"))
+
+
 _GATE: Final = shape(
     slots=NUMBER,
     crew=maybe(NUMBER),
@@ -141,6 +153,10 @@ _GATE: Final = shape(
         )
     ),
     in_line=NUMBER,
+)
+_WAITING: Final = listed(shape(name=TEXT, trusted=ANY, written=ANY, commit=maybe(TEXT)))
+_TRUSTED: Final = shape(
+    digest=TEXT, waiting=_WAITING, after_restart=listed(TEXT), until_restart=FLAG
 )
 _PRUNED: Final = shape(
     before=MOMENT, dry_run=FLAG, receipts=NUMBER, runs=NUMBER, events=NUMBER, texts=NUMBER
@@ -177,6 +193,20 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         needed(moment("before", "which receipts are old")),
         flag("dry_run", "true: say what would be folded, and fold nothing"),
         is_long=True,
+    ),
+    asks(
+        "/api/v1/settings/waiting",
+        Scope.READ,
+        settings,
+        shape(digest=TEXT, waiting=_WAITING),
+        also=(404,),
+    ),
+    does(
+        "/api/v1/settings/trust",
+        Scope.ADMIN,
+        trust,
+        _TRUSTED,
+        needed(text("digest", "of what was looked at")),
     ),
     does("/api/v1/rescan", Scope.RUN, rescan, _RESCAN, text("source", "only this source")),
 )

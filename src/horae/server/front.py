@@ -81,6 +81,18 @@ class Tasks(Protocol):
         ...
 
 
+class Settings(Protocol):
+    """Whoever knows which settings count only once a person has confirmed them."""
+
+    async def look(self) -> dict[str, Any]:
+        """Return which settings are written and do not count yet."""
+        ...
+
+    async def trust(self, digest: str) -> dict[str, Any]:
+        """Let the settings count that were looked at."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Front:
     """What of an engine others may use through the API."""
@@ -100,6 +112,7 @@ class Front:
     tasks: Tasks | None = None
     changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first
     nodes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # the machines, if several
+    settings: Settings | None = None
     is_public: bool = False  # whether everybody may see how the agents are
 
     async def status(self, *, limit: int) -> Standing:

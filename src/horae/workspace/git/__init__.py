@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from horae.kernel.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.kernel.plan import is_id
+from horae.workspace.arrivals import (
+    ArrivalsError,
+    change_arrivals,
+    read_arrivals,
+    written_at,
+)
 from horae.workspace.files import StrPath, printable
 from horae.workspace.git.calls import (
     HORAE,
@@ -36,7 +43,8 @@ from horae.workspace.git.calls import (
     call,
     masked,
 )
-from horae.workspace.git.trust import Change, Guard, Limits, layout, objection
+from horae.workspace.git.trust import Change, Guard, Limits, objection
+from horae.workspace.layout import layout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
@@ -675,10 +683,11 @@ class Git:
             return merged
         if reason := await self._objection(ours, merged):
             return _left(Why.REFUSED, reason)
-        said = await self._git(
-            "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
-            "--end-of-options", merged, fails=True,
-        )  # fmt: skip
+        async with self._settings_noted(ours, merged):
+            said = await self._git(
+                "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
+                "--end-of-options", merged, fails=True,
+            )  # fmt: skip
         if said.code:
             is_dirty = _IN_THE_WAY.search(said.err) is not None
             return _left(Why.DIRTY if is_dirty else Why.REFUSED, " ".join(said.err.split()))
@@ -707,17 +716,59 @@ class Git:
 
     async def _objection(self, ours: str, theirs: str) -> str | None:
         """Return why what *theirs* changes must not come in."""
+        entries = [each for each in await self._changes(ours, theirs) if each[2] != "D"]
+        sizes = await self._sizes([sha for mode, sha, _, _ in entries if mode != "160000"])
+        return objection(
+            (Change(mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries), self._limits
+        )
+
+    async def _changes(self, ours: str, theirs: str) -> list[tuple[str, str, str, bytes]]:
+        """Return what differs between two commits: mode, object, letter and path of each file."""
         said = await self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", ours, theirs)
         fields = said.out.split(b"\0")
-        entries = [
-            (found[1].decode(), found[2].decode(), path)
+        return [
+            (found[1].decode(), found[2].decode(), found[3].decode(), path)
             for meta, path in zip(fields[::2], fields[1::2], strict=False)
-            if (found := _TREE_CHANGE.fullmatch(meta)) and found[3] != b"D"
+            if (found := _TREE_CHANGE.fullmatch(meta))
         ]
-        sizes = await self._sizes([sha for mode, sha, _ in entries if mode != "160000"])
-        return objection(
-            (Change(mode, path, sizes.get(sha, 0)) for mode, sha, path in entries), self._limits
-        )
+
+    @asynccontextmanager
+    async def _settings_noted(self, ours: str, theirs: str) -> AsyncIterator[None]:
+        """Remember which guarded settings the tree brings along that moves inside the block.
+
+        They are noted before, so that they do not count after a crash, either; and after, as they
+        are on the disk, since attributes of a commit can let a file differ from what it holds.
+        """
+        paths = [os.fsdecode(path) for *_, path in await self._changes(ours, theirs)]
+        named = [path for path in paths if f"/{path}".lower().endswith(f"/{FILE}")]
+        if not named:
+            yield
+            return
+        try:
+            noted = await self._noted(theirs, named)
+            change_arrivals(self.root, noted)
+            yield
+            has_moved = await self.head() == theirs
+            found = {
+                name: written_at(f"{self.root}/{name}") if has_moved else None for name in noted
+            }
+            ended = {name: after_pull(each, found[name]) for name, each in noted.items()}
+            change_arrivals(self.root, ended)
+        except ArrivalsError as error:
+            raise GitRefusedError(error.path, error.reason) from None
+
+    async def _noted(self, commit: str, paths: list[str]) -> dict[str, Arrivals]:
+        """Return what is to be known of files of settings that a commit is about to change."""
+        known = read_arrivals(self.root)
+        noted: dict[str, Arrivals] = {}
+        for path in paths:
+            name = f"{path[: -len(FILE)]}{FILE}"  # some disks ignore case
+            data = await self.content(path, at=commit)
+            coming = values_of("" if data is None else data.decode(errors="replace"))
+            written = written_at(f"{self.root}/{name}")
+            last = await self._git("rev-list", "--max-count=1", commit, "--", path)
+            noted[name] = before_pull(written, coming, known.get(name), last.text or commit)
+        return noted
 
     async def _sizes(self, objects: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each object has."""

@@ -1,0 +1,102 @@
+"""Guarded settings of a running engine: which wait for a person, and how one lets them count."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.config import HOT, SECRETS, SettingError, confirm, untrusted
+from horae.kernel.guarded import FILE, after_pull, before_pull
+from horae.trees import Commits
+from horae.workspace.arrivals import ArrivalsError, arrivals_at, remember
+from horae.workspace.git import GitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from horae.config import Config, Untrusted
+    from horae.engine.ports import Clock, Ledger
+
+PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit it is not yet at
+
+
+class EngineSettings:
+    """What counts of the `horae.toml` of a running engine; `notes` say what does not yet."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        ledger: Ledger,
+        clock: Clock,
+        term: int,
+        changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self.notes: tuple[str, ...] = ()
+        self._ledger = ledger
+        self._clock = clock
+        self._term = term
+        self._changed = changed
+        self._edited: dict[str, timedelta] = {}  # since when what is in no commit is seen
+
+    async def look(self) -> dict[str, Any]:
+        """Return which settings are written and do not count yet."""
+        return (await asyncio.to_thread(untrusted, self._config)).data()
+
+    async def trust(self, digest: str) -> dict[str, Any]:
+        """Let the settings count that were looked at, and say which of them need a restart."""
+        found = await asyncio.to_thread(confirm, self._config, digest)
+        await self.refresh()
+        self._changed()
+        names = [each.name for each in found.waiting]
+        hot = (*(setting.name for setting in HOT), f"{SECRETS}.")
+        facts = {"settings": names, "commits": [*filter(None, (e.commit for e in found.waiting))]}
+        if names:
+            now = self._clock.now()
+            await self._ledger.note("settings_trusted", now=now, term=self._term, facts=facts)
+        return {
+            **found.data(),
+            "after_restart": [name for name in names if not name.startswith(hot)],
+            "until_restart": self._is_clone,
+        }
+
+    async def refresh(self) -> list[str]:
+        """Let the notes say what waits now; return what they did not say before."""
+        try:
+            found = await asyncio.to_thread(untrusted, self._config)
+            if await self._came_with_commit(found):
+                found = await asyncio.to_thread(untrusted, self._config)
+            said = [str(each) for each in found.waiting]
+        except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
+            said = [f"{error}; the engine keeps those that it started with"]
+        before, self.notes = self.notes, tuple(f"settings: {each}" for each in said)
+        return [each for each in self.notes if each not in before]
+
+    @property
+    def _is_clone(self) -> bool:
+        return self._config.home != self._config.root
+
+    async def _came_with_commit(self, found: Untrusted) -> bool:
+        """Remember what another git brought: it stands in a commit as soon as it is seen."""
+        unknown = [each for each in found.waiting if not each.commit]
+        if not unknown or self._is_clone:
+            return False
+        root = self._config.root
+        try:
+            local = tuple(self._config.git_local or ())
+            revision = await Commits(Path(root).resolve(), local).of([FILE])
+        except (GitError, OSError):
+            revision = None
+        if revision is None or FILE not in (revision.files or ()):
+            self._edited.setdefault(found.digest, self._clock.elapsed())
+            return False
+        since = self._edited.get(found.digest)
+        if since is not None and self._clock.elapsed() - since > PULLING:
+            return False
+        known = await asyncio.to_thread(arrivals_at, root)
+        noted = before_pull(self._config.trusted, found.written, known, revision.commit)
+        await asyncio.to_thread(remember, root, after_pull(noted, found.written))
+        return True

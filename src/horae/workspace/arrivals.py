@@ -1,0 +1,142 @@
+"""What pulls made of guarded settings, remembered beside the repository that they came into.
+
+It is kept in git's own directory, where no commit can write: the data directory is itself a
+setting that a commit could change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from horae.errors import Exit, HoraeError
+from horae.kernel.guarded import FILE, LIMIT, Arrivals, Values, values_of
+from horae.workspace.files import StrPath, head_of
+from horae.workspace.layout import layout, top_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME: Final = "horae-settings.json"
+_LONGEST: Final = 32 << 20  # bytes: as many arrivals as are remembered, each as large as may be
+
+
+class ArrivalsError(HoraeError):
+    """A note of what pulls changed that cannot be read or written."""
+
+    code = "settings_note"
+    exit_code = Exit.VERIFICATION
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"{path}: {reason}; it says which settings arrived by a pull. "
+            "Look at horae.toml, and remove this file if all of it is as you want it"
+        )
+
+
+def arrivals_at(root: StrPath) -> Arrivals | None:
+    """Return what pulls made of the settings of a plan root since they were last trusted."""
+    top = top_of(root)
+    return None if top is None else read_arrivals(top).get(_name(root, top))
+
+
+def remember(root: StrPath, arrivals: Arrivals | None) -> None:
+    """Let this be known of the settings of a plan root; None forgets it."""
+    top = top_of(root)
+    if top is not None:
+        change_arrivals(top, {_name(root, top): arrivals})
+
+
+def written_at(path: StrPath) -> Values | None:
+    """Return the guarded settings of a file as it is on the disk; None if it cannot be read."""
+    try:
+        return values_of(head_of(path, LIMIT + 1).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        return None
+
+
+def read_arrivals(top: str) -> dict[str, Arrivals]:
+    """Return what is known of each file of settings in a tree, by its path from the top."""
+    path = _path(top)
+    try:
+        data = head_of(path, _LONGEST)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ArrivalsError(path, (error.strerror or str(error)).lower()) from None
+    try:
+        return {
+            name: Arrivals(
+                _values(said["trusted"]),
+                tuple((str(commit), _values(values)) for commit, values in said["arrived"]),
+                bool(said["moving"]),
+            )
+            for name, said in json.loads(data).items()
+        }
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ArrivalsError(path, "is damaged") from None
+
+
+def change_arrivals(top: str, changes: Mapping[str, Arrivals | None]) -> None:
+    """Write down what is known of some files; when this returns, a power cut does not undo it."""
+    known = read_arrivals(top)
+    new = {name: each for name, each in {**known, **changes}.items() if each is not None}
+    if new == known:
+        return
+    said = {
+        name: {
+            "trusted": _pairs(each.trusted),
+            "arrived": [[commit, _pairs(values)] for commit, values in each.arrived],
+            "moving": each.is_moving,
+        }
+        for name, each in new.items()
+    }
+    path = _path(top)
+    try:
+        _write(path, json.dumps(said).encode())
+    except OSError as error:
+        raise ArrivalsError(path, (error.strerror or str(error)).lower()) from None
+
+
+def _path(top: str) -> str:
+    here = layout(top)
+    return f"{top if here is None else here.directory}/{NAME}"
+
+
+def _name(root: StrPath, top: str) -> str:
+    return os.path.relpath(f"{os.path.realpath(root)}/{FILE}", top)
+
+
+def _values(pairs: list[tuple[list[str], str]]) -> Values:
+    return {tuple(map(str, way)): str(value) for way, value in pairs}
+
+
+def _pairs(values: Values) -> list[list[object]]:
+    return [[list(way), value] for way, value in values.items()]
+
+
+def _write(path: str, data: bytes) -> None:
+    new = f"{path}.{os.getpid()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(new, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(new, path)  # noqa: PTH105 - text, as git has it
+    except OSError:
+        with suppress(OSError):
+            os.remove(new)  # noqa: PTH107 - as above
+        raise
+    home = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120 - as above
+    try:
+        os.fsync(home)
+    finally:
+        os.close(home)

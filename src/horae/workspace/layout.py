@@ -1,0 +1,50 @@
+"""Where the repository of a tree keeps what is its own; git itself is not asked."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from horae.workspace.files import StrPath, head_of
+
+
+class Layout(NamedTuple):
+    """Where a repository keeps what is its own."""
+
+    directory: str  # of this tree: HEAD, index
+    common: str  # of all its trees: settings, branches, objects
+
+
+def layout(root: StrPath) -> Layout | None:
+    """Return where the repository of the tree at *root* is; None if there is none."""
+    directory = os.path.join(root, ".git")  # noqa: PTH118 - text, as git has it
+    if not os.path.isdir(directory):  # noqa: PTH112
+        pointed = _first_line(directory)
+        if pointed is None or not pointed.startswith("gitdir: "):
+            return None
+        directory = os.path.join(root, pointed.removeprefix("gitdir: "))  # noqa: PTH118
+    if not os.path.isfile(os.path.join(directory, "HEAD")):  # noqa: PTH113, PTH118
+        return None
+    shared = _first_line(os.path.join(directory, "commondir"))  # noqa: PTH118
+    common = directory if shared is None else os.path.join(directory, shared)  # noqa: PTH118
+    return Layout(os.path.normpath(directory), os.path.normpath(common))
+
+
+def _first_line(path: str) -> str | None:
+    """Return the first line of a small file, if it is one."""
+    try:
+        head = head_of(path, 4096)
+    except OSError:
+        return None
+    return head.decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+
+
+def top_of(path: StrPath) -> str | None:
+    """Return the top of the tree that a directory stands in; None if not under git."""
+    here = os.path.realpath(path)
+    while layout(here) is None:
+        above = os.path.dirname(here)  # noqa: PTH120 - as above
+        if above == here:
+            return None
+        here = above
+    return here
