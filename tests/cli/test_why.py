@@ -66,6 +66,19 @@ WAY = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflo
 ADD = "add :COMMAND: or the tag :workflow:"
 
 
+def keep(text: str) -> None:
+    """Let the ledger know a plan."""
+    Path("plan.org").write_text(text)
+
+    async def keeping() -> None:
+        ledger = await SqliteLedger.open(Path(".horae"), now=SEEN)
+        found = scan_plan(read(text), file="plan.org", zone_name="Europe/Berlin")
+        await ledger.scan("org", Scan(tuple(found)), now=SEEN, term=1)
+        await ledger.close()
+
+    asyncio.run(keeping())
+
+
 @pytest.fixture
 def kept(call: Call) -> Call:
     """A plan of which one entry waits since nine, one is held, and one is paused."""
@@ -133,11 +146,20 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
 def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
     drawer = ":PROPERTIES:\n:SCHEDULE: @daily\na stray line\n:COMMAND: true\n:END:\n"
     Path("plan.org").write_text(f"* Stray\n{drawer}")
-    assert call("why", "Stray", "--table").out.splitlines() == [
-        "Stray  plan.org:1",
-        "",
-        "it does not fire: line 'a stray line' voids the drawer: none of its properties is read",
-    ]
+    void = "line 'a stray line' voids the drawer: none of its properties is read (line 4)"
+    said = ["Stray  plan.org:1", "", f"it does not fire: {void}"]
+    assert call("why", "Stray", "--table").out.splitlines() == said
+
+
+def test_a_void_drawer_that_held_the_schedule_is_said_with_its_line(call: Call) -> None:
+    plan = "* Above\n* Job :workflow:\n:PROPERTIES:\n:SCHEDULE: @daily\noops\n:END:\n"
+    Path("plan.org").write_text(plan)
+    void = "line 'oops' voids the drawer: none of its properties is read (line 5)"
+    assert f"broken: {void}" in call("why", "Job", "--table").out.splitlines()
+    keep(plan)
+    told = json.loads(call("why", "Job", "--json").out)
+    said = f"it has no schedule that can be read: {void}; `horae run 1` runs it now"
+    assert [each["said"] for each in told["answers"]] == [said]
 
 
 def test_a_word_that_nothing_goes_by_is_still_an_error(kept: Call) -> None:
@@ -212,6 +234,22 @@ def test_what_is_broken_says_what_is_wrong_and_what_stays_armed(kept: Call) -> N
         "broken since 2026-04-01 Wed 09:00 Europe/Berlin: cron '0 99 * * *': "
     )
     assert lines[2].endswith("; it stays armed as it was last good")
+
+
+def test_what_cannot_run_says_so_and_why(call: Call) -> None:
+    keep(
+        "* Program\n:PROPERTIES:\n:SCHEDULE: @daily\n:COMMAND: nosuch --now\n:END:\n"
+        "* Talk :workflow:\n:PROPERTIES:\n:SCHEDULE: @daily\n:END:\n"
+        "** Ask :component:\n#+begin_src agent :agent nobody\nhello\n#+end_src\n"
+    )
+    for title, why in (
+        ("Program", "nosuch is not on the PATH; install it, or write its whole path"),
+        ("Talk", "no agent is called 'nobody'; `horae agents` lists those there are"),
+    ):
+        assert f"cannot run: {why}" in call("why", title, "--table").out.splitlines()
+        assert json.loads(call("why", title, "--json").out)["cannot_run"] == why
+        then = json.loads(call("why", title, "--at", NOON, "--json").out)
+        assert then["cannot_run"] is None, "nobody knows what could run then"
 
 
 def test_an_answer_of_the_plan_has_the_shape_of_one_of_the_ledger(kept: Call) -> None:

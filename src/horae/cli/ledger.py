@@ -179,7 +179,8 @@ def why(
                     print_line(each.data())
         return Exit.OK
     if at is None:
-        said = replace(said, answers=at_the_gate(said.answers, _obstacles(place, said)))
+        answers = at_the_gate(said.answers, _obstacles(place, said))
+        said = replace(said, answers=answers, cannot_run=_cannot_run(place, said))
     _print(output, said, _print_why)
     if output.form is Form.TABLE and said.entry.source == "org" and said.entry.gone_at is None:
         _print_doubles(place, output, said)
@@ -195,6 +196,19 @@ def _print_doubles(place: Place, output: Output, said: Why) -> None:
         if each.item.address == entry.address and each.item.origin != entry.origin:
             echo("")
             each.print()
+
+
+def _cannot_run(place: Place, said: Why) -> str:
+    """Return why a run of an entry could not start: what the engine says, if one runs."""
+    engine = engine_of(place)
+    if engine.pid is None or not said.entry.is_armed:
+        return said.cannot_run
+    try:
+        far = Far(place.directory, pid=engine.pid)
+        told = far.get("why", patience=_PATIENCE, entry=str(said.entry.number), limit=1)
+    except HoraeError:
+        return ""  # as below
+    return str(told["cannot_run"] or "")
 
 
 def _obstacles(place: Place, said: Why) -> dict[int, str]:
@@ -532,6 +546,8 @@ def _print_why(said: Why) -> None:
         )
         kept = "with what can be read of it" if entry.broken_at is None else "as it was last good"
         echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
+    if said.cannot_run:
+        echo(f"cannot run: {said.cannot_run}")
     for answer in said.answers:
         echo("")
         _print_answer(answer, entry.zone)

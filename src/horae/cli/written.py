@@ -10,7 +10,7 @@ from horae.cli.beside import beside
 from horae.cli.output import echo
 from horae.cli.sources import Sources
 from horae.engine.why import stamp
-from horae.rules.armed import entries_of, unfired
+from horae.rules.armed import entries_of, scan_plan, unfired
 from horae.rules.entry import Entry
 from horae.rules.project import next_moment
 from horae.rules.words import moment_text, words
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from horae.cli.desk import Place
     from horae.cli.output import Output
     from horae.cli.sources import Source
-    from horae.rules.entry import Unarmed
+    from horae.rules.entry import Origin, Unarmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Written:
     zone: str
     now: datetime
     source: str = "org"
+    broken: str = ""  # why its text cannot be read, if it cannot
 
     @property
     def next_at(self) -> datetime | None:
@@ -55,6 +56,8 @@ class Written:
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
             echo(f"{words(self.item.rule, zone_name=self.zone)} ({self.zone})")
+            if self.broken:
+                echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
     def data(self) -> dict[str, object]:
@@ -79,9 +82,10 @@ class Written:
                 "pause": None,
                 "next_at": stamp(self.next_at, self.zone),
                 "failures": 0,
-                "broken": None,
+                "broken": self.broken or None,
                 "broken_at": None,
             },
+            "cannot_run": None,
             "from": None,
             "to": None,
             "answers": [{**answer, "receipt": None}],
@@ -97,14 +101,25 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
         return []
     zone_name = place.zone.key
     items: list[tuple[Entry | Unarmed, str]] = []
+    broken: dict[Origin, str] = {}
     for source in Sources((place.root,), output, may_be_empty=True):
-        items += [(item, "org") for item in _called(source, word, place, zone_name)]
+        name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
+        called = [(item, "org") for item in _called(source, word, place, zone_name)]
+        items += called
+        for each in scan_plan(source.plan, file=name, zone_name=zone_name) if called else ():
+            broken[each.item.origin] = each.broken
     if not items:
         for item in beside((place.root,), output, now=now).items:
             if word.casefold() in {item.title.casefold(), str(item.origin)}:
                 items.append((item, _SOURCES[item.address.partition(":")[0]]))
     return [
-        Written(item, item.zone if isinstance(item, Entry) else zone_name, now, source)
+        Written(
+            item,
+            item.zone if isinstance(item, Entry) else zone_name,
+            now,
+            source,
+            broken.get(item.origin, ""),
+        )
         for item, source in items
     ]
 

@@ -294,6 +294,8 @@ def nothing_comes(found: Listed) -> str:
     match item.rule:
         case OnDemandRule() if item.deadline is not None:
             return f"it has only a DEADLINE, which never fires; {way}"
+        case OnDemandRule() if found.broken:
+            return f"it has no schedule that can be read: {found.broken}; {way}"
         case OnDemandRule():
             return f"it has no schedule, and runs when it is asked to; {way}"
         case AfterRule():

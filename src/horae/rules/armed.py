@@ -117,7 +117,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
     found = []
     for index, path in _paths(plan):
         headline = plan.headlines[index]
-        lost = _lost(plan, headline)
+        lost = _lost(plan, headline, places[index].line)
         if not is_entry(headline) and (lost is None or not lost.is_entry):
             continue
         origin = Origin(file, places[index].line)
@@ -153,8 +153,8 @@ class _Lost(NamedTuple):
     is_entry: bool
 
 
-def _lost(plan: Plan, headline: Headline) -> _Lost | None:
-    """Return what of a headline is not read, if something is not."""
+def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
+    """Return what of a headline, which begins at a line, is not read, if something is not."""
     found = unread(headline, plan.states)
     if found is None:
         return None
@@ -162,7 +162,8 @@ def _lost(plan: Plan, headline: Headline) -> _Lost | None:
     lines = _LOST_LINE.findall(headline.text, 0, end.start() if end else len(headline.text))
     props = {key.upper(): value.strip() for key, value in lines}
     calls = not props.keys().isdisjoint({"COMMAND", "POST"})
-    return _Lost(found.message, props, calls and "agent" not in headline.tags)
+    reason = f"{found.message} (line {line + headline.text.count(chr(10), 0, found.at)})"
+    return _Lost(reason, props, calls and "agent" not in headline.tags)
 
 
 def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> tuple[str, ...]:

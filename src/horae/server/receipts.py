@@ -125,6 +125,7 @@ def _is_live(front: Front, run: Run) -> bool:
 _WHY: Final = shape(
     at=MOMENT,
     entry=named("Entry"),
+    cannot_run=maybe(TEXT),
     from_=maybe(MOMENT),
     to=maybe(MOMENT),
     answers=listed(WHY_ANSWER),

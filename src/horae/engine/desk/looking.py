@@ -138,12 +138,15 @@ class Looking(Base):
             window = ask.window(about.zone)
         except OverflowError:
             raise beyond() from None
+        asked = [found] if found.is_armed else []
+        unready = {} if self._unready is None else await self._unready(asked)
+        cannot_run = str(unready.get(found.number, ""))
         if window is None:
             last = [await self._told(each) for each in await self._last(found)]
             coming = answers(found, [], _coming(found, now=now), now=now)
             if not coming and (not last or isinstance(found.item, Entry)):
                 coming = (Answer(nothing_comes(found), is_moment=False),)
-            return Why(now, about, (*last, *coming))
+            return Why(now, about, (*last, *coming), cannot_run=cannot_run)
         check_calendar(window.start, window.end)
         start, end = window.start - TINY, window.end - TINY
         item = found.item
@@ -162,8 +165,16 @@ class Looking(Base):
         said = answers(found, told, moments, now=now, window=window)
         is_cut = is_cut or page.cursor is not None or len(said) > limit
         before, after = nearest(item, window) if isinstance(item, Entry) else (None, None)
-        shown = said[:limit]
-        return Why(now, about, shown, window=window, before=before, after=after, is_cut=is_cut)
+        return Why(
+            now,
+            about,
+            said[:limit],
+            window=window,
+            before=before,
+            after=after,
+            is_cut=is_cut,
+            cannot_run=cannot_run,
+        )
 
     async def _last(self, found: Listed) -> list[Filed]:
         """Return the receipt of an entry's last moment, else the newest of any kind.

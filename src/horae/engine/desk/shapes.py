@@ -328,6 +328,7 @@ class Why:
     before: datetime | None = None
     after: datetime | None = None
     is_cut: bool = False  # there are more than were asked for
+    cannot_run: str = ""  # why a run of it could not start now, if that is known
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
@@ -335,6 +336,7 @@ class Why:
         return {
             "at": stamp(self.at, place),
             "entry": self.entry.data(),
+            "cannot_run": self.cannot_run or None,
             "from": stamp(self.window.start, place) if self.window else None,
             "to": stamp(self.window.end, place) if self.window else None,
             "answers": [each.data(place) for each in self.answers],
