@@ -21,13 +21,13 @@ from horae.engine.ports import Process, Step
 from horae.engine.source import Scan
 from horae.house import keep, open_house
 from horae.kernel.org.document import read
+from horae.porch import keys_of
 from horae.rules.armed import scan_plan
 from horae.rules.crew import parse_crew
 from horae.rules.lifecycle import parse_lifecycle
 from horae.rules.misfire import Status, decide
 from horae.server.api import Front, app, operation_of
 from horae.server.guard import guarded
-from horae.server.keys import Keys
 from horae.server.page import Papers, routes
 from horae.server.serve import listen_tcp, serve_tcp
 from horae.store.sqlite import SqliteLedger
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
+    from horae.server.keys import Keys
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER: Final = shutil.which("chromedriver")
@@ -285,7 +286,7 @@ async def _main(root: Path, port: int) -> None:
     """Keep a house and answer on a port until the input ends."""
     stop = asyncio.Event()
     async with open_house(load(str(root))) as house:
-        keys = Keys(house.data, clock=house.clock)
+        keys = keys_of(house.config, house.data, clock=house.clock, ledger=house.ledger)
         front = front_of(house, keys)
         listener = listen_tcp("127.0.0.1", port)
         keys.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -369,7 +370,7 @@ class Stranger:
                 # A cookie for all names below localhost, if a browser would take it.
                 self.send_header("Set-Cookie", "horae-session=tossed; Domain=localhost; Path=/")
                 self.end_headers()
-                self.wfile.write(b"<!doctype html><title>A stranger</title>")
+                self.wfile.write(b"<!doctype html><title>A stranger</title><body>Hello.")
 
             do_POST = do_GET  # noqa: N815 - as the server calls it
 

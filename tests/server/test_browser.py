@@ -249,6 +249,7 @@ def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person
     with stranger() as other:
         for host in ("127.0.0.1", "localhost", "other.localhost"):
             driver.get(f"http://{host}:{other.port}/")
+            person.until(lambda: person.one("body"))
             assert driver.execute_async_script(ATTACK, near) == [], "it reads nothing"
         # A person follows a link from our page to there.
         person.go("/")
@@ -268,6 +269,7 @@ def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person
         # Even one that knows the name can only ask, and is not who is logged in there.
         for host in ("127.0.0.1", "localhost", "other.localhost"):
             driver.get(f"http://{host}:{other.port}/")
+            person.until(lambda: person.one("body"))
             assert driver.execute_async_script(ATTACK, [house.url]) == []
         driver.execute_script("location = arguments[0]", house.url)
         person.says("Not logged in", "body")
@@ -693,3 +695,34 @@ def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Pers
         person.house.start()
     person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None, 20)
     assert person.is_marked
+
+
+@complains_of("401", "ERR_INCOMPLETE_CHUNKED")
+def test_who_logs_out_is_out_on_every_page_that_is_open(person: Person) -> None:
+    driver = person.driver
+    person.go("/")
+    paint(driver, "light")
+    shoot(driver, "header")
+    other = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        person.go("/timeline")
+        for width in (1400, 390):
+            resize(driver, width)
+            out = person.until(lambda: person.one(".top .out"))
+            assert out.is_displayed()
+            assert out.rect["x"] + out.rect["width"] <= width
+        resize(driver, 1400)
+        cookies = driver.get_cookies()
+        person.press("Log out", inside=".top")
+        person.says("Not logged in", "body")
+        assert driver.get_cookies() == []
+        shoot(driver, "logged-out")
+        sent = {"Cookie": f"{cookies[0]['name']}={cookies[0]['value']}"}
+        host = {"Host": person.house.url.partition("//")[2]}
+        old = httpx.get(f"{person.house.near}/api/v1/status", headers={**sent, **host})
+        assert old.status_code == 401, "the cookie is of no use to whoever kept it"
+    finally:
+        driver.close()
+        driver.switch_to.window(other)
+    person.says("You are not logged in any more", "#gone")
