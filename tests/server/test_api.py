@@ -484,6 +484,7 @@ async def test_a_route_takes_only_its_own_method(tmp_path: Path) -> None:
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
             answer = await here.client.request(method, "/api/v1/status")
             assert problem(answer)["status"] == 405
+            assert answer.headers["allow"] == "GET, HEAD"
         # What is asked for in a wrong way is said before what is wrong with its body.
         answer = await here.client.put("/api/v1/prune", content=b" " * (BODY + 1))
         assert problem(answer)["status"] == 405

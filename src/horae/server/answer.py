@@ -207,8 +207,10 @@ async def on_no_route(request: Request, _: Exception) -> Response:
 
 async def on_no_method(request: Request, error: Exception) -> Response:
     """Say that a route is not used so."""
-    headers: Mapping[str, str] = getattr(error, "headers", None) or {}
-    reason = f"{request.method[:20]} is not possible here; use {headers.get('Allow', 'GET')}"
+    headers = dict(getattr(error, "headers", None) or {})
+    # Starlette lists a set, in another order in each process.
+    headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
+    reason = f"{request.method[:20]} is not possible here; use {headers['Allow']}"
     status = HTTPStatus.METHOD_NOT_ALLOWED
     return refused(HttpRequestError(status, reason), request.scope["path"], status, headers=headers)
 
