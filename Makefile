@@ -11,7 +11,7 @@ READY := .venv/.ready
 HORAE := $(if $(wildcard $(READY)),$(READY),$(PLAIN))
 RELEASE := .venv/.release
 
-.PHONY: help setup run show test torture check format bench site audit lock dist clean
+.PHONY: help setup run show test torture check format golden bench site audit lock dist clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -60,6 +60,9 @@ check: $(READY)  ## lint, format and types
 format: $(READY)  ## write the code as `check` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+golden: $(READY)  ## record anew what programs can read (tests/golden/README.md)
+	$(BIN)/python tests/golden/record.py
 
 bench: $(READY)  ## print what is claimed about speed, measured now against named peers
 	@for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done

@@ -1,0 +1,234 @@
+"""The only module of the records that names parts of Horae.
+
+When code is moved or renamed, mend it here; what is recorded does not change by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from platform import python_version
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calling import Ending
+from horae import __version__
+from horae.server.api import OPERATIONS, operation_of
+from walks.stage import Engine, Ground, Shell, engine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+    from datetime import datetime, timedelta
+
+__all__ = [
+    "Engine",
+    "Terminal",
+    "commands",
+    "engine_at",
+    "pass_by",
+    "program",
+    "route_of",
+    "routes",
+    "settle",
+    "versions",
+]
+
+PROGRAMS = ("horae", "wb", "batty", "agent")
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def versions() -> dict[str, str]:
+    """Return what is replaced where it occurs: versions of Horae and of Python."""
+    return {__version__: "<version>", f"Python {python_version()}": "Python <version>"}
+
+
+def program(name: str) -> click.Command:
+    """Return the click command of an installed program."""
+    if name == "horae":
+        from horae.cli.group import horae
+
+        return horae
+    if name == "wb":
+        from horae.cli.wb import wb
+
+        return wb
+    if name == "batty":
+        from horae.cli.batty import batty
+
+        return batty
+    from horae.cli.agent_words import agent
+
+    return agent
+
+
+def call(name: str, args: list[str]) -> int:
+    """Call a program in this process, and return its exit code."""
+    if name == "batty":
+        from horae.cli.batty import tell
+
+        return tell(args)
+    from horae.cli.run import run
+
+    return run(program(name), name=name, args=args)
+
+
+def stop_clock(now: datetime) -> None:
+    """Let the machine's clock show one moment in this process."""
+    from horae.app import SystemClock
+
+    SystemClock.now = lambda self: now  # type: ignore[method-assign]  # noqa: ARG005
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command of every program with its words, groups aside."""
+    for name in PROGRAMS:
+        top = program(name)
+        yield from _below(name, top, click.Context(top, info_name=name))
+
+
+def _below(words: str, command: click.Command, ctx: click.Context) -> Iterator[tuple[str, Any]]:
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
+    for name in command.list_commands(ctx):
+        below = command.get_command(ctx, name)
+        assert below is not None
+        if not below.hidden:
+            yield from _below(f"{words} {name}", below, click.Context(below, parent=ctx))
+
+
+def routes() -> list[str]:
+    """Return every route of the API as method and path."""
+    return [f"{each.method} {each.path}" for each in OPERATIONS]
+
+
+def route_of(method: str, path: str) -> str | None:
+    """Return the route that a request means; None if there is none."""
+    found = operation_of(method, path.partition("?")[0])
+    return None if found is None else f"{found.method} {found.path}"
+
+
+@asynccontextmanager
+async def engine_at(root: Path, side: Path, now: datetime) -> AsyncIterator[Engine]:
+    """Give an engine with everything in it, whose clock is set by hand.
+
+    Changes of files are not told to it in real time, which would be at another moment each time.
+    """
+    quiet = {"HORAE_WATCH_QUIET": "1h"}
+    async with engine(Ground(root, side, Shell()), now=now, environ=quiet) as here:
+        _let_one_look(here)
+        yield here
+
+
+def _let_one_look(here: Engine) -> None:
+    """Let nobody look at the board while somebody else does: `settle` does, and the engine."""
+    dispatcher = here.house.dispatcher
+    if dispatcher is None:
+        return
+    look, turn = dispatcher.look, asyncio.Lock()
+
+    async def looked(now: datetime) -> Any:
+        async with turn:
+            return await look(now)
+
+    dispatcher.look = looked  # type: ignore[method-assign]
+
+
+async def settle(here: Engine, *, busy: int = 0) -> None:
+    """Return when all that has come due is done, what the dispatcher hands out included."""
+    while True:
+        await here.rest(busy=busy)
+        dispatcher = here.house.dispatcher
+        filed = [] if dispatcher is None else await dispatcher.look(here.now)
+        if not filed:
+            return
+        here.house.almanac.offer(filed)
+
+
+async def pass_by(here: Engine, length: timedelta, *, step: timedelta) -> None:
+    """Let time pass from one thing to the next, and the files be read after each."""
+    end = here.now + length
+    while here.now < end:
+        wake_at = await here.house.ledger.wake_at()
+        later = [at for at in (wake_at, here.now + step, end) if at is not None and at > here.now]
+        here.clock.set(min(later))
+        await settle(here)
+        await here.reread()
+        await settle(here)
+
+
+# Commands are called in another process than the engine's: it must find the engine's lock taken.
+
+
+class Terminal:
+    """A process in which one command is called after the other, each at its own moment."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "golden.product"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        )
+
+    async def call(
+        self, words: list[str], *, at: Path, now: datetime, stdin: str, env: Mapping[str, str]
+    ) -> Ending:
+        """Call a command, and return how it ended."""
+        asked = json.dumps([words, str(at), now.isoformat(), stdin, dict(env)])
+        return await asyncio.to_thread(self._call, asked)
+
+    def _call(self, asked: str) -> Ending:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(asked + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the process ended: {asked}"
+        return Ending(*json.loads(line))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _serve() -> None:
+    """Call what comes in line by line; stdout and stderr of the process itself stay clean."""
+    import io
+    import tempfile
+    from datetime import datetime
+
+    answers = os.fdopen(os.dup(1), "w")
+    environ = dict(os.environ)
+    for line in iter(sys.__stdin__.readline, "") if sys.__stdin__ else ():
+        words, at, now, stdin, env = json.loads(line)
+        os.chdir(at)
+        os.environ.clear()
+        os.environ.update(environ | env)
+        stop_clock(datetime.fromisoformat(now))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            # Real files: a command hands its descriptors on to what it starts.
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+            sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8")
+            sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8")
+            code = call(words[0], words[1:])
+            sys.stdout.flush()
+            sys.stderr.flush()
+            said = []
+            for file in (out, err):
+                file.seek(0)
+                said.append(file.read().decode(errors="surrogateescape"))
+        answers.write(json.dumps([int(code), *said]) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
