@@ -487,21 +487,40 @@ def until_it_ticks(root: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+def started(root: Path) -> subprocess.Popen[str]:
+    """Return an engine in a process of its own, in which something runs every second."""
+    command = TICK.replace("* * * * *", "* * * * * *").replace("true", "sh -c 'echo >> seen'")
+    (root / "tick.org").write_text(command)
+    words = [sys.executable, "-m", "horae.cli.main", "up", str(root), "--log", "plain"]
+    return subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+
+
+def test_an_engine_whose_data_directory_is_exchanged_ends_and_keeps_what_it_knew(
+    ground: Ground,
+) -> None:
+    data, old = ground.root / ".horae", ground.root / "old"
+    process = started(ground.root)
+    try:
+        until_it_ticks(ground.root, process)
+        data.rename(old)
+        shutil.copytree(old, data, ignore=shutil.ignore_patterns("socket"))
+        said = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == Exit.VERIFICATION, said
+    assert "Traceback" not in said
+    assert f"`horae restore {data}/ledger-rescued.db`" in said
+    assert (data / "ledger-rescued.db").exists()
+
+
 def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
     ground: Ground,
 ) -> None:
-    second = TICK.replace("* * * * *", "* * * * * *")
-    ground.root.joinpath("tick.org").write_text(
-        second.replace(":COMMAND: true", ":COMMAND: sh -c 'echo >> seen'")
-    )
     (ground.root / ".horae/runs").mkdir(parents=True)
-    command = [sys.executable, "-m", "horae.cli.main", "up", str(ground.root), "--log", "plain"]
-
-    def start() -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
-
-    process = start()
+    process = started(ground.root)
     try:
         until_it_ticks(ground.root, process)
         for name in (b"caf\xe9.yml", b"link.yml"):
@@ -525,7 +544,7 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
         assert ".horae/runs: is a file, where a directory should be; move it away" in said
         for place in ("board/tasks", "crew.org", ".agentd", "sub"):
             ground.put(place, LIVE[place])
-        process = start()
+        process = started(ground.root)
         until_it_ticks(ground.root, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0

@@ -717,6 +717,8 @@ async def keep(
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
+            if isinstance(error := task.exception(), LedgerError):
+                almanac.trouble = error  # told now: what runs may go on for a while
             task.result()  # a part that failed ends all of it, and says why
     finally:
         left = set(tasks)

@@ -510,7 +510,7 @@ async def test_a_ledger_that_was_harmed_while_the_disk_failed_is_not_trusted_aga
         await ledger.write(1, fail)
     database_in(tmp_path).unlink()
     for _ in range(2):
-        with pytest.raises(LedgerDamagedError, match="it is gone"):
+        with pytest.raises(LedgerDamagedError, match="it was removed or replaced"):
             await decided(ledger, entry, NINE)
     await ledger.close()
 
@@ -1372,6 +1372,40 @@ async def test_a_bad_backup_is_refused_and_the_ledger_stays_as_it_is(
     assert caught.value.place == str(backup)
     assert database_in(directory).read_bytes() == before
     await (await opened(directory)).close()
+
+
+@story
+async def test_an_engine_whose_directory_was_exchanged_leaves_the_new_one_alone(
+    tmp_path: Path,
+) -> None:
+    data, old = tmp_path / "data", tmp_path / "old"
+    ledger = await opened(data)
+    await taken(ledger, workflow("First"))
+    data.rename(old)
+    with pytest.raises(LedgerWriteError, match="its directory is gone; put it back"):
+        await ledger.note("noted", now=NOW, term=1)
+    old.rename(data)
+    await ledger.note("back", now=NOW, term=1)
+
+    data.rename(old)
+    other = await opened(data)  # which has a lock of its own
+    await taken(other, workflow("Other"))
+    (data / "ledger-rescued.db").write_text("of another time")
+    before = {each.name: each.stat().st_ino for each in data.iterdir()}
+    for _ in range(2):
+        with pytest.raises(LedgerDamagedError, match=r"what it held is in ledger-rescued2\.db"):
+            await ledger.note("noted", now=NOW, term=1)
+    await ledger.close()
+    after = {each.name: each.stat().st_ino for each in data.iterdir()}
+    assert after == before | {"ledger-rescued2.db": after["ledger-rescued2.db"]}
+    assert [each.item.title for each in await other.entries()] == ["Other"]
+    await other.close()
+
+    await restore(data, data / "ledger-rescued2.db", now=NOW)
+    again = await opened(data)
+    assert [each.item.title for each in await again.entries()] == ["First"]
+    assert "back" in {each.kind for each in await again.events_after(0)}
+    await again.close()
 
 
 @story

@@ -101,6 +101,7 @@ class SqliteLedger(BookLedger):
         self._checkup = checkup
         self._is_suspect = False
         self._file = None if path is None else _file(path)
+        self._rescued: Path | None = None  # the copy that was made when the file was lost
 
     @classmethod
     async def open(
@@ -195,7 +196,7 @@ class SqliteLedger(BookLedger):
 
     def _close_writer(self) -> None:
         """Close the connection that writes, the last of all."""
-        if self._path is None:
+        if self._path is None or _file(self._path) != self._file:  # what is there is another's
             self._writer.close()
         else:
             database.close_writer(self._writer, self._path.parent)
@@ -236,8 +237,8 @@ class SqliteLedger(BookLedger):
         """
         try:
             with database.told(self.place):
+                self._refuse_a_lost_file()  # first: what is opened anew must be the same file
                 self._trust_again()
-                self._refuse_a_lost_file()
                 # To be able to undo each alone costs as much as many of them do.
                 if not self._do_together(calls):
                     self._do_apart(calls)
@@ -314,13 +315,19 @@ class SqliteLedger(BookLedger):
         """Raise an error if somebody removed or replaced the file: all would be lost with us."""
         if self._path is None or _file(self._path) == self._file:
             return
-        rescued = self._path.with_name("ledger-rescued.db")
-        if not rescued.exists():
+        if not self._path.parent.is_dir():
+            raise LedgerWriteError(self.place, "its directory is gone", remedy="put it back")
+        if self._rescued is None:
+            names = (f"ledger-rescued{n}.db" for n in ("", *range(2, 1000)))
+            free = (self._path.with_name(name) for name in names)
+            rescued = next(path for path in free if not os.path.lexists(path))
             database.copy_into(self._writer, rescued)
+            self._rescued = rescued
         raise LedgerDamagedError(
             self.place,
-            f"it was removed or replaced while it was in use; what it held is in {rescued.name}",
-            remedy=f"`horae restore {rescued}`",
+            "it was removed or replaced while it was in use; what it held is in "
+            f"{self._rescued.name}",
+            remedy=f"`horae restore {self._rescued}`",
         )
 
 
