@@ -1,5 +1,7 @@
 """`claim`, `release` and `done` as a person or an agent types them."""
 
+import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from calling import Call
+from horae.app import SystemClock
+from horae.engine.actor import user_name
+from horae.engine.ports import Event
+from horae.store.sqlite import SqliteLedger
 
+USER = user_name(os.getuid())
 STATES = "#+TODO: TODO DOING | DONE\n"
 
 
@@ -155,6 +162,53 @@ def test_an_unknown_headline_is_not_found(call: Call, plan: Path) -> None:
     )
 
 
+def test_what_is_done_is_committed_in_the_name_of_who_did_it(
+    call: Call, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(plan.parent / "nobody"))
+    git("init", "-q", ".")
+    git("add", "plan.org")
+    git("commit", "-qm", "Begin")
+    call("done", "plan.org", "Water")
+    by = "--format=%an <%ae>, %cn"
+    assert git("show", "-s", by) == f"{USER} <{USER}@horae.localhost>, horae\n"
+    git("config", "user.name", "Ada Lovelace")
+    git("config", "user.email", "ada@example.org")
+    call("done", "plan.org", "Water")
+    assert git("show", "-s", by) == "Ada Lovelace <ada@example.org>, horae\n"
+
+
+def test_an_edit_of_a_plan_or_a_task_is_recorded_with_who_made_it(call: Call, plan: Path) -> None:
+    (plan.parent / "board" / "tasks").mkdir(parents=True)
+    call("claim", "plan.org", "Sow", "--agent", "wren")
+    assert not (plan.parent / ".horae").exists(), "no ledger is made for it"
+    asyncio.run(kept(plan.parent / ".horae"))
+    for line in (
+        "claim plan.org Sow --agent wren",  # it was so already
+        "release plan.org Sow --agent wren",
+        "done plan.org Water",
+        "task add Weed",
+        "task transition 1 todo",
+    ):
+        assert call(*line.split()).code == 0
+    events = asyncio.run(kept(plan.parent / ".horae"))
+    assert {(each.kind, each.actor) for each in events} == {("edited", f"cli:{USER}")}
+    assert [(each.facts["file"], each.facts["what"]) for each in events] == [
+        ("plan.org", "Sow: is free again"),
+        ("plan.org", "Water: done"),
+        ("board/tasks/001-weed.md", "Task #1 added: board/tasks/001-weed.md"),
+        ("board/tasks/001-weed.md", "Task #1 transitioned to todo."),
+    ]
+
+
+async def kept(directory: Path) -> list[Event]:
+    """Return what the ledger of a directory, which is made if there is none, has of events."""
+    ledger = await SqliteLedger.open(directory, now=SystemClock().now())
+    events = await ledger.events_after(0)
+    await ledger.close()
+    return events
+
+
 def test_what_is_done_is_committed_alone_and_without_hooks(call: Call, plan: Path) -> None:
     git("init", "-q", ".")
     git("add", "plan.org")
@@ -172,7 +226,7 @@ def test_what_is_done_is_committed_alone_and_without_hooks(call: Call, plan: Pat
         "<2026-06-01 Mon +1d> -> <2026-06-02 Tue +1d>",
         f"committed as {sha[:12]}",
     ]
-    assert git("show", "--format=%an: %s", "--name-only") == "horae: Complete Water\n\nplan.org\n"
+    assert git("show", "--format=%cn: %s", "--name-only") == "horae: Complete Water\n\nplan.org\n"
     assert git("status", "--porcelain") == "A  notes.txt\n"
     assert call("done", "plan.org", "Sow", "--json").data["commit"] == (
         git("rev-parse", "HEAD").strip()

@@ -619,6 +619,23 @@ async def test_a_machine_without_git_is_told(
 
 
 @story
+async def test_a_commit_is_by_whoever_requested_it(world: World) -> None:
+    tree = Git(world.plan)
+    for actor, author in {
+        "engine": HORAE,
+        "token:ops": ("ops", "ops@horae.localhost"),
+        "session:ops": ("ops", "ops@horae.localhost"),
+        "agent:Poll <the> news": ("Poll <the> news", "Poll-the-news@horae.localhost"),
+        "cli:nobody-here": ("nobody-here", "nobody-here@horae.localhost"),
+    }.items():
+        found = await tree.author_of(actor)
+        assert found == author
+        (world.plan / "plan.org").write_text(f"* Sow\nBy {actor}.\n")
+        made = await tree.commit("plan.org", message="x", author=found, was=Standing.CLEAN)
+        assert made.sha, made.words
+
+
+@story
 async def test_one_file_is_committed_and_no_other(world: World) -> None:
     tree = Git(world.plan)
     (world.plan / "staged.org").write_text("a person's\n")

@@ -28,6 +28,7 @@ from horae.cli.board import (
     print_rows,
     schedule_task,
 )
+from horae.cli.desk import record_edits
 from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
@@ -37,7 +38,7 @@ from horae.workspace.tasks import TaskAmbiguousError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from horae.workspace.tasks import Board
+    from horae.workspace.tasks import Board, Card
 
 _id = click.argument("task_id", metavar="<TASK_ID>", type=TaskNumber())
 
@@ -61,8 +62,7 @@ def task() -> None:
 def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
     """Hold a task back until a time, let it recur, or clear both."""
     asked = checked_schedule(at=at, cron=cron, clear=clear)
-    schedule_task(_board(), task_id, asked)
-    echo(asked.words(task_id))
+    _tell(schedule_task(_board(), task_id, asked), asked.words(task_id))
 
 
 @task.command()
@@ -71,7 +71,7 @@ def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> 
 def transition(task_id: int, *, state: str) -> None:
     """Move a task to another status, if it may go there."""
     card = move_task(_board(), task_id, state)
-    echo(f"Task #{task_id} transitioned to {card.task.status}.")
+    _tell(card, f"Task #{task_id} transitioned to {card.task.status}.")
 
 
 @task.command()
@@ -80,8 +80,8 @@ def transition(task_id: int, *, state: str) -> None:
 @click.option("--review-owner", metavar="<NAME>", help="Who reviews it; '' is nobody")
 def assign(task_id: int, *, execution_owner: str | None, review_owner: str | None) -> None:
     """Say who does a task and who reviews it."""
-    assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
-    echo(f"Task #{task_id} ownership updated.")
+    card = assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
+    _tell(card, f"Task #{task_id} ownership updated.")
 
 
 @batty.group()
@@ -136,11 +136,22 @@ def tell(args: Sequence[str] | None = None) -> int:
     return Exit.OK
 
 
-def _board() -> Board:
-    """Return the board of the project that we are in."""
+def _root() -> str:
+    """Return the root of the project that we are in."""
     here = Path.cwd()
     root = project_root(here)
-    return board_at("." if root == here else str(root))
+    return "." if root == here else str(root)
+
+
+def _board() -> Board:
+    """Return the board of the project that we are in."""
+    return board_at(_root())
+
+
+def _tell(card: Card, words: str) -> None:
+    """Record and print what was done to a task."""
+    record_edits(_root(), [(card.path, words)])
+    echo(words)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from horae.app import SystemClock
+from horae.cli.desk import record_edits
 from horae.cli.known import Ledgers
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
@@ -315,7 +316,7 @@ def schedule(
         if error.exit_code != Exit.NOT_FOUND:
             raise
         raise TaskRequestError(str(error)) from None
-    return _answer(output, card, asked.words(number))
+    return _answer(output, root, card, asked.words(number))
 
 
 @task.command()
@@ -363,7 +364,7 @@ def add(
         "created": key_time(SystemClock().now()),
     }
     card = board_at(root).add(" ".join(title.split()), fields, body=body)
-    return _answer(output, card, f"Task #{card.task.id} added: {card.path}")
+    return _answer(output, root, card, f"Task #{card.task.id} added: {card.path}")
 
 
 @task.command()
@@ -418,7 +419,7 @@ def edit(
         others = {task.id: task.depends_on for task in board.read().tasks}
         check_depends_on(number, tuple(int(each) for each in wanted), others)
     card = board.change(number, lambda _: changes)
-    return _answer(output, card, f"Task #{number} metadata updated.")
+    return _answer(output, root, card, f"Task #{number} metadata updated.")
 
 
 @task.command("transition")
@@ -429,7 +430,7 @@ def edit(
 def transition_(number: int, *, state: str, root: str, output: Output) -> int:
     """Move a task to another status, if it may go there."""
     card = move_task(board_at(root), number, state)
-    return _answer(output, card, f"Task #{number} transitioned to {card.task.status}.")
+    return _answer(output, root, card, f"Task #{number} transitioned to {card.task.status}.")
 
 
 @task.command()
@@ -448,7 +449,7 @@ def assign(
 ) -> int:
     """Say who does a task and who reviews it."""
     card = assign_task(board_at(root), number, execution=execution_owner, review=review_owner)
-    return _answer(output, card, f"Task #{number} ownership updated.")
+    return _answer(output, root, card, f"Task #{number} ownership updated.")
 
 
 @task.command()
@@ -458,7 +459,7 @@ def assign(
 def archive(number: int, *, root: str, output: Output) -> int:
     """Put a task away: its file goes to archive/, and it never comes back."""
     card = archive_task(board_at(root), number)
-    return _answer(output, card, f"Task #{number} archived: {card.path}")
+    return _answer(output, root, card, f"Task #{number} archived: {card.path}")
 
 
 @task.command()
@@ -601,7 +602,10 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
 @_telling
 def board_tick(*, at: str | None, root: str, output: Output) -> int:
     """Bring back what is done and due, once; an engine does this by itself."""
-    back, problems = tick(board_at(root), now=_now(at))
+    board = board_at(root)
+    back, problems = tick(board, now=_now(at))
+    if back:
+        record_edits(root, [(board.card(made.task).path, made.words) for made in back])
     if output.form is not Form.TABLE:
         data = [
             {"task": made.task, "schedule": made.schedule, "triggers": made.triggers,
@@ -705,8 +709,9 @@ def _coming_text(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> list
     return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now, pauses), 3)]
 
 
-def _answer(output: Output, card: Card, words: str) -> int:
-    """Print what was done: a sentence for people, the task for a program."""
+def _answer(output: Output, root: str, card: Card, words: str) -> int:
+    """Record and print what was done: a sentence for people, the task for a program."""
+    record_edits(root, [(card.path, words)])
     if output.form is Form.TABLE:
         echo(words)
         return Exit.OK

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from horae.app import SystemClock
+from horae.cli.desk import Place, actor_at, record_edits
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import plan_root
 from horae.config import load
+from horae.engine.actor import acting
 from horae.errors import Exit
 from horae.timing.duration import parse_duration
 from horae.workspace import claims
@@ -65,6 +67,7 @@ def claim(
         )
     )
     verb = f"claimed by {agent}" if made.is_changed else f"was claimed by {agent} already"
+    _record(file, f"{made.title}: {verb}", is_changed=made.is_changed)
     return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
 
 
@@ -91,6 +94,7 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
         )
     )
     verb = "is free again" if made.is_changed else "was not claimed"
+    _record(file, f"{made.title}: {verb}", is_changed=made.is_changed)
     return _print(Output.of(form), lambda: _said(made, verb), _claim_data(made))
 
 
@@ -114,15 +118,23 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
     root = plan_root((file,))
     now, zone = moment_and_zone(at, tz=tz, root=root)
     limit = load(root).plan_max_bytes
-    ended, commit = asyncio.run(
-        edit_and_commit(
-            file,
-            lambda: complete(file, name, now=now, zone=zone.key, limit=limit),
-            message=lambda ended: f"Complete {ended.title}" if ended.is_changed else "",
+    with acting(actor_at(Place.of(root=root, data=None))):
+        ended, commit = asyncio.run(
+            edit_and_commit(
+                file,
+                lambda: complete(file, name, now=now, zone=zone.key, limit=limit),
+                message=lambda ended: f"Complete {ended.title}" if ended.is_changed else "",
+            )
         )
-    )
+    _record(file, f"{ended.title}: done", is_changed=ended.is_changed)
     data = {**_done_data(ended), "commit": commit.sha, "note": commit.words or None}
     return _print(Output.of(form), lambda: _done_lines(ended, commit), data)
+
+
+def _record(file: str, what: str, *, is_changed: bool) -> None:
+    """Record what was done to a plan, if anything was."""
+    if is_changed:
+        record_edits(plan_root((file,)), [(file, what)])
 
 
 def _origins(config: Config, file: str, *, local: bool) -> tuple[Path, ...]:

@@ -11,15 +11,17 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from os.path import realpath, relpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
 from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
+from horae.cli.output import echo
 from horae.cli.sources import default_root
 from horae.config import load
-from horae.engine.actor import acting, own_actor
+from horae.engine.actor import acting, own_actor, own_run, user_name
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -90,6 +92,12 @@ class Place(NamedTuple):
     def path(self) -> Path:
         """The ledger's file."""
         return self.directory / database.DATABASE
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a ledger, or was one."""
+        was_there = (self.directory / database.MARK).exists() or self.path.exists()
+        return was_there or self.store is not None
 
     def files(self, path: str) -> Iterator[str]:
         """Return what the ledger may call a file that is named from the current directory."""
@@ -292,10 +300,48 @@ class FarDesk(Desk):
         answer = self._far.post("prune", body=said, patience=LONG)
         return Pruned(*(answer[name] for name in ("receipts", "runs", "events", "texts")))
 
+    async def note_edit(self, file: str, what: str) -> None:
+        """Record what was done to a file."""
+        self._far.post("edits", body={"file": file, "what": what})
+
     async def _rested(self, found: Listed, verb: str, said: Mapping[str, object]) -> Rest:
         """Return what became of a request to let an entry rest or go on."""
         answer = self._far.post("entries", found.number, verb, body=said)
         return Rest(await self._again(found), changed=answer["changed"])
+
+
+def actor_at(place: Place) -> str:
+    """Return on whose behalf this command edits files: its user's, or that of a run's agent."""
+    from os import getuid
+
+    if not own_run(place.directory) or not place.is_known:
+        return f"cli:{user_name(getuid())}"
+
+    async def asking() -> str:
+        async with reader_of(place) as ledger:
+            return await own_actor(ledger, place.directory)
+
+    return asyncio.run(asking())
+
+
+def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
+    """Record in the ledger of a plan root, if there is one, what was done to which files.
+
+    The edits are made: what keeps them from being recorded is said, and undoes none.
+    """
+    place = Place.of(root=root, data=None)
+    if not place.is_known:
+        return
+    named = [(relpath(realpath(file), realpath(root)), what) for file, what in edits]
+
+    async def noting(desk: Desk) -> None:
+        for file, what in named:
+            await desk.note_edit(file, what)
+
+    try:
+        write(place, noting)
+    except HoraeError as error:
+        echo(f"horae: the edit is made, and not recorded in the ledger: {error}", err=True)
 
 
 def engine_at(place: Place) -> Far | None:

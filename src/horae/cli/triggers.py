@@ -23,7 +23,6 @@ from horae.engine.triggers import (
 from horae.errors import Exit
 from horae.rules.trigger import OPTIONS, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
-from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError
 from horae.store.sqlite import SqliteLedger
@@ -80,9 +79,7 @@ class Room:
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[BookLedger]:
         """Open the ledger to read it; where there is none yet, an empty one is looked at."""
-        place = self.place
-        was_there = (place.directory / database.MARK).exists() or place.path.exists()
-        if was_there or place.store is not None:
+        if self.place.is_known:
             async with reader_of(self.place) as ledger:
                 yield ledger
             return

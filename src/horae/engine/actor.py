@@ -28,6 +28,8 @@ __all__ = [
     "current_actor",
     "local_actor",
     "own_actor",
+    "own_run",
+    "user_name",
 ]
 
 ENGINE: Final = "engine"
@@ -75,7 +77,7 @@ async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
         filed = await ledger.receipt(found.receipt) if found is not None and is_on else None
         if filed is not None:
             return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"
-    return f"cli:{_user_name(uid)}"
+    return f"cli:{user_name(uid)}"
 
 
 async def own_actor(ledger: Ledger, data: Path) -> str:
@@ -95,7 +97,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return what the user of a number is called on this machine, or the number."""
     from pwd import getpwuid
 
     try:

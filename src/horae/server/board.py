@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.engine.ports import LedgerError
 from horae.rules.scope import Scope
 from horae.server.answer import as_json
 from horae.server.edits import ChangedError, expected
@@ -44,9 +46,14 @@ async def schedule_task(front: Front, request: Request, asked: Fields) -> Respon
     said, tag = await offered(front.tasks, "board").schedule(
         path_number(request), given, expected=expected(request)
     )
+    try:
+        await front.desk.note_edit(said["file"], f"task #{said['id']} has another schedule")
+    except LedgerError as error:  # the edit is made, and is not made again
+        _LOG.warning("an edit of %s is not recorded: %s", said["file"], error)
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
+_LOG: Final = logging.getLogger(__name__)
 __all__ = ["OPERATIONS", "ChangedError"]
 
 _BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))

@@ -104,6 +104,13 @@ async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
 
 
+async def edits(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Record that a command has edited a file."""
+    said = {name: asked.text(name) for name in ("file", "what")}
+    await front.desk.note_edit(**said)
+    return {**said}
+
+
 async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Read the plans again now."""
     known, source = list(front.almanac.problems), asked.text("source")
@@ -207,6 +214,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         trust,
         _TRUSTED,
         needed(text("digest", "of what was looked at")),
+    ),
+    does(
+        "/api/v1/edits",
+        Scope.EDIT,
+        edits,
+        shape(file=TEXT, what=TEXT),
+        needed(text("file", "which file, from the plan root")),
+        needed(text("what", "what was done to it")),
     ),
     does("/api/v1/rescan", Scope.RUN, rescan, _RESCAN, text("source", "only this source")),
 )

@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 NAME: Final = "trigger"
 _SQL: Final = theme("trigger")
+_DONE: Final = {"add": "added", "change_agent": "changed", "remove_agent": "removed"}
 _AGENT: Final = "agent:"
 _OWN: Final = ".agentd/"  # what the names of the files in a plan root begin with
 
@@ -135,6 +136,8 @@ class BookTriggers:
         def put(book: Book) -> Trigger | None:
             if not book.execute(_SQL["change"], facts).rowcount:
                 return None
+            told = {"trigger": definition.name, "what": "changed"}
+            book.tell("edited", now=now, facts=told)
             return _arm(book, was.id, now=now)
 
         return await self._write(put)
@@ -174,21 +177,29 @@ class BookTriggers:
     async def insert_agent(self, card: AgentCard) -> bool:
         """Take in an agent; False means that its name is taken."""
         facts = {"id": card.id, **_agent_facts(card), "now": micros(card.created_at)}
-        return await self._write(lambda book: book.execute(_SQL["add"], facts).rowcount > 0)
+        return await self._edit_agent("add", facts, card.name, now=card.created_at)
 
     async def change_agent(self, card: AgentCard) -> bool:
         """Let an agent be another; False means that there is none."""
         facts = {**_agent_facts(card), "now": micros(card.updated_at)}
-        return await self._write(
-            lambda book: book.execute(_SQL["change_agent"], facts).rowcount > 0
-        )
+        return await self._edit_agent("change_agent", facts, card.name, now=card.updated_at)
 
-    async def remove_agent(self, name: str) -> bool:
+    async def remove_agent(self, name: str, *, now: datetime) -> bool:
         """Forget an agent."""
-        facts = {"name": f"{_AGENT}{name}"}
-        return await self._write(
-            lambda book: book.execute(_SQL["remove_agent"], facts).rowcount > 0
-        )
+        return await self._edit_agent("remove_agent", {"name": f"{_AGENT}{name}"}, name, now=now)
+
+    async def _edit_agent(
+        self, query: str, facts: Mapping[str, object], name: str, *, now: datetime
+    ) -> bool:
+        """Add, change or remove an agent, and tell of it; False: nothing was changed."""
+
+        def put(book: Book) -> bool:
+            is_done = book.execute(_SQL[query], facts).rowcount > 0
+            if is_done:
+                book.tell("edited", now=now, facts={"agent": name, "what": _DONE[query]})
+            return is_done
+
+        return await self._write(put)
 
     async def file(
         self, trigger: Trigger, receipt: Receipt, *, text: str, now: datetime

@@ -1,5 +1,6 @@
 """An edit of our own: under git it is committed at once, that file alone, without hooks.
 
+The commit is by whoever requested the edit; what the engine does by itself is by horae.
 Unless a person has uncommitted work in the file: then the edit stands beside that work, and the
 person commits both.
 """
@@ -10,7 +11,8 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from horae.workspace.git import HORAE, Commit, Git, GitError, repository_of
+from horae.engine.actor import current_actor
+from horae.workspace.git import Commit, Git, GitError, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +42,8 @@ async def edit_and_commit(
             said = message(made[0])
             if not said:
                 return made[0], Commit(None)
-            return made[0], await git.commit(absolute, message=said, author=HORAE, was=was)
+            author = await git.author_of(current_actor())
+            return made[0], await git.commit(absolute, message=said, author=author, was=was)
     except GitError as error:
         edited = made[0] if made else await asyncio.to_thread(make)
         return edited, Commit(None, error.reason)

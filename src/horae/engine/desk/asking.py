@@ -128,6 +128,11 @@ class Asking(Looking):
             raise RunStateError(again.line.title, f"run {number} is over since {ended}{waits}")
         return Cancelled(again, changed)
 
+    async def note_edit(self, file: str, what: str) -> None:
+        """Record what was done to a file on somebody's behalf."""
+        facts = {"file": file, "what": what}
+        await self._ledger.note("edited", now=self._clock.now(), term=self._term, facts=facts)
+
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
         """Fold old receipts into ranges and drop what hangs on them."""
         now = self._clock.now()

@@ -128,7 +128,7 @@ class Agents(Asking, Doorman):
             raise TriggerConflictError(reason)
         for each in every:
             await self._store.remove(each.id, now=self._clock.now())
-        await self._store.remove_agent(card.name)
+        await self._store.remove_agent(card.name, now=self._clock.now())
         await self._drop(_env(card).values())
         return agent_shape(card)
 

@@ -101,7 +101,7 @@ class TriggerStore(Protocol):
         """Let an agent be another; False means that there is none."""
         ...
 
-    async def remove_agent(self, name: str) -> bool:
+    async def remove_agent(self, name: str, *, now: datetime) -> bool:
         """Forget an agent."""
         ...
 

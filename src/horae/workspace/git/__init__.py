@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from horae.engine.actor import user_name
 from horae.kernel.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.kernel.plan import is_id
 from horae.workspace.arrivals import (
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 LOCK: Final = "horae.lock"
+_USER: Final = r"^user\.(name|email)$"  # as git's settings call it
 _HEAD_LINE: Final = "# branch.oid "
 _HEEDED: Final = "H "  # how a file is listed of which git says whether it has changed
 _NAMED: Final = 200  # files that git is asked about by name; of more, about all
@@ -367,6 +369,22 @@ class Git:
         """Bring a commit that is already here into the tree."""
         async with self.held():
             return await self._bring_in(commit, "a commit")
+
+    async def author_of(self, actor: str) -> Author:
+        """Return who a commit is by that is made on behalf of an actor.
+
+        A user whose process this is has the name that git knows them by.
+        """
+        kind, _, name = actor.partition(":")
+        if not name:
+            return HORAE
+        if kind == "cli" and name == user_name(os.getuid()):
+            said = await call(self.root, "config", "--get-regexp", _USER, as_person=True)
+            found = dict(line.split(" ", 1) for line in said.text.splitlines() if " " in line)
+            name = found.get("user.name", name)
+            if "user.email" in found:
+                return Author(name, found["user.email"])
+        return Author.named(name)
 
     async def commit(self, path: StrPath, *, message: str, author: Author, was: Standing) -> Commit:
         """Commit one file that was just edited by us; *was* is its standing before that edit."""

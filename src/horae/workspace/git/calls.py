@@ -68,6 +68,7 @@ _OPTIONS: Final = (
     "protocol.ssh.allow=always",
     "protocol.ext.allow=never",
 )
+_NO_MAIL: Final = re.compile(r"[^\w.+-]+")  # what stands in no address
 _ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -130,8 +131,8 @@ class Author(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> Author:
-        """Return the author that an agent is in a commit."""
-        return cls(name, f"{name}@horae.localhost")
+        """Return the author that an agent or a token is in a commit."""
+        return cls(name, f"{_NO_MAIL.sub('-', name)}@horae.localhost")
 
 
 HORAE: Final = Author.named("horae")
@@ -172,6 +173,7 @@ async def call(
     *args: str,
     local: bool = False,
     author: Author | None = None,
+    as_person: bool = False,
     helper: str | None = None,
     stdin: bytes | None = None,
     timeout: timedelta = TIMEOUT,
@@ -179,20 +181,24 @@ async def call(
 ) -> Said:
     """Call git in *directory* and return what it said; the call ends, whatever git does.
 
-    With *local* the one open protocol is that of paths on this machine. *most* is the size in
-    bytes of the largest file that git may write (Linux).
+    With *local* the one open protocol is that of paths on this machine. *as_person* reads the
+    settings that its user has. *most* is the size in bytes of the largest file that git may
+    write (Linux).
     """
     options = [*_OPTIONS, f"protocol.file.allow={'always' if local else 'never'}"]
     if helper:
         options.append(f"credential.helper={helper}")
     command = ["git", *(word for option in options for word in ("-c", option)), *args]
+    environment = dict(_environment(directory, local=local, author=author))
+    if as_person:
+        del environment["GIT_CONFIG_GLOBAL"], environment["GIT_CONFIG_NOSYSTEM"]
     with tempfile.TemporaryFile() as given:
         given.write(stdin or b"")
         given.seek(0)
         return await _run(
             command,
             directory=directory,
-            environment=_environment(directory, local=local, author=author),
+            environment=environment,
             stdin=given.fileno(),
             timeout=timeout,
             most=most,
