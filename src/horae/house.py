@@ -743,6 +743,7 @@ async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
 async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
     _refuse_other_plans(house)
+    mirror(house.data / ROOT_NAME, str(house.root))
     almanac = house.almanac
     await almanac.launch.look_back()
     await almanac.read_all()

@@ -87,6 +87,16 @@ def test_the_ledger_of_other_plans_is_left_alone(
     assert call("run", "Plan of tenants/local", "--data", data, "--root", root).code == 0
 
 
+def test_a_run_without_an_engine_also_makes_a_ledger_that_is_of_its_plans_alone(
+    call: Call, places: Path
+) -> None:
+    data = str(places / "ledger")
+    for name, code in (("tenants/local", 0), ("elsewhere", 6)):
+        words = ("run", f"Plan of {name}", "--root", str(places / name), "--data", data)
+        assert call(*words).code == code, name
+    assert armed(call, "--data", data) == ["Plan of tenants/local"]
+
+
 def test_a_plan_root_may_move_with_its_ledger(
     call: Call, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
