@@ -45,7 +45,7 @@
       NoLedgerError         a data directory without a ledger           (cli.desk)
       BackupError           a backup that cannot be made there          (cli.keeping)
       NoBackupError         no backup that could be restored
-      EmptyRootError        a directory that is not there               (cli.up)
+      EmptyRootError        a directory that is not there               (cli.desk)
       OtherRootError        a ledger of the plans of another directory  (house)
       DataFileError         a file of the data directory                (house)
       SourceError           a source that failed as a whole             (engine.source)

@@ -97,6 +97,15 @@ def test_a_run_without_an_engine_also_makes_a_ledger_that_is_of_its_plans_alone(
     assert armed(call, "--data", data) == ["Plan of tenants/local"]
 
 
+@pytest.mark.parametrize("line", ["run Digest", "tick wren", "approve 1", "trigger run report"])
+def test_no_command_makes_a_plan_root_that_is_not_there(
+    call: Call, places: Path, line: str
+) -> None:
+    ending = call(*line.split(), "--root", "nowhere", "--json")
+    assert (ending.code, json.loads(ending.err)["error"]["code"]) == (4, "no_root")
+    assert not (places / "nowhere").exists()
+
+
 def test_a_plan_root_may_move_with_its_ledger(
     call: Call, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

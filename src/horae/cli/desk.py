@@ -6,6 +6,7 @@ Without an engine a command takes the lock of the data directory and writes for 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Listed
     from horae.rules.command import Unready
     from horae.store.ledger import BookLedger
+    from horae.workspace.files import StrPath
 
 T = TypeVar("T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -72,6 +74,23 @@ class NoLedgerError(HoraeError):
         super().__init__(
             f"no ledger in {directory}; horae up makes one (--root and --data say where it is)"
         )
+
+
+class EmptyRootError(HoraeError):
+    """A directory that is not there, so it holds no plan."""
+
+    code = "no_root"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: there is no such directory; `horae init {path}` makes one")
+
+
+def refuse_no_root(root: StrPath, data: Path) -> None:
+    """Raise an error for a plan root that is not there, unless a ledger elsewhere is about it."""
+    if not os.path.isdir(root) and not (data / database.DATABASE).exists():  # noqa: PTH112
+        raise EmptyRootError(os.fspath(root))
 
 
 class Place(NamedTuple):

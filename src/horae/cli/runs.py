@@ -18,6 +18,7 @@ from horae.cli.desk import (
     leader_of,
     place_options,
     read,
+    refuse_no_root,
     through,
 )
 from horae.cli.far import EngineUnreachableError, Far
@@ -315,6 +316,7 @@ async def run_here(
     """Run something in this very process, show what it puts out, and return its receipt."""
     from horae.house import open_house
 
+    refuse_no_root(config.root, config.data)
     async with open_house(config) as house:
         running = asyncio.create_task(work(house))
         showing = asyncio.create_task(show_while(house, running, Screen(raw=raw), output))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of
+from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of, refuse_no_root
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.actor import acting, own_actor
@@ -100,6 +100,7 @@ class Room:
             async with self._looking() as shared:
                 with acting(await own_actor(shared, self.place.directory)):
                     return await work(self._triggers(shared))
+        refuse_no_root(self.root, self.place.directory)
         ledger = await SqliteLedger.open(self.place.directory, now=Dial().now())
         try:
             with acting(await own_actor(ledger, self.place.directory)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.output import echo, print_line
-from horae.errors import Exit, HoraeError
+from horae.errors import Exit
 from horae.kernel.collector import calm_collector
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
@@ -35,17 +35,6 @@ _QUIET: Final = frozenset({"assigned", "entry_new", "unassigned"})  # steps on t
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 _STALLED: Final = 10.0  # seconds between two looks for a stall
-
-
-class EmptyRootError(HoraeError):
-    """A directory that is not there, so it holds no plan."""
-
-    code = "no_root"
-    exit_code = Exit.NOT_FOUND
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(f"{path}: there is no such directory; `horae init {path}` makes one")
 
 
 @click.command()
@@ -81,10 +70,10 @@ def up(
     yes: bool,
 ) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
+    from horae.cli.desk import refuse_no_root
     from horae.cli.sources import default_root
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
-    from horae.store.database import DATABASE
 
     directory = directory or default_root()
     if os.path.isfile(directory):  # noqa: PTH113 - as everywhere on the way in
@@ -92,8 +81,7 @@ def up(
         raise click.UsageError(f"{directory}: is a file; keep its directory: horae up {where}")
     config = load(directory, flags={"data": data})
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
-    if not os.path.isdir(directory) and not (Path(config.data) / DATABASE).exists():  # noqa: PTH112
-        raise EmptyRootError(directory)
+    refuse_no_root(directory, Path(config.data))
     if yes and not fresh_ledger:
         raise click.UsageError("--yes goes with --fresh-ledger.")
     if fresh_ledger and not _leave_behind(config, yes=yes):
@@ -174,6 +162,7 @@ def worker(*, directory: str, data: str | None, log: str, seconds: float | None)
     DIR is a working copy of the plan, of which only the origin and horae.toml count; `store`
     names the database that all machines share.
     """
+    from horae.cli.desk import EmptyRootError
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
 
