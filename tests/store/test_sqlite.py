@@ -301,7 +301,7 @@ from horae.store import database
 
 connect, patience = database._connect, timedelta(seconds=5)
 outcomes = []
-for last in range(1, 80):
+for last in range(1, 100):
     directory = Path(sys.argv[1]) / str(last)
     database.prepare(directory)
     pid = os.fork()
