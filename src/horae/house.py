@@ -44,6 +44,7 @@ from horae.runner.agents import BlockAgents, Registry
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
+from horae.runner.masking import masked
 from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.secrets import known_names, secrets_of
@@ -820,8 +821,7 @@ async def _read_secrets_again(house: House) -> None:
     while True:
         await house.clock.wait(asyncio.Event(), until=house.clock.now() + UNREAD)
         if await house.place.secrets.look_again():
-            for name in house.almanac.sources:  # then what is held back is asked for again
-                house.almanac.request(name)
+            await read_again(house)  # then what is held back is asked for again, too
 
 
 async def _watch(house: House, stop: asyncio.Event) -> None:
@@ -907,7 +907,8 @@ async def _poll(house: House, stop: asyncio.Event) -> None:
 
     async def call(argv: Sequence[str]) -> str:
         environ = {name: each for name, each in os.environ.items() if not is_own(name)}
-        environ |= (await house.place.secrets.given(_GITHUB)).variables
+        given = await house.place.secrets.given(_GITHUB)
+        environ |= given.variables
         process = await asyncio.create_subprocess_exec(
             *argv,
             env=environ,
@@ -923,7 +924,8 @@ async def _poll(house: House, stop: asyncio.Event) -> None:
             process.kill()
             raise
         if process.returncode:
-            raise PollError(argv[0], process.returncode, errors.decode(errors="replace"))
+            words = masked(errors.decode(errors="replace"), given.hidden)
+            raise PollError(argv[0], process.returncode, words)
         return said.decode(errors="replace")
 
     await Polls(house.triggers, house.store, clock=house.clock, call=call).run(stop)

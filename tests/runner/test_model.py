@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.engine.ports import Ended, Run
+from horae.kernel.secret import parse_source
 from horae.rules.agent import AgentDefinition, Runner
 from horae.rules.entry import Origin
 from horae.rules.misfire import Status
@@ -30,6 +31,7 @@ from horae.runner.agents import (
 from horae.runner.command import Place
 from horae.runner.model import MissingExtraError, Order, Report, is_offered, work
 from horae.runner.processes import Processes, can_kill_trees
+from horae.runner.secrets import NamedSecrets
 from horae.runner.tools import MOST_SHOWN, Toolbox
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
@@ -381,21 +383,28 @@ class Stage:
         self.data.mkdir()
         self.environ = dict(ENVIRON)
         self.run = Run(7, 1, 1, datetime(2026, 6, 6, tzinfo=UTC))
+        self.named: NamedSecrets | None = None
         self.directory = self.place.directory_of(self.run)
 
     @property
     def place(self) -> Place:
-        return Place(self.work, self.data, self.environ, timedelta(seconds=60))
+        limit = timedelta(seconds=60)
+        return Place(self.work, self.data, self.environ, limit, named=self.named)
 
     async def told(
-        self, url: str, *, timeout: timedelta = timedelta(seconds=60), until: Any = None
+        self,
+        url: str,
+        *,
+        timeout: timedelta = timedelta(seconds=60),
+        until: Any = None,
+        is_named: bool = False,
     ) -> Ended:
         definition = AgentDefinition(
             "wren", "wren", "You write.", model="small-1", runner=Runner.MODEL
         )
         async with Processes(self.data) as processes:
             held = await hold_agent(
-                Registry(provider=Where(url=url, key="MODEL_API_KEY")),
+                Registry(provider=Where(url=url, key="MODEL_API_KEY", is_named=is_named)),
                 Agent("wren", definition, Origin("wren.org", 1), variables=("BOT_TOKEN",)),
                 "Sweep.",
                 run=self.run,
@@ -451,6 +460,20 @@ async def test_a_run_that_is_ended_still_says_what_it_has_used(tmp_path: Path) -
         ended = await stage.told(provider.url, until=second_call)
     assert (ended.outcome, ended.reason) == (Status.KILLED, "enough")
     assert (ended.facts["steps"], ended.facts["tokens"]) == (1, 110)
+
+
+@pids
+@story
+async def test_the_key_of_a_model_may_be_where_the_settings_say(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.environ.pop("MODEL_API_KEY", None)
+    sources = {"MODEL_API_KEY": parse_source("cmd:printf canary-key")}
+    stage.named = NamedSecrets(sources, stage.environ)
+    with Provider(says("It is canary-key.")) as provider:
+        ended = await stage.told(provider.url, is_named=True)
+    assert provider.keys == ["Bearer canary-key"]
+    assert ended.facts["text"] == "It is [secret]."
+    assert "canary-key" not in stage.left()
 
 
 @pids

@@ -88,6 +88,18 @@ class Masker:
         return doubt
 
 
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without some secrets, however they are spelled in it.
+
+    >>> masked("bad credentials: hunter2!", ["hunter2!"])
+    'bad credentials: [secret]'
+    """
+    raw = [each.encode("utf-8", "surrogateescape") for each in secrets]
+    masker = Masker(disguises(raw))
+    shown = masker.feed(text.encode("utf-8", "surrogateescape")) + masker.rest()
+    return shown.decode("utf-8", "surrogateescape")
+
+
 def _spellings(secret: bytes) -> Iterator[bytes]:
     if len(secret) < SHORTEST:
         return

@@ -86,9 +86,9 @@ class StepRecord:
         """Where its block is."""
         return f"{self.file}:{self.line}"
 
-    def take_output(self, data: bytes, size: int) -> None:
-        """Keep what it put out, or the beginning of it."""
-        self.size, self.cut = size, size > len(data)
+    def take_output(self, data: bytes, size: int, *, is_cut: bool) -> None:
+        """Keep what it put out, or the beginning of it, without secrets."""
+        self.size, self.cut = size, is_cut
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:  # a cut may go through a character
             self.text, self.encoding = decoder.decode(data, final=not self.cut).strip(), "utf-8"

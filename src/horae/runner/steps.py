@@ -53,17 +53,18 @@ class Output(NamedTuple):
 
     def beginning(self, length: int) -> bytes:
         """Return its first bytes."""
-        if self.data is not None:
-            return self.data[:length]
-        with self.path.open("rb") as file:
-            return file.read(length)
+        return self.part(0, length)
 
     def ending(self, length: int) -> bytes:
         """Return its last bytes."""
+        return self.part(max(0, self.size - length), length)
+
+    def part(self, start: int, length: int) -> bytes:
+        """Return some of its bytes."""
         if self.data is not None:
-            return self.data[-length:]
+            return self.data[start : start + length]
         with self.path.open("rb") as file:
-            file.seek(max(0, self.size - length))
+            file.seek(start)
             return file.read(length)
 
     def keep(self) -> None:

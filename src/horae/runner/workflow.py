@@ -27,7 +27,7 @@ from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, last_lines, shown, verdict, with_output
 from horae.runner.command import facts_of, hidden_bytes, why_held
 from horae.runner.languages import AGENT, filled, language_of, telling
-from horae.runner.masking import Masker, disguises
+from horae.runner.masking import MASK, Masker, disguises
 from horae.runner.processes import LOG_NAME, Limits, guessed_secrets
 from horae.runner.ready import allowed_environment
 from horae.runner.record import (
@@ -78,6 +78,8 @@ LONGEST_ERROR: Final = 600  # characters of what went wrong with an agent
 LOGGED: Final = 256 << 10  # bytes of it in the log of the run
 AGENT_SUFFIX: Final = ".agent"  # of the directory of a step that an agent answers to
 DEEPEST: Final = 100  # workflows inside one another
+_BEYOND: Final = 4096  # bytes after those that are shown
+_PART: Final = 1 << 20  # bytes that are searched at a time
 _TIMED: Final = ("cron:", "at:")  # how the keys begin of what a clock asked for
 _SIZE: Final = re.compile(r"([0-9]{1,6})\s*([KMG])(?:i?B)?", re.IGNORECASE)
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -283,6 +285,7 @@ class WorkflowRun:
         }
         hidden = guessed_secrets(self._environment) | hidden_bytes(given)
         self._secrets = tuple(sorted(hidden))
+        self._spellings = disguises(self._secrets)
         self._before = _done_before(order.resume)
         self._input = _as_output(order.directory / "input.in", order.input)
         self._outputs: dict[int, Output] = {}  # by headline
@@ -415,7 +418,7 @@ class WorkflowRun:
                 self._ready[at] = ready
                 note.tool = " ".join(filter(None, (ready.found.path, ready.found.version)))
         except BuildError as error:
-            note.stderr = _text(error.said[-TAIL:])
+            note.stderr = self._masked(error.said[-TAIL:])
             self._place_error(note, step, error.line)
             self._fail(stage, note, error.reason, hands)
         except HoraeError as error:
@@ -560,8 +563,22 @@ class WorkflowRun:
 
     def _masked(self, data: bytes) -> str:
         """Return something that a step has put out as it may be told beyond the run."""
-        masker = Masker(disguises(self._secrets))
-        return _text(masker.feed(data) + masker.rest())
+        return _text(self._without_secrets(data))
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        masker = Masker(self._spellings)
+        return masker.feed(data) + masker.rest()
+
+    def _tells_secrets(self, output: Output) -> bool:
+        """Tell whether a step has put out a secret; that does not outlive the run."""
+        if not self._spellings:
+            return False
+        masker, at = Masker(self._spellings), 0
+        while at < output.size and (part := output.part(at, _PART)):
+            if MASK in masker.feed(part):
+                return True
+            at += len(part)
+        return MASK in masker.rest()
 
     def _recipe(self, stage: _Stage, step: Step, bench: Bench) -> Filter:
         """Return how a block is run, on a bench where its files are."""
@@ -644,7 +661,9 @@ class WorkflowRun:
         self._outputs[step.component.at] = output
         if note.persist:
             output.keep()
-        note.take_output(output.beginning(SHOWN), output.size)
+        # A little more than is shown, so that no secret is cut in two and shown in part.
+        beginning = self._without_secrets(output.beginning(SHOWN + _BEYOND))[:SHOWN]
+        note.take_output(beginning, output.size, is_cut=output.size > SHOWN)
         note.sum, note.output = output.sum, output.path.name
         self._say(stage, note, status)
 
@@ -722,8 +741,10 @@ class WorkflowRun:
         for stage in self._stages:
             for step, note in zip(stage.flow.steps, stage.record.steps, strict=True):
                 # What went wrong may be taken up again where it was left.
-                if note.output is not None and (note.persist or not record.is_good):
-                    self._outputs[step.component.at].keep()
+                output = self._outputs.get(step.component.at)
+                is_wanted = note.output is not None and (note.persist or not record.is_good)
+                if is_wanted and output is not None and not self._tells_secrets(output):
+                    output.keep()
                     kept.add(note.output)
                 else:
                     note.output = None
@@ -752,7 +773,7 @@ class WorkflowRun:
             return Status.FAILED, f"{bad.name} ({where}): {bad.error}", bad.exit_code
         sinks = [step for stage in self._stages for step in stage.flow.sinks()]
         if len(sinks) == 1:
-            first = self._outputs[sinks[0].component.at].beginning(4096).decode(errors="replace")
+            first = self._masked(self._outputs[sinks[0].component.at].beginning(4096))
             line = first.lstrip().partition("\n")[0]
             found = verdict(Finish(Why.EXIT, code=0, first=line))
             return found.status, found.reason, 0

@@ -58,12 +58,11 @@ def forget(directory: Path, texts: Iterable[str]) -> None:
 
 
 def named_in(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Yield what may name a secret in a ledger: what it is for, and the text."""
+    """Yield what may name a secret in a ledger: whose it is, and the text."""
     for _, name, spec in _specs(connection):
-        agent = name.removeprefix(_AGENT)
-        for field, text in _texts(spec).items():
-            whose = f"agent {agent}: {field}" if agent != name else f"webhook {name}: {field}"
-            yield whose, text
+        is_agent = name.startswith(_AGENT)
+        whose = f"agent {name.removeprefix(_AGENT)}" if is_agent else f"webhook {name}"
+        yield from ((whose, text) for text in _texts(spec).values())
 
 
 def seal(connection: sqlite3.Connection, directory: Path) -> None:
