@@ -53,7 +53,7 @@ def test_every_example_is_valid(file: Path) -> None:
 
 
 def test_the_examples_can_be_applied_as_they_are() -> None:
-    folder = read_folder(str(EXAMPLES), environ={}, base=str(SCHEMAS))
+    folder = read_folder(str(EXAMPLES), environ={"HOOK_SECRET": ""}, base=str(SCHEMAS))
     assert (folder.errors, folder.warnings) == ((), ())
     assert (len(folder.agents), len(folder.workflows)) == (2, 4)
     for each in folder.workflows:
@@ -93,8 +93,10 @@ def is_made(file: Any) -> str:
 def wrong_workflow(data: Mapping[str, Any]) -> str:
     """Return what we have against a workflow, if anything; JSON is YAML, too."""
     found = parse_workflow(json.dumps(data), environ={})
-    if found.item is None or found.problems:
-        return str(found.problems)
+    # No schema tells a secret from its name.
+    problems = [each for each in found.problems if "holds a secret" not in each.message]
+    if found.item is None or problems:
+        return str(problems)
     return is_made(found.item)
 
 
