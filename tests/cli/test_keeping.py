@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sqlite3
 import stat
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from horae.cli.keeping import (
     check_sqlite,
     has_log_fault,
 )
+from horae.engine.actor import user_name
 from horae.engine.ports import Step
 from horae.engine.source import Scan
 from horae.kernel.org.document import read
@@ -88,6 +92,9 @@ def test_a_backup_is_put_with_the_others_and_can_be_restored(call: Call, data: P
     restored = call("restore", str(target), "--json")
     assert restored.code == 0
     aside = data.parent / restored.data["aside"]
+    by = "SELECT actor FROM event WHERE kind = 'restored'"
+    with closing(sqlite3.connect(data / "ledger.db")) as connection:
+        assert connection.execute(by).fetchone() == (f"cli:{user_name(os.getuid())}",)
     assert aside.is_file()
     assert call("status", "--json").data["paused"] == []
     assert [row["key"] for row in call("history", "-n", "100", "--json").data][-len(before) :] == [

@@ -852,7 +852,8 @@ class RunSuite:
     ) -> None:
         entry, filed = await waiting(ledger)
         until = NINE + 9 * DAY
-        assert await ledger.pause(entry.number, now=NINE, term=1, note="holiday", until=until)
+        with acting("token:ops"):
+            assert await ledger.pause(entry.number, now=NINE, term=1, note="holiday", until=until)
         assert not await ledger.pause(entry.number, now=NINE, term=1)
         assert await status(ledger, filed) is Status.SKIPPED
         edited = workflow("Digest", body="It rests, also when it is edited.\n")
@@ -864,7 +865,7 @@ class RunSuite:
         assert await ledger.resume(entry.number, now=NINE + 3 * DAY + HOUR, term=1)
         assert not await ledger.resume(entry.number, now=NINE + 4 * DAY, term=1)
         assert await history(ledger, entry) == [
-            "1 skipped: it is paused: holiday",
+            "1 skipped: paused by token ops: holiday",
             "3 skipped: it was paused from 2026-04-01T09:00:00Z to 2026-04-04T10:00:00Z",
         ]
         [again] = await taken(ledger, workflow("Digest"), now=NINE + 4 * DAY)

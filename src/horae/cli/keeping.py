@@ -28,6 +28,7 @@ from horae.cli.desk import (
 from horae.cli.moments import parse_moment
 from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
 from horae.config import load
+from horae.engine.actor import acting, user_name
 from horae.engine.ports import LedgerDamagedError, LedgerError
 from horae.errors import Exit, HoraeError
 from horae.kernel.secret import FOLDER
@@ -212,7 +213,8 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
     from horae.store.sqlite import restore as restored
 
     had_one = place.path.exists()
-    old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
+    with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
+        old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
     aside = str(old) if had_one else None
     before = f"the ledger from before is {aside}" if aside else "there was none before"
     text = f"{file} is the ledger of {place.directory} now, and nothing past fires; {before}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.output import echo, print_line
+from horae.engine.actor import ENGINE, acting, actor_words, user_name
 from horae.errors import Exit
 from horae.kernel.collector import calm_collector
 from horae.rules.entry import key_time
@@ -118,7 +119,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     if not yes and not _agrees(directory):
         echo("horae: nothing was changed", err=True)
         return False
-    old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
+    with acting(f"cli:{user_name(os.getuid())}"):
+        old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
     where = "nothing was left of the old one" if old is None else f"the old one is {old}"
     echo(f"horae: a new ledger is begun, and nothing past fires; {where}", err=True)
     return True
@@ -387,6 +389,7 @@ def _event_data(event: Event) -> dict[str, object]:
         "kind": event.kind,
         "entry": event.entry,
         "receipt": event.receipt,
+        "actor": event.actor,
         **event.facts,
     }
 
@@ -399,8 +402,10 @@ async def _event_line(house: House, event: Event) -> str:
 async def _told(ledger: Ledger, zone_name: str, event: Event) -> str:
     at = f"{local(event.at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
     if event.kind != "receipt":
-        facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
-        return "" if event.kind in _QUIET else f"{at}  {event.kind:<11}  {facts}"
+        facts = [f"{name}={value}" for name, value in event.facts.items()]
+        by = [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
+        said = " ".join([*facts, *by])
+        return "" if event.kind in _QUIET else f"{at}  {event.kind:<11}  {said}"
     status = Status(str(event.facts["status"]))
     filed = None if event.receipt is None else await ledger.receipt(event.receipt)
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet

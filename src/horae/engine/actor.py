@@ -53,14 +53,16 @@ def acting(actor: str) -> Iterator[None]:
         _ACTOR.reset(token)
 
 
-def by_words(done: str, note: str = "") -> str:
+def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
     """Return what was done, on whose behalf, and the note that was given with it.
+
+    Without *actor* it is the one on whose behalf the caller acts.
 
     >>> with acting("token:ops"):
     ...     by_words("cancelled", "enough")
     'cancelled by token ops: enough'
     """
-    actor = current_actor()
+    actor = current_actor() if actor is None else actor
     said = done if actor == ENGINE else f"{done} by {actor_words(actor)}"
     return f"{said}: {note}" if note else said
 

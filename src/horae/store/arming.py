@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from horae.engine.actor import by_words
 from horae.rules.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.rules.misfire import Decision, Status, begin, close
 from horae.rules.receipt import BAD
@@ -30,7 +31,7 @@ def pause(book: Book, number: int, *, now: datetime, note: str, until: datetime 
         return False
     was = book.entry(number)
     assert was is not None, "it was just paused"
-    reason = f"it is paused: {note}" if note else "it is paused"
+    reason = by_words("paused", note, actor=book.actor)
     if isinstance(was.item, Entry) and is_delay(was.item):
         book.skip_pending(number, reason=reason, now=now)
     else:
