@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Final
 from horae import __version__
 from horae.app import SharedClock, SystemClock
 from horae.config import Address, load
+from horae.engine.access import REVOKED
 from horae.engine.cluster import Carried, Worker
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.engine.sessions import ENDED
 from horae.errors import Exit, HoraeError
 from horae.house import (
     Rooms,
@@ -39,13 +41,14 @@ from horae.readiness import registry_of
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status
+from horae.rules.scope import OPERATOR
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
-from horae.store.postgres import PostgresLedger, for_leases, for_work, machines_of
+from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
 from horae.store.triggers import BookTriggers
 from horae.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.workspace.git import is_repository
@@ -117,7 +120,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         processes = await stack.enter_async_context(
             Processes(data, cgroup=delegated_cgroup(), limits=limits_of(shared))
         )
-        keep_token(data, await ledger.secret("token", new_token))
+        keep_token(data, await ledger.secret(TOKEN, new_token))
         keep_token(data, await ledger.secret(HOST, new_token), HOST)
         place = run_place(shared, plan.path, data)
         member = Member(shared, name, clock, ledger, processes, place, plan)
@@ -187,7 +190,14 @@ class Member:
         """Take part until *stop* is set; a lease that is lost ends the runs, and is taken anew."""
         self._own = own = wire(self._rooms(self.ledger))
         self._head = await self.plan.head()
-        self.keys = keys_of(self.config, self.place.data, clock=self.clock, ledger=self.ledger)
+        self.keys = keys_of(
+            self.config,
+            self.place.data,
+            clock=self.clock,
+            ledger=self.ledger,
+            node=await self.ledger.secret(NODE, new_token),
+            share=lambda token: self.ledger.share_token(token, now=self.clock.now()),
+        )
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(porch.serve(stop))
         try:
@@ -301,10 +311,24 @@ class Member:
 
     async def _work(self, worker: Worker) -> None:
         """Make what waits for this machine, and end what the leader asks to end."""
+        assert self.keys is not None, "a member has its keys before it joins"
+        self.keys.end_all()  # what was revoked while nobody listened is not told again
         async for events in self._events():
             worker.check()
+            await self._revoke(self.keys, events)
             await worker.hear(events)
             await worker.look()
+
+    async def _revoke(self, keys: Keys, events: list[Event]) -> None:
+        """End what is open with tokens and sessions that ended, on whichever machine that was."""
+        for each in events:
+            if each.kind not in {REVOKED, ENDED}:
+                continue
+            name, session = str(each.facts["token"]), str(each.facts.get("session", ""))
+            if name == OPERATOR and not session:
+                keys.replace(await self.ledger.secret(TOKEN, new_token))
+            else:
+                keys.end(name, session)
 
     def _copy_log(self, receipt: int) -> None:
         """Copy what the last run of a receipt printed to the database, if it is not much."""

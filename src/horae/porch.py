@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from horae.engine.actor import local_actor
 from horae.engine.desk import CannotRunError
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
@@ -17,7 +18,7 @@ from horae.rules.entry import Entry
 from horae.rules.lifecycle import parse_lifecycle
 from horae.server.api import Front, app, operation_of
 from horae.server.asking import Asking
-from horae.server.guard import guarded
+from horae.server.guard import attended, guarded
 from horae.server.keys import Keys
 from horae.server.page import Papers, routes
 from horae.server.peers import Proxies
@@ -55,7 +56,7 @@ async def open_porch(
     return Porch(house, keys, made if around is None else around(made))
 
 
-def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger) -> Keys:
+def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger, **parts: Any) -> Keys:
     """Return who may come in, and by which names the server is asked."""
     outside = (config.server_url or "").rstrip("/")
     proxied = [*(config.server_names or ()), *filter(None, [urlsplit(outside).hostname])]
@@ -68,6 +69,7 @@ def keys_of(config: Config, data: Path, *, clock: Clock, ledger: BookLedger) -> 
         hosts=hosts,
         proxied=proxied,
         outside=outside,
+        **parts,
     )
 
 
@@ -146,7 +148,10 @@ class Porch:
     async def serve(self, stop: asyncio.Event) -> None:
         """Answer until *stop* is set."""
         house = self._house
-        answering = [serve_socket(self._made, house.data, stop=stop)]
+        near = attended(
+            self._made, self.keys, operation_of=operation_of, actor_of=self._local_actor
+        )
+        answering = [serve_socket(near, house.data, stop=stop)]
         if self._listener is not None:
             proxies = Proxies.of(house.config.server_trusted_proxies or ())
             wire = guarded(
@@ -158,6 +163,10 @@ class Porch:
             )
             answering.append(serve_tcp(wire, self._listener, stop=stop, proxies=proxies))
         await asyncio.gather(*answering)
+
+    async def _local_actor(self, user: int, run: str) -> str:
+        """Return who asks on the socket."""
+        return await local_actor(self._house.ledger, uid=user, run=run)
 
 
 def papers_of(house: House) -> Papers:

@@ -1,7 +1,7 @@
 """The porter of a member: what a machine answers itself, and whom it asks for the rest.
 
 What a run printed is where it ran, and the page and nearly all else is the leader's to tell.
-So a browser or a program may come to any machine, with the token that all of them share.
+So a browser or a program may come to any machine, with any token of the cluster.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class Porter:
         return as_json(said, HTTPStatus.OK if is_up else HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _to(self, where: Where, otherwise: ASGIApp | None = None) -> ASGIApp:
-        name = self._member.name
-        return forwarded(where, token=self._token, name=name, otherwise=otherwise)
+        keys = self._member.keys
+        assert keys is not None, "a member has its keys before it answers"
+        return forwarded(where, secret=keys.node, name=self._member.name, otherwise=otherwise)
 
     def _leader(self) -> tuple[str, Address] | None:
         leader = self._member.leader
@@ -114,8 +115,3 @@ class Porter:
                 host, _, port = each.member.address.rpartition(":")
                 return name, Address(host.strip("[]"), int(port))
         return None
-
-    def _token(self) -> str:
-        keys = self._member.keys
-        assert keys is not None, "a member has its keys before it answers"
-        return keys.token

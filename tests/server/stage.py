@@ -16,6 +16,7 @@ import httpx
 from starlette.applications import Starlette
 
 from horae.app import SystemClock
+from horae.engine.actor import local_actor
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.triggers import Triggers
@@ -31,7 +32,7 @@ from horae.runner.workflow import WorkflowRunner
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
 from horae.server.asking import Asking
-from horae.server.guard import guarded
+from horae.server.guard import attended, guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.store.access import BookTokens
@@ -275,7 +276,12 @@ async def engine(
         here.serving = app(front)
         await almanac.start()
         turning = asyncio.create_task(almanac.run())
-        serving = asyncio.create_task(serve_socket(here.serving, data, stop=here.stop))
+
+        async def actor_of(user: int, run: str) -> str:
+            return await local_actor(ledger, uid=user, run=run)
+
+        near = attended(here.serving, here.keys, operation_of=operation_of, actor_of=actor_of)
+        serving = asyncio.create_task(serve_socket(near, data, stop=here.stop))
         await listening(data)
         try:
             yield here

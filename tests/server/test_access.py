@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from contextlib import asynccontextmanager, suppress
+from pwd import getpwuid
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -15,19 +17,20 @@ from starlette.routing import Route
 
 from engine.world import story
 from horae.app import SystemClock
-from horae.engine.access import Token
+from horae.cli.far import Far
 from horae.engine.actor import current_actor
 from horae.engine.ports import LedgerBusyError
+from horae.errors import HoraeError
 from horae.rules.scope import Scope, allows, scope_words
 from horae.server import guard
 from horae.server.api import OPERATIONS, app, operation_of
 from horae.server.guard import guarded
-from horae.server.keys import Keys, new_named_token
+from horae.server.keys import Keys, add_token
 from horae.server.page import routes
 from horae.server.table import Access, asks
 from horae.store.access import BookTokens
 from horae.store.sqlite import SqliteLedger
-from server.stage import engine
+from server.stage import engine, engine_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,11 +38,13 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope as Incoming, Send
 
+    from horae.engine.access import Tokens
+    from server.stage import Here
 
-async def made(tokens: BookTokens, name: str, *scopes: Scope) -> dict[str, str]:
+
+async def made(tokens: Tokens, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
-    text, digest = new_named_token()
-    assert await tokens.add(Token(name, frozenset(scopes), SystemClock().now()), digest)
+    _, text = await add_token(tokens, name, frozenset(scopes), now=SystemClock().now())
     return {"Authorization": f"Bearer {text}"}
 
 
@@ -155,12 +160,32 @@ async def test_a_token_counts_only_whole_and_only_once(tmp_path: Path) -> None:
 async def test_nobody_says_by_a_header_who_they_are(tmp_path: Path) -> None:
     async with tokens_of(tmp_path) as (tokens, keys), asking(keys) as client:
         header = await made(tokens, "looks", Scope.READ)
-        for name in ("X-Horae-Actor", "X-Horae-Scopes", "X-Horae-Run", "X-Horae-From"):
-            forged = {**header, name: "cli:root", "X-Forwarded-User": "root"}
-            answer = await client.get("/api/v1/status", headers=forged)
-            assert answer.json() == ["token:looks"]
-            forged[name] = "admin"
-            assert (await client.post("/api/v1/prune", headers=forged)).status_code == 403
+        forged = {**header, "Horae-Actor": "cli:root", "Horae-Scopes": "admin", "Horae-Run": "1"}
+        forged["X-Horae-From"] = "east"
+        assert (await client.get("/api/v1/status", headers=forged)).json() == ["token:looks"]
+        assert (await client.post("/api/v1/prune", headers=forged)).status_code == 403
+        del forged["Authorization"]
+        assert (await client.get("/api/v1/status", headers=forged)).status_code == 401
+        # Without a cluster there is no secret of nodes, and nothing is equal to it.
+        for empty in ("Bearer ", "Bearer"):
+            forged["Authorization"] = empty
+            assert (await client.get("/api/v1/status", headers=forged)).status_code == 401
+
+
+@story
+async def test_a_node_says_for_whom_it_asks_and_what_they_may(tmp_path: Path) -> None:
+    keys = Keys(tmp_path, clock=SystemClock(), node="ab" * 32)
+    node = {"Authorization": f"Bearer {keys.node}"}
+    said = {**node, "Horae-Actor": "session:n%C3%A9 w", "Horae-Scopes": "read,run"}
+    async with asking(keys) as client:
+        assert (await client.get("/api/v1/status", headers=said)).json() == ["session:né w"]
+        assert (await client.post("/api/v1/prune", headers=said)).status_code == 403
+        assert (await client.get("/api/v1/status", headers=node)).status_code == 401
+        twice = [*said.items(), ("Horae-Scopes", "admin")]
+        assert (await client.post("/api/v1/prune", headers=twice)).status_code == 401
+        for odd in ("", "all", "read,,admin"):
+            wrong = {**said, "Horae-Scopes": odd}
+            assert (await client.get("/api/v1/status", headers=wrong)).status_code == 401, odd
 
 
 @story
@@ -190,8 +215,8 @@ async def test_the_last_use_of_a_token_is_written_down(tmp_path: Path) -> None:
 @story
 async def test_a_revoked_token_ends_the_stream_that_is_open_with_it(tmp_path: Path) -> None:
     async with engine(tmp_path) as here, here.on_port() as client:
-        assert here.front.ledger is not None
-        tokens = BookTokens(here.front.ledger)  # type: ignore[arg-type]
+        tokens = here.keys.tokens
+        assert tokens is not None
         gone, kept = [await made(tokens, name, Scope.READ) for name in ("gone", "kept")]
         path = "/api/v1/events/stream"
         async with (
@@ -200,8 +225,7 @@ async def test_a_revoked_token_ends_the_stream_that_is_open_with_it(tmp_path: Pa
         ):
             heard, other = ending.aiter_raw(), going.aiter_raw()
             assert (await anext(heard), await anext(other)) == (b"retry: 1000\n\n",) * 2
-            assert await tokens.revoke("gone", now=SystemClock().now())
-            here.keys.end("gone")
+            await here.post("tokens/gone/revoke")
             async with asyncio.timeout(2):
                 with suppress(httpx.RemoteProtocolError):
                     async for _ in heard:
@@ -210,3 +234,57 @@ async def test_a_revoked_token_ends_the_stream_that_is_open_with_it(tmp_path: Pa
             async with asyncio.timeout(2):
                 assert await anext(other), "the other token's stream goes on"
         assert (await client.get("/api/v1/status", headers=gone)).status_code == 401
+
+
+@story
+async def test_on_the_socket_a_user_acts_or_the_agent_whose_run_it_is(tmp_path: Path) -> None:
+    user = f"cli:{getpwuid(os.getuid()).pw_name}"
+
+    async def actor(here: Here, **headers: str) -> str:
+        """Return who asked for a run, as its event says."""
+        path = "/api/v1/entries/Digest/run"
+        answer = await here.client.post(path, json={}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        number = answer.json()["receipt"]
+        events = (await here.get("events", limit=1000))["events"]
+        return next(str(each["actor"]) for each in events if each["receipt"] == number)
+
+    async with engine(tmp_path) as here:
+        assert await actor(here) == user
+        run = await here.running("Long")
+        assert await actor(here, **{"Horae-Run": str(run)}) == "agent:Long"
+        assert await actor(here, **{"Horae-Actor": "agent:x", "Horae-Scopes": "read"}) == user
+        for odd in ("0", "-1", "x", "9" * 30, f"{run}, {run}"):
+            assert await actor(here, **{"Horae-Run": odd}) == user
+        await here.post(f"runs/{run}/cancel")
+        await here.ended((await here.get(f"runs/{run}"))["receipt"])
+        assert await actor(here, **{"Horae-Run": str(run)}) == user, "it is over"
+
+
+@story
+async def test_on_the_socket_a_token_that_is_sent_counts_instead(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        assert here.keys.tokens is not None
+        header = await made(here.keys.tokens, "looks", Scope.READ)
+        run = "/api/v1/entries/Digest/run"
+        assert (await here.client.get("/api/v1/status", headers=header)).status_code == 200
+        answer = await here.client.post(run, json={}, headers=header)
+        assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
+        wrong = {"Authorization": "Bearer wrong"}
+        answer = await here.client.get("/api/v1/status", headers=wrong)
+        assert (answer.status_code, "HORAE_TOKEN" in answer.json()["detail"]) == (401, True)
+
+
+def test_a_command_sends_the_token_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_process(tmp_path):
+        far = Far(tmp_path / ".horae")
+        token = far.post("tokens", body={"name": "looks", "scopes": "read"})["token"]
+        monkeypatch.setenv("HORAE_TOKEN", f"{token}\n")
+        monkeypatch.setenv("HORAE_DATA", str(tmp_path / "other"))
+        far.post("rescan")  # the token is of another engine
+        monkeypatch.setenv("HORAE_DATA", str(tmp_path / ".horae"))
+        assert far.get("status")["engine"]["running"]
+        with pytest.raises(HoraeError, match="needs the scope run, and token looks has only read"):
+            far.post("rescan")

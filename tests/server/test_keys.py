@@ -65,7 +65,8 @@ def test_a_token_that_others_could_have_read_or_written_is_refused(tmp_path: Pat
         read_token(tmp_path)
 
 
-def test_a_new_token_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+@story
+async def test_a_new_token_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("precious")
     data = tmp_path / "data"
@@ -73,7 +74,7 @@ def test_a_new_token_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) ->
     keys = Keys(data, clock=ManualClock(NOW))
     (data / "token").unlink()
     (data / "token").symlink_to(other)
-    keys.rotate()
+    await keys.rotate()
     assert other.read_text() == "precious"
     assert read_token(data) == keys.token
 
@@ -102,7 +103,7 @@ def test_a_new_token_ends_all_that_follows_from_the_old_one(tmp_path: Path) -> N
         keys = Keys(tmp_path, clock=ManualClock(NOW))
         old, codes, path = keys.token, [keys.new_code(), keys.new_code("ops")], keys.calendar
         ended = [keys.ended_of(), keys.ended_of("ops", "1234")]
-        keys.rotate()
+        await keys.rotate()
         assert all(each.is_set() for each in ended)
         assert not keys.ended_of().is_set()
         assert not keys.is_token(old.encode())

@@ -39,7 +39,7 @@ async def test_each_data_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: 
     assert (rest, len(bytes.fromhex(label.removeprefix("horae-"))) * 8) == ("localhost", BITS)
     assert BITS >= 64
     assert stat.S_IMODE((tmp_path / "one" / "host").stat().st_mode) == 0o600
-    keys.rotate()
+    await keys.rotate()
     assert keys_in(tmp_path / "one").names == keys.names, "after a restart and with a new token"
     assert keys_in(tmp_path / "two").names.page != keys.names.page
 

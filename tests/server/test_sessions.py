@@ -12,12 +12,10 @@ import pytest
 
 from engine.world import story
 from horae.app import SystemClock
-from horae.engine.access import Token
 from horae.engine.actor import acting
 from horae.engine.sessions import LASTS, MOST, RENEWED
 from horae.rules.scope import OPERATOR, Scope
-from horae.server.keys import Keys, new_named_token
-from horae.store.access import BookTokens
+from horae.server.keys import Keys, add_token
 from horae.testing import ManualClock
 from server.stage import COOKIE, engine, keyed, logged_in
 
@@ -92,7 +90,7 @@ async def test_a_session_cannot_be_made_up_and_a_restart_ends_none(tmp_path: Pat
         assert await again.session(cookie) is not None
         for wrong in ("", cookie[:-1], cookie + "x", found.id, "é" * 9, "\udcff", "x" * 5000):
             assert await keys.session(wrong) is None
-        keys.rotate()
+        await keys.rotate()
         assert await keys.session(cookie) is None, "what the ledger has follows from the token"
 
 
@@ -111,10 +109,8 @@ async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(tmp_path:
 
 async def named(here: Here, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
-    assert here.front.ledger is not None
-    text, digest = new_named_token()
-    token = Token(name, frozenset(scopes), SystemClock().now())
-    assert await BookTokens(here.front.ledger).add(token, digest)  # type: ignore[arg-type]
+    assert here.keys.tokens is not None
+    _, text = await add_token(here.keys.tokens, name, frozenset(scopes), now=SystemClock().now())
     return {"Authorization": f"Bearer {text}"}
 
 
@@ -198,8 +194,8 @@ async def test_what_is_open_in_a_session_ends_with_it(tmp_path: Path, how: str) 
 
 async def revoke(here: Here, name: str) -> Any:
     """Revoke a token."""
-    assert here.keys._tokens is not None
-    assert await here.keys._tokens.revoke(name, now=SystemClock().now())
+    assert here.keys.tokens is not None
+    assert await here.keys.tokens.revoke(name, now=SystemClock().now())
     here.keys.end(name)
 
 

@@ -195,18 +195,29 @@ def run_lengths(place: Place, entries: Iterable[int]) -> dict[int, timedelta]:
 
 
 def write(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
-    """Do what a person asks for.
+    """Do what a person asks for, to the desk of the engine that runs or to one of our own."""
+    refuse_loss(place)
+    return write_with(
+        place,
+        lambda far: through(far, place, work),
+        lambda ledger: work(_desk(ledger, place)),
+    )
+
+
+def write_with(
+    place: Place, far: Callable[[Far], T], alone: Callable[[BookLedger], Awaitable[T]]
+) -> T:
+    """Change something in a ledger.
 
     This is the one place that knows who writes: the engine that has the lock, which is asked
     to, else this command, with the lock in its own hand.
     """
-    refuse_loss(place)
     for tries_left in reversed(range(_TRIES)):
-        far = engine_at(place)
-        if far is not None:
-            return through(far, place, work)
+        engine = engine_at(place)
+        if engine is not None:
+            return far(engine)
         try:
-            return asyncio.run(_with_the_lock(place, work))
+            return asyncio.run(_with_the_lock(place, alone))
         except DataLockedError:  # somebody took it just now: look again who that is
             if not tries_left:
                 raise
@@ -223,16 +234,17 @@ def through(far: Far, place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
     return asyncio.run(asking())
 
 
-async def _with_the_lock(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
+async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]]) -> T:
     """Do something to the ledger oneself; one that is shared needs no lock."""
     if place.store is not None:
         async with reader_of(place) as shared:
             with acting(await own_actor(shared, place.directory)):
-                return await work(_desk(shared, place))
+                return await work(shared)
+    refuse_no_root(place.root, place.directory)
     ledger = await SqliteLedger.open(place.directory, now=SystemClock().now())
     try:
         with acting(await own_actor(ledger, place.directory)):
-            return await work(_desk(ledger, place))
+            return await work(ledger)
     finally:
         await ledger.close()
 
@@ -406,19 +418,22 @@ def leader_of(place: Place, store: str) -> Far | None:
     """Return who leads the machines that share a ledger, if it can be reached from here."""
     from horae.cli.far import FarLeader
     from horae.server.keys import new_token
-    from horae.store.postgres import PostgresLedger
+    from horae.store.postgres import NODE, PostgresLedger
 
     async def asking() -> Far | None:
         ledger = await PostgresLedger.open(store)
         try:
-            leader, token = await ledger.leases.leader(), await ledger.secret("token", new_token)
+            leader, secret = await ledger.leases.leader(), await ledger.secret(NODE, new_token)
             members = await ledger.leases.members()
+            actor = await own_actor(ledger, place.directory)
         finally:
             await ledger.close()
         for each in members:
             name, address = each.member.name, each.member.address
             if leader is not None and name == leader.holder and address:
-                return FarLeader(place.directory, name=name, address=address, token=token)
+                return FarLeader(
+                    place.directory, name=name, address=address, secret=secret, actor=actor
+                )
         return None
 
     far = asyncio.run(asking())

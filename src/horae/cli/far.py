@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -11,7 +12,8 @@ from urllib.parse import quote, urlencode
 
 from horae.engine.actor import own_run
 from horae.errors import ErrorData, Exit, HoraeError
-from horae.server import address
+from horae.rules.scope import Scope
+from horae.server import ACTOR, RUN, SCOPES, address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,8 +125,10 @@ class Far:
         return _Wire(self._directory, patience)
 
     def _headers(self) -> dict[str, bytes]:
+        if given := _own_token(self._directory):
+            return given
         run = own_run(self._directory)
-        return {"Horae-Run": run.encode(errors="replace")} if run else {}
+        return {RUN: run.encode()} if run else {}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         """Return what to say of an engine that gave no answer, or not all of it."""
@@ -141,11 +145,14 @@ class Far:
 class FarLeader(Far):
     """The leader of a cluster, as seen from a machine where no member runs."""
 
-    def __init__(self, directory: Path, *, name: str, address: str, token: str) -> None:
+    def __init__(
+        self, directory: Path, *, name: str, address: str, secret: str, actor: str
+    ) -> None:
         super().__init__(directory)
         self._name = name
         self._address = address
-        self._token = token
+        self._secret = secret
+        self._actor = actor
 
     def answers(self) -> bool:
         """Tell whether it can be reached from here."""
@@ -162,8 +169,16 @@ class FarLeader(Far):
         return HTTPConnection(host.strip("[]"), int(port), timeout=patience)
 
     def _headers(self) -> dict[str, bytes]:
-        # By a name that every machine goes by.
-        return {"Authorization": f"Bearer {self._token}".encode(), "Host": b"localhost"}
+        host = {"Host": b"localhost"}  # a name that every machine goes by
+        if given := _own_token(self._directory):
+            return {**host, **given}
+        # Whoever can read the ledger asks as a node does: it says for whom.
+        said = {
+            "Authorization": f"Bearer {self._secret}",
+            ACTOR: quote(self._actor),
+            SCOPES: Scope.ADMIN.value,
+        }
+        return {**host, **{name: value.encode() for name, value in said.items()}}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
         reason = f"{self._name}, which leads, does not answer at {self._address} ({error})"
@@ -181,6 +196,14 @@ class _Wire(HTTPConnection):
         """Connect to the socket."""
         self.sock = _connect(self._directory)
         self.sock.settimeout(self.timeout)
+
+
+def _own_token(directory: Path) -> dict[str, bytes]:
+    """Return the header with the token of the run that we are in, if it is one of this engine."""
+    token = "".join(os.environ.get("HORAE_TOKEN", "").split())
+    data = os.environ.get("HORAE_DATA", "")
+    is_ours = not data or os.path.realpath(data) == os.path.realpath(directory)
+    return {"Authorization": f"Bearer {token}".encode()} if token and is_ours else {}
 
 
 def _connect(directory: Path) -> socket.socket:

@@ -2,35 +2,134 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from horae.cli.desk import NoLedgerError, Place, engine_at, place_options
-from horae.cli.output import echo
+from horae.cli.desk import (
+    Dial,
+    NoLedgerError,
+    Place,
+    engine_at,
+    place_options,
+    reader_of,
+    refuse_loss,
+    write_with,
+)
+from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
 from horae.errors import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import Any
+
+    from horae.store.ledger import BookLedger
 
 
 @click.group()
 def token() -> None:
-    """Show or change the token that lets programs in on the port."""
+    """Give programs tokens, and list, revoke or replace them.
+
+    A token lets a program in on the port. What it allows are its scopes: `read` to look, `run` to
+    start and stop, `edit` to change definitions, `admin` for everything. The operator's token is
+    in the data directory and allows everything.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    metavar="SCOPE",
+    help="What it allows: read, run, edit or admin; more than once, or with commas.",
+)
+@place_options
+@form_options
+def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: str | None) -> int:
+    """Make a token called NAME, and print it; it is shown only now."""
+    from horae.rules.scope import check_token_name, parse_scopes, scope_words
+
+    check_token_name(name)
+    wanted, output, place = parse_scopes(scopes), Output.of(form), _place(root, data)
+    words = ",".join(scope_words(wanted))
+
+    async def alone(ledger: BookLedger) -> dict[str, Any]:
+        from horae.server.keys import add_token
+        from horae.store.access import BookTokens
+
+        made, said = await add_token(BookTokens(ledger), name, wanted, now=Dial().now())
+        return {**made.data(), "token": said}
+
+    made = _write(place, ("tokens",), {"name": name, "scopes": words}, alone)
+    print_answer(output, made, str(made["token"]))
+    if output.form is Form.TABLE:
+        echo("horae: keep this token now; it is stored only as a digest", err=True)
+    return Exit.OK
+
+
+@token.command("list")
+@place_options
+@form_options
+def list_(*, root: str, data: str | None, form: str | None) -> int:
+    """List the tokens: what each allows, when it was made and last used."""
+    place, output = _place(root, data), Output.of(form)
+
+    async def looking() -> list[dict[str, Any]]:
+        from horae.server.keys import all_tokens
+        from horae.store.access import BookTokens
+
+        async with reader_of(place) as ledger:
+            found = await all_tokens(place.directory, BookTokens(ledger))
+        return [each.data() for each in found]
+
+    rows = asyncio.run(looking())
+    print_rows(output, rows, lambda: _print(rows))
+    return Exit.OK
+
+
+@token.command()
+@click.argument("name")
+@place_options
+@form_options
+def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
+    """Revoke the token called NAME; what is open with it ends at once."""
+    place, output = _place(root, data), Output.of(form)
+
+    async def alone(ledger: BookLedger) -> dict[str, Any]:
+        from horae.server.keys import revoke_token
+        from horae.store.access import BookTokens
+
+        await revoke_token(BookTokens(ledger), name, now=Dial().now())
+        return {"revoked": name}
+
+    done = _write(place, ("tokens", name, "revoke"), {}, alone)
+    print_answer(output, done, f"token {name} is revoked")
+    return Exit.OK
 
 
 @token.command()
 @place_options
 def new(*, root: str, data: str | None) -> int:
-    """Make a new token; every session, login link and calendar address ends.
+    """Replace the operator's token; every session, link and calendar address ends.
 
-    An engine that runs takes it over at once.
+    An engine that runs takes it over at once. Tokens with a name stay as they are.
     """
     place = _place(root, data)
     far = engine_at(place)
-    if far is None:
-        from horae.server.keys import write_token
-
-        write_token(place.directory)
-    else:
+    if far is not None:
         far.post("token")
+    else:
+        from horae.server.keys import new_token, write_token
+
+        made = new_token()
+        if place.store is not None:
+            asyncio.run(_share(place.store, made))
+        write_token(place.directory, made)
     echo("horae: a new token is made, and the old one lets nobody in any more")
     return Exit.OK
 
@@ -38,7 +137,7 @@ def new(*, root: str, data: str | None) -> int:
 @token.command()
 @place_options
 def show(*, root: str, data: str | None) -> int:
-    """Print the token, for the header `Authorization: Bearer`."""
+    """Print the operator's token, for the header `Authorization: Bearer`."""
     from horae.server.keys import TokenFileError, read_token
 
     place = _place(root, data)
@@ -85,3 +184,47 @@ def _place(root: str, data: str | None) -> Place:
     if not place.directory.is_dir():
         raise NoLedgerError(str(place.directory))
     return place
+
+
+def _write(
+    place: Place,
+    path: tuple[str, ...],
+    said: Mapping[str, object],
+    alone: Callable[[BookLedger], Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Change the tokens: ask the engine that runs, else do it alone."""
+    refuse_loss(place)
+    return write_with(place, lambda far: far.post(*path, body=said), alone)
+
+
+async def _share(store: str, made: str) -> None:
+    """Let a token be the operator's on all machines that share a ledger."""
+    from horae.store.postgres import PostgresLedger
+
+    ledger = await PostgresLedger.open(store)
+    try:
+        await ledger.share_token(made, now=Dial().now())
+    finally:
+        await ledger.close()
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+    from horae.rules.scope import OPERATOR
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("name", "scopes", "created", "last used"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        unused = "not recorded" if row["name"] == OPERATOR else "never"
+        used = _seconds(row["used_at"]) if row["used_at"] else unused
+        words = (row["name"], " ".join(row["scopes"]), _seconds(row["created_at"]), used)
+        table.add_row(*map(safe, words))
+    console().print(table)
+
+
+def _seconds(stamp: str) -> str:
+    """Return a moment without its microseconds."""
+    return f"{stamp[:19]}Z"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.desk import Dial, Place, engine_at, place_options, reader_of, refuse_no_root
+from horae.cli.desk import Dial, Place, place_options, reader_of, write_with
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
-from horae.engine.actor import acting, own_actor
 from horae.engine.triggers import (
     TriggerNotFoundError,
     Triggers,
@@ -24,7 +23,6 @@ from horae.errors import Exit
 from horae.rules.trigger import OPTIONS, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY
-from horae.store.lock import DataLockedError
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _NEW: Final = ""  # asks for a secret that is made
-TRIES = 20  # at a lock that others take and give back all the time
 
 
 class Room:
@@ -65,16 +62,18 @@ class Room:
 
     def write(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
         """Do what a person asks for: through the engine that runs, else with one's own hand."""
-        for tries_left in reversed(range(TRIES)):
-            far = engine_at(self.place)
-            if far is not None:
-                return asyncio.run(self._through(far, work))
-            try:
-                return asyncio.run(self._alone(work))
-            except DataLockedError:  # somebody took it just now: look again who that is
-                if not tries_left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        is_alone = False
+
+        async def alone(ledger: BookLedger) -> T:
+            nonlocal is_alone
+            is_alone = self.place.store is None
+            return await work(self._triggers(ledger))
+
+        done = write_with(self.place, lambda far: asyncio.run(self._through(far, work)), alone)
+        if is_alone:
+            where = self.place.directory
+            echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
+        return done
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[BookLedger]:
@@ -93,23 +92,6 @@ class Room:
         """Let the engine do it."""
         async with self._looking() as ledger:
             return await work(FarTriggers(far, **self._parts(ledger)))
-
-    async def _alone(self, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Do it to the ledger oneself; one that is shared needs no lock."""
-        if self.place.store is not None:
-            async with self._looking() as shared:
-                with acting(await own_actor(shared, self.place.directory)):
-                    return await work(self._triggers(shared))
-        refuse_no_root(self.root, self.place.directory)
-        ledger = await SqliteLedger.open(self.place.directory, now=Dial().now())
-        try:
-            with acting(await own_actor(ledger, self.place.directory)):
-                done = await work(self._triggers(ledger))
-        finally:
-            await ledger.close()
-        where = self.place.directory
-        echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
-        return done
 
     def _triggers(self, ledger: BookLedger, *, may_call: bool = True) -> Triggers:
         return Triggers(**self._parts(ledger, may_call=may_call))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
-from horae.rules.scope import scope_words
+from horae.engine.why import stamp
+from horae.errors import Exit, HoraeError
+from horae.rules.scope import OPERATOR, scope_words
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,6 +18,33 @@ if TYPE_CHECKING:
 TOUCHED: Final = timedelta(minutes=1)  # a token's last use is written at most so often
 ADDED: Final = "token_added"
 REVOKED: Final = "token_revoked"  # the event after which nothing is open with a token
+
+
+class TokenTakenError(HoraeError):
+    """A name that another token has."""
+
+    code = "token_taken"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        remedy = f"choose another name, or revoke it with `horae token revoke {name}`"
+        super().__init__(f"there is a token called {name!r} already; {remedy}")
+
+
+class NoTokenError(HoraeError):
+    """A name that no token has that could be revoked."""
+
+    code = "no_token"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            "the operator's token cannot be revoked; `horae token new` replaces it"
+            if name == OPERATOR
+            else f"no token is called {name!r}; `horae token list` shows the names"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +61,8 @@ class Token:
         return {
             "name": self.name,
             "scopes": scope_words(self.scopes),
-            "created_at": self.created_at,
-            "used_at": self.used_at,
+            "created_at": stamp(self.created_at, "UTC"),
+            "used_at": stamp(self.used_at, "UTC"),
         }
 
 

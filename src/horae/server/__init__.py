@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOCKET: Final = "socket"  # in the data directory
+RUN: Final = "horae-run"  # the header by which a command says in which run it is
+ACTOR: Final = "horae-actor"  # those by which a node of a cluster says for whom it asks
+SCOPES: Final = "horae-scopes"
 LONGEST: Final = 100  # bytes of a socket's address that every system takes
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")

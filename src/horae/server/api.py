@@ -33,6 +33,7 @@ from horae.server import (
     metrics,
     public,
     receipts,
+    tokens,
     triggers,
     workflows,
 )
@@ -165,6 +166,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/openapi.json", Scope.READ, openapi, FACTS),
     asks("/docs", Scope.READ, docs, TEXT, kind="text/html"),
     *login.OPERATIONS,
+    *tokens.OPERATIONS,
     *entries.OPERATIONS,
     *calendar.OPERATIONS,
     *agents.OPERATIONS,

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import resource
+import socket
 from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -20,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from horae.server.peers import Proxies, peer_of
+from horae.server.peers import Proxies, peer_of, user_of
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
 CONNECTIONS: Final = 200
@@ -36,6 +36,7 @@ TAKING: Final = 30.0  # seconds to take the next part of an answer
 AT_ONCE: Final = 8  # are let in before those who are in are heard
 KNOCKING: Final = 4096  # wait in the system's queue; it may allow fewer
 COUNTED: Final = 1.0  # seconds for which a count of descriptors is good
+USER: Final = "user"  # in the state of a request on a unix socket: who is at the other end
 RESTING: Final = 0.1  # seconds until somebody is let in again when that could not be
 
 _OPEN: Final = "/dev/fd"
@@ -182,6 +183,8 @@ class Door:
         while len(self._wires) >= most:
             self._drop_one()
         wire = self._wire()
+        if connection.family == socket.AF_UNIX:
+            wire.app_state[USER] = user_of(connection)
         wire.peer, wire.gone = peer, self._forget
         self._wires.add(wire)
         self._peers[peer] += 1

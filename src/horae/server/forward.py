@@ -1,7 +1,8 @@
 """How a member of a cluster answers for another: it asks that one, and hands the answer on.
 
-Whoever asks was let in by our own guard before. The other member is asked with the token that
-all of them share, by name of its own loopback, and what a browser sends of itself stays here.
+Whoever asks was let in by our own guard before. The other member is asked with a secret that only
+members know, and is told for whom: the actor and the scopes. It is asked by name of its own
+loopback, and what a browser sends of itself stays here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import asyncio
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from urllib.parse import quote
 
 import h11
 
 from horae.errors import Exit, HoraeError
+from horae.rules.scope import scope_words
+from horae.server import ACTOR, RUN, SCOPES
 from horae.server.answer import refused
+from horae.server.caller import caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     Where: TypeAlias = "Callable[[], tuple[str, Address] | None]"
 
 CONNECT: Final = 3.0  # seconds
+LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
 CHUNK: Final = 1 << 16
 FROM: Final = b"x-horae-from"  # who asks for whom: nobody asks twice around
 
@@ -31,6 +37,7 @@ FROM: Final = b"x-horae-from"  # who asks for whom: nobody asks twice around
 _OWN: Final = frozenset({
     b"authorization", b"connection", b"content-length", b"cookie", b"host", b"keep-alive",
     b"origin", b"referer", b"te", b"trailer", b"transfer-encoding", b"upgrade", FROM,
+    ACTOR.encode(), RUN.encode(), SCOPES.encode(),
 })  # fmt: skip
 _HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
 
@@ -60,9 +67,7 @@ class NoLeaderError(HoraeError):
         super().__init__(f"{reason}; try again in a few seconds, or see `horae nodes`")
 
 
-def forwarded(
-    where: Where, *, token: Callable[[], str], name: str, otherwise: ASGIApp | None = None
-) -> ASGIApp:
+def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None = None) -> ASGIApp:
     """Return an application that lets another member answer; *where* says which, and at what.
 
     If that one cannot be asked, *otherwise* answers.
@@ -73,7 +78,7 @@ def forwarded(
             return
         try:
             other, address = _other(scope, where(), name)
-            await _forward(scope, receive, send, other, address, token=token(), name=name)
+            await _forward(scope, receive, send, other, address, secret=secret, name=name)
         except NoLeaderError as error:
             await (otherwise or refuse(error, scope))(scope, receive, send)
 
@@ -102,7 +107,7 @@ async def _forward(
     other: str,
     address: Address,
     *,
-    token: str,
+    secret: str,
     name: str,
 ) -> None:
     """Ask another member, and hand on what it says as it comes."""
@@ -115,13 +120,17 @@ async def _forward(
     wire = h11.Connection(h11.CLIENT)
     try:
         body = await _body(receive)
-        for part in (_request(scope, body, token, name), h11.Data(body), h11.EndOfMessage()):
+        for part in (_request(scope, body, secret, name), h11.Data(body), h11.EndOfMessage()):
             writer.write(wire.send(part) or b"")
         await writer.drain()
-        answering = asyncio.ensure_future(_hand_on(wire, reader, send, other))
+        has_begun = asyncio.Event()
+        answering = asyncio.ensure_future(_hand_on(wire, reader, send, other, has_begun))
         leaving = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not has_begun.is_set():
+                # A request that ends the token it came with is still answered.
+                await asyncio.wait({answering}, timeout=LEAVING)
             if answering.done():
                 answering.result()
         finally:
@@ -134,19 +143,32 @@ async def _forward(
             await writer.wait_closed()
 
 
-def _request(scope: Scope, body: bytes, token: str, name: str) -> h11.Request:
+def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
     """Return the same request in our own name."""
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
     headers = [(key, value) for key, value in scope["headers"] if key.lower() not in _OWN]
     ours = {
         b"host": b"localhost",
-        b"authorization": b"Bearer " + token.encode(),
         b"content-length": str(len(body)).encode(),
         b"connection": b"close",
         FROM: name.encode(),
+        **_caller_headers(scope, secret),
     }
     return h11.Request(method=scope["method"], target=target, headers=[*headers, *ours.items()])
+
+
+def _caller_headers(scope: Scope, secret: str) -> dict[bytes, bytes]:
+    """Return what tells another member for whom it is asked; nothing where nobody needs a token."""
+    caller = caller_of(scope)
+    if caller is None:
+        return {}
+    said = {
+        "authorization": f"Bearer {secret}",
+        ACTOR: quote(caller.actor, errors="replace"),
+        SCOPES: ",".join(scope_words(caller.scopes)),
+    }
+    return {name.encode(): value.encode() for name, value in said.items()}
 
 
 async def _body(receive: Receive) -> bytes:
@@ -169,10 +191,13 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _hand_on(
-    wire: h11.Connection, reader: asyncio.StreamReader, send: Send, other: str
+    wire: h11.Connection,
+    reader: asyncio.StreamReader,
+    send: Send,
+    other: str,
+    has_begun: asyncio.Event,
 ) -> None:
     """Hand on an answer, part by part; one that breaks off is not ended as if it were whole."""
-    has_begun = False
     while True:
         event = wire.next_event()
         if event is h11.NEED_DATA:
@@ -185,14 +210,14 @@ async def _hand_on(
         if isinstance(event, h11.Response):
             headers = [(key, value) for key, value in event.headers if key.lower() not in _HOP]
             start = {"type": "http.response.start", "status": event.status_code, "headers": headers}
+            has_begun.set()
             await send(start)
-            has_begun = True
         elif isinstance(event, h11.Data):
             await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
         elif isinstance(event, h11.EndOfMessage):
             await send({"type": "http.response.body", "body": b""})
             return
         elif isinstance(event, h11.ConnectionClosed):
-            if not has_begun:
+            if not has_begun.is_set():
                 raise NoLeaderError(f"{other} ended before it had answered")
             raise ConnectionResetError(f"{other} ended in the middle of an answer")

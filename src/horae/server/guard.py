@@ -1,17 +1,20 @@
-"""The guard before the application on a port: who asks, from where, and whether that may be.
+"""The guard before the application: who asks, from where, and whether that may be.
 
-On the control socket there is no need of it: only the owner of the data directory can open that.
-What it refuses never reaches a route.
+On a port everything is asked about. The control socket only the owner of the data directory can
+open, who may do everything; there it is found out who that is. What a guard refuses never reaches
+a route.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NoReturn
+from urllib.parse import unquote
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, Response
@@ -20,19 +23,20 @@ from horae.engine.actor import acting, actor_words
 from horae.engine.ports import LedgerError
 from horae.engine.sessions import LASTS
 from horae.errors import Exit, HoraeError
-from horae.rules.scope import Scope, allows, scope_words
+from horae.rules.scope import Scope, ScopeError, allows, parse_scopes, scope_words
+from horae.server import ACTOR, RUN, SCOPES
 from horae.server.answer import HEADERS, refused
-from horae.server.caller import with_caller
+from horae.server.caller import Caller, with_caller
+from horae.server.door import USER
 from horae.server.names import host_of, set_cookie
 from horae.server.peers import Proxies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
     from horae.engine.ports import Clock
-    from horae.server.caller import Caller
     from horae.server.keys import Keys
     from horae.server.table import Operation
 
@@ -104,6 +108,45 @@ def guarded(
     )
 
 
+def attended(
+    app: ASGIApp,
+    keys: Keys,
+    *,
+    operation_of: Callable[[str, str], Operation | None],
+    actor_of: Callable[[int, str], Awaitable[str]],
+) -> ASGIApp:
+    """Return an application for the control socket, which knows who asks.
+
+    *actor_of* tells it of a user and of the run that the user's process says it is in. With a
+    token it is that token's holder who asks, and may do no more than it allows.
+    """
+
+    async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
+        headers = _Asked(scope)
+        try:
+            caller = await found(scope, headers)
+        except GuardError as error:
+            await refused(error, scope["path"], error.status)(scope, _nothing, send)
+            return
+        with acting(caller.actor):
+            await app(with_caller(scope, caller), _until(caller, receive), send)
+
+    async def found(scope: Incoming, headers: _Asked) -> Caller:
+        with _reading():
+            if not headers.all("authorization"):
+                run = "".join(headers.all(RUN))
+                actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
+                return Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
+            caller = await _bearer(keys, headers)
+        if caller is None:
+            raise GuardError(HTTPStatus.UNAUTHORIZED, "HORAE_TOKEN is wrong or revoked")
+        operation = operation_of(scope["method"], scope["path"])
+        _check_scope(caller, needed_scope(operation, scope["method"]))
+        return caller
+
+    return attended_app
+
+
 class _Guard:
     """Asks about every request before the application hears of it."""
 
@@ -139,8 +182,7 @@ class _Guard:
             caller = None
             if needed is not None:
                 caller = await self._caller(headers) or await self._refuse_key(scope, headers)
-                if not allows(caller.scopes, needed):
-                    raise MissingScopeError(caller.actor, caller.scopes, needed)
+                _check_scope(caller, needed)
         except GuardError as error:
             await self._refuse(error, headers, scope, send)
             return
@@ -173,15 +215,11 @@ class _Guard:
 
     async def _caller(self, headers: _Asked) -> Caller | None:
         """Return who sends a request; None: the token or the cookie is missing or wrong."""
-        given, cookie = headers.all("authorization"), self._cookie(headers)
-        try:
-            if given:
-                is_bearer = len(given) == 1 and given[0][:7].lower() == "bearer "
-                return await self._keys.bearer(given[0][7:].strip()) if is_bearer else None
+        with _reading():
+            if headers.all("authorization"):
+                return await _bearer(self._keys, headers)
+            cookie = self._cookie(headers)
             return None if cookie is None else await self._keys.session(cookie[1])
-        except LedgerError:
-            reason = "the ledger cannot be read now, so no token can be checked; try again"
-            raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
 
     async def _refuse_key(self, scope: Incoming, headers: _Asked) -> NoReturn:
         """Raise an error if the token is wrong, and not at once if that is not the first time."""
@@ -261,6 +299,38 @@ def needed_scope(operation: Operation | None, method: str) -> Scope | None:
         return operation.scope
     # What the table does not know is a page, which is only looked at, or nothing at all.
     return Scope.READ if method in _READS else Scope.ADMIN
+
+
+def _check_scope(caller: Caller, needed: Scope | None) -> None:
+    """Raise an error if somebody may not do what they ask for."""
+    if needed is not None and not allows(caller.scopes, needed):
+        raise MissingScopeError(caller.actor, caller.scopes, needed)
+
+
+async def _bearer(keys: Keys, headers: _Asked) -> Caller | None:
+    """Return who has the token of a request; a node of our cluster says for whom it asks."""
+    given = headers.all("authorization")
+    if len(given) != 1 or given[0][:7].lower() != "bearer ":
+        return None
+    token = given[0][7:].strip()
+    if not keys.is_node(token):
+        return await keys.bearer(token)
+    actors, scopes = headers.all(ACTOR), headers.all(SCOPES)
+    if len(actors) != 1 or len(scopes) != 1:
+        return None
+    with suppress(ScopeError):
+        return Caller(unquote(actors[0]), parse_scopes(scopes), asyncio.Event())
+    return None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Say of a ledger that cannot be read that nobody can be known by it."""
+    try:
+        yield
+    except LedgerError:
+        reason = "the ledger cannot be read now, so it is not known who asks; try again"
+        raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
 
 
 def _until(caller: Caller, receive: Receive) -> Receive:

@@ -13,18 +13,18 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from stat import S_IMODE, S_ISREG
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from horae.engine.access import TOUCHED
+from horae.engine.access import TOUCHED, NoTokenError, Token, TokenTakenError
 from horae.engine.ports import LedgerError
 from horae.engine.sessions import RENEWED
 from horae.errors import Exit, HoraeError
-from horae.rules.scope import OPERATOR, Scope
+from horae.rules.scope import OPERATOR, Scope, check_token_name
 from horae.server.caller import Caller
 from horae.server.names import Names
 
@@ -67,9 +67,10 @@ class TokenFileError(HoraeError):
 class Keys:
     """The token of a data directory, the links that are good, and the sessions made from them.
 
-    *tokens* are those that have a name; each of the *sessions* belongs to a token. The server is
-    asked by *hosts* besides those of the loopback, and by the *proxied* names, of which *outside*
-    is the address where a browser finds the page.
+    *tokens* are those that have a name; each of the *sessions* belongs to a token. *node* is the
+    secret by which the nodes of a cluster know each other, and *share* tells all of them of a new
+    token. The server is asked by *hosts* besides those of the loopback, and by the *proxied*
+    names, of which *outside* is the address where a browser finds the page.
     """
 
     def __init__(
@@ -79,14 +80,18 @@ class Keys:
         clock: Clock,
         tokens: Tokens | None = None,
         sessions: Sessions | None = None,
+        node: str = "",
+        share: Callable[[str], Awaitable[None]] | None = None,
         hosts: Iterable[str] = (),
         proxied: Iterable[str] = (),
         outside: str = "",
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._clock = clock
-        self._tokens = tokens
+        self.tokens = tokens
         self.sessions = sessions
+        self.node = node
+        self._share = share
         self._codes: dict[str, tuple[timedelta, str]] = {}  # until when, and the token's name
         # By the name of a token, and for a session by that and its id; as long as one is open.
         self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
@@ -110,9 +115,23 @@ class Keys:
         if not session:
             self._codes = {key: code for key, code in self._codes.items() if code[1] != name}
 
-    def rotate(self) -> None:
+    def end_all(self) -> None:
+        """End what is open with any token: it is not known which were revoked meanwhile."""
+        for name in {key.partition("/")[0] for key in [*self._ends]}:
+            self.end(name)
+
+    async def rotate(self) -> None:
         """Make a new token; every session, link and secret path ends."""
-        self.token = write_token(self._directory)
+        token = new_token()
+        if self._share is not None:
+            await self._share(token)
+        self.replace(token)
+
+    def replace(self, token: str) -> None:
+        """Let another token be the operator's; all that follows from the old one ends."""
+        if token == self.token:
+            return
+        self.token = write_token(self.directory, token)
         self._codes.clear()
         self.end(OPERATOR)
         for session in [key for key in self._ends if not key.endswith("/")]:  # of other tokens
@@ -122,14 +141,14 @@ class Keys:
         """Return who has a token; None: nobody has this one."""
         if self.is_token(given.encode(errors="replace")):
             return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
-        if self._tokens is None or not _NAMED.fullmatch(given):
+        if self.tokens is None or not _NAMED.fullmatch(given):
             return None
         # By its digest: how long a search takes tells nothing of what would be right.
-        digest, tokens = _digest(given), self._tokens
+        digest, tokens = _digest(given), self.tokens
         found = await self._found(lambda: tokens.find(digest))
         if found is None:
             return None
-        self._touch(found.name, self._tokens)
+        self._touch(found.name, self.tokens)
         return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
 
     async def session(self, cookie: str) -> Caller | None:
@@ -183,6 +202,11 @@ class Keys:
     def is_token(self, given: bytes) -> bool:
         """Tell whether somebody has the token."""
         return hmac.compare_digest(given, self.token.encode())
+
+    def is_node(self, given: str) -> bool:
+        """Tell whether it is another node of our cluster that asks."""
+        is_same = hmac.compare_digest(given.encode(errors="replace"), self.node.encode())
+        return bool(self.node) and is_same
 
     def new_code(self, name: str = OPERATOR) -> str:
         """Return what a login link ends with; it is good once, for ten minutes, for a token."""
@@ -271,10 +295,29 @@ def new_token() -> str:
     return secrets.token_hex(32)
 
 
-def new_named_token() -> tuple[str, str]:
-    """Return the text of a new token with a name, and the digest by which it is found."""
-    text = f"{_PREFIX}{new_token()}"
-    return text, _digest(text)
+async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
+    """Return every token: the operator's, and those that have a name."""
+    operator = []
+    with suppress(OSError):
+        made = datetime.fromtimestamp((directory / NAME).stat().st_mtime, UTC)
+        operator = [Token(OPERATOR, _ALL, made)]
+    return [*operator, *await tokens.all()]
+
+
+async def add_token(
+    tokens: Tokens, name: str, scopes: frozenset[Scope], *, now: datetime
+) -> tuple[Token, str]:
+    """Keep a new token of a name; return it, and its text, which is kept nowhere."""
+    token, text = Token(check_token_name(name), scopes, now), f"{_PREFIX}{new_token()}"
+    if not await tokens.add(token, _digest(text)):
+        raise TokenTakenError(name)
+    return token, text
+
+
+async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:
+    """Forget a token of a name, or raise an error if there is none."""
+    if not await tokens.revoke(name, now=now):
+        raise NoTokenError(name)
 
 
 def write_token(directory: Path, token: str = "", name: str = NAME) -> str:

@@ -46,7 +46,7 @@ async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
 async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     """Make a new token; every session, link and secret path ends."""
     keys = offered(front.keys, "token")
-    keys.rotate()
+    await keys.rotate()
     if keys.sessions is not None:
         await keys.sessions.end(None, now=front.clock.now())
     return {"rotated": True}

@@ -1,16 +1,24 @@
-"""Who is at the other end: an address, or whom a proxy that is trusted speaks for."""
+"""Who is at the other end: an address, whom a proxy that is trusted speaks for, or a user."""
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from ipaddress import IPv4Address
 
 Network: TypeAlias = IPv4Network | IPv6Network
+
+# Level, option, size and layout of what a system tells of the other end, the user second.
+_LINUX: Final = (socket.SOL_SOCKET, getattr(socket, "SO_PEERCRED", None), 12, "iII")
+_BSD: Final = (0, getattr(socket, "LOCAL_PEERCRED", None), 76, "II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,19 @@ def peer_of(address: str) -> str:
     if isinstance(found, IPv6Address):
         return str(ip_network((found, 64), strict=False))
     return str(found)
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the user at the other end of a unix socket; if no system call tells, our own.
+
+    The socket is of mode 0600, so besides our own it can only be the administrator.
+    """
+    for level, option, size, layout in (_LINUX, _BSD):
+        if option is not None:
+            with suppress(OSError, struct.error):
+                told = connection.getsockopt(level, option, size)
+                return int(struct.unpack_from(layout, told)[1])
+    return os.geteuid()
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:

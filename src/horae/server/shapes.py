@@ -293,6 +293,7 @@ NODE: Final = shape(
     seen_at=MOMENT,
 )
 
+TOKEN: Final = shape(name=TEXT, scopes=listed(TEXT), created_at=MOMENT, used_at=maybe(MOMENT))
 NAMED: Final[dict[str, Any]] = {
     "Agent": AGENT,
     "Node": NODE,
@@ -309,6 +310,7 @@ NAMED: Final[dict[str, Any]] = {
     "Run": RUN,
     "Status": STANDING,
     "Task": TASK,
+    "Token": TOKEN,
     "Trigger": TRIGGER,
     "TriggerAgent": TRIGGER_AGENT,
 }

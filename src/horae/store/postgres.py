@@ -17,12 +17,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from horae.engine.access import REVOKED
 from horae.engine.ports import LedgerError, StaleTermError
 from horae.rules.entry import Work
 from horae.rules.gate import Machine
 from horae.rules.lease import Lost
 from horae.rules.misfire import Status
 from horae.rules.receipt import followed_by
+from horae.rules.scope import OPERATOR
 from horae.store import arming
 from horae.store.book import (
     ANYTHING,
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMA: Final = "horae"
+TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
+NODE: Final = "node"  # the secret by which members know each other
 _SECOND: Final = timedelta(seconds=1)
 _MEMBER: Final = theme("postgres/member")
 _ENTRY: Final = theme("entry")
@@ -290,6 +294,15 @@ class PostgresLedger(BookLedger):
         known = await self.read(look)
         return known if known is not None else await self.write(ANYBODY, put)
 
+    async def share_token(self, token: str, *, now: datetime) -> None:
+        """Let another token be the operator's on all members."""
+
+        def put(book: Book) -> None:
+            book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
+            book.tell(REVOKED, now=now, facts={"token": OPERATOR})
+
+        await self.write(ANYBODY, put)
+
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when its machine is gone."""
         values = {"run": run, "body": body}
@@ -504,6 +517,15 @@ class MemberLedger(BookLedger):
     async def assigned_to(self, machine: str) -> list[Filed]:
         """Return the receipts that wait for a machine."""
         return await self._ledger.assigned_to(machine)
+
+    async def share_token(self, token: str, *, now: datetime) -> None:
+        """Let another token be the operator's on all members."""
+
+        def put(book: Book) -> None:
+            book.execute(_MEMBER["change_secret"], {"name": TOKEN, "value": token})
+            book.tell(REVOKED, now=now, facts={"token": OPERATOR})
+
+        await self.write(ANYBODY, put)
 
     async def keep_log(self, run: int, body: bytes) -> None:
         """Keep the output of a run, for when this machine is gone."""

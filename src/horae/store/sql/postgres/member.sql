@@ -146,6 +146,11 @@ ORDER BY agent, latest.number DESC;
 -- Keep a secret unless there is one of that name.
 INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
 
+-- name: change_secret
+-- Let a secret be another.
+INSERT INTO secret (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
 -- name: secret
 -- The secret of a name.
 SELECT value FROM secret WHERE name = :name;

@@ -1,0 +1,77 @@
+"""A token counts on every machine, says who asked wherever it is asked, and ends everywhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, suppress
+from http.client import HTTPConnection, IncompleteRead
+from typing import TYPE_CHECKING
+
+from cluster.stage import Stage, entry, horae
+
+if TYPE_CHECKING:
+    from cluster.stage import Node
+
+
+def ask(
+    node: Node, path: str, token: str, *, method: str = "GET", **headers: str
+) -> tuple[int, bytes]:
+    """Return what a member answers to somebody with a token."""
+    with closing(HTTPConnection("127.0.0.1", node.port, timeout=30)) as wire:
+        given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        body = b"{}" if method == "POST" else None
+        wire.request(method, f"/api/v1/{path}", body, {**given, **headers})
+        answer = wire.getresponse()
+        return answer.status, answer.read()
+
+
+def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage) -> None:
+    stage.write({"plan.org": entry("Once", "true", schedule="@yearly")})
+    east, box = stage.member("east").joined(), stage.member("box", "worker").joined()
+    stage.until(lambda: stage.leader() == "east")
+    near = ("--root", str(box.root), "--data", str(box.data))
+
+    def add(name: str, scopes: str, *place: str) -> str:
+        """Return a token that is made on a machine, or where no member runs."""
+        where = place or ("--root", str(stage.desk), "--data", str(stage.place / "person"))
+        code, said = horae(stage, "token", "add", name, "--scope", scopes, "--json", *where)
+        assert code == 0, said
+        return str(json.loads(said)["token"])
+
+    (stage.place / "person").mkdir()
+    ops, looks = add("ops", "read,run", *near), add("looks", "read")
+    for node in (east, box):
+        assert ask(node, "status", looks)[0] == 200
+        assert ask(node, "entries/Once/run", looks, method="POST")[0] == 403
+        forged = {"Horae-Actor": "cli:root", "Horae-Scopes": "admin"}
+        assert ask(node, "entries/Once/run", looks, method="POST", **forged)[0] == 403
+        status, said = ask(node, "entries/Once/run", ops, method="POST", **forged)
+        assert status == 200, said
+        receipt = json.loads(said)["receipt"]
+        [[actor]] = stage.do("SELECT actor FROM receipt WHERE number = %s", receipt)
+        assert actor == "token:ops"
+    actors = stage.do("SELECT actor FROM event WHERE kind = 'token_added' ORDER BY number")
+    assert all(actor.startswith("cli:") for (actor,) in actors)
+
+    with closing(HTTPConnection("127.0.0.1", box.port, timeout=30)) as wire:
+        headers = {"Authorization": f"Bearer {looks}"}
+        wire.request("GET", "/api/v1/events/stream", headers=headers)
+        stream = wire.getresponse()
+        assert stream.read1(100) == b"retry: 1000\n\n"
+        assert east.ask("/api/v1/tokens/looks/revoke", method="POST", body=b"{}")[0] == 200
+        began = time.monotonic()
+        with suppress(IncompleteRead):
+            while stream.read1(1000):
+                pass
+        assert time.monotonic() - began < 3
+    assert [ask(node, "status", looks)[0] for node in (east, box)] == [401, 401]
+
+    # The operator's token is replaced on all of them, too.
+    old = (east.data / "token").read_text().strip()
+    status, said = box.ask("/api/v1/token", method="POST", body=b"{}")
+    assert status == 200, (said, east.said()[-3000:])
+    stage.until(lambda: ask(box, "status", old)[0] == ask(east, "status", old)[0] == 401)
+    assert east.ask("/api/v1/status")[0] == box.ask("/api/v1/status")[0] == 200
+    assert (east.data / "token").read_text() == (box.data / "token").read_text()
+    assert ask(box, "status", ops)[0] == 200, "those that have a name stay"
