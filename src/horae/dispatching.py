@@ -413,7 +413,7 @@ class DispatchRunner:
                 place=self._place,
                 timeout=timeout,
                 facts={
-                    **facts_of(job, self._place, timeout=timeout),
+                    **facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
                     "HORAE_TASK": str(errand.task),
                 },
             )

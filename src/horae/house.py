@@ -23,6 +23,7 @@ from horae.engine.almanac import AGAIN, LONGEST_REST, UNREAD, Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.desk.standing import broken_words
 from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
+from horae.engine.run_tokens import RunTokens
 from horae.engine.source import unexpected
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.engine.cluster import SharedLedger
     from horae.engine.desk import Line
-    from horae.engine.ports import Clock, Ended, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.engine.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
     from horae.engine.source import Source
     from horae.runner.agents import Agent
     from horae.store.ledger import BookLedger
@@ -135,8 +136,10 @@ class Runners:
         self,
         runners: Mapping[Work, Runner],
         obstacles: Mapping[Work, Callable[[Filed], Awaitable[str | None]]] | None = None,
+        tokens: RunTokens | None = None,
     ) -> None:
         self._runners = runners
+        self._tokens = tokens or RunTokens()
         self._obstacles = obstacles or {}
 
     async def hold(self, job: Job) -> Held:
@@ -144,7 +147,13 @@ class Runners:
         runner = self._runners.get(job.filed.work)
         if runner is None:
             raise RunError(f"this version of horae does not run a {job.filed.work} by itself yet")
-        return await runner.hold(job)
+        number = job.run.number
+        try:
+            held = await runner.hold(job)
+        except BaseException:
+            self._tokens.end(number)
+            raise
+        return _WithToken(held, self._tokens, number) if self._tokens.has(number) else held
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
         """Return how a run ended that an engine before this one made; None is unknown."""
@@ -160,6 +169,38 @@ class Runners:
             return await asked(filed)
         except (HoraeError, OSError) as error:  # half an edit, perhaps
             return str(error)
+
+
+class _WithToken:
+    """A run that has a token, which ends with it."""
+
+    def __init__(self, held: Held, tokens: RunTokens, run: int) -> None:
+        self._held = held
+        self._end = partial(tokens.end, run)
+        self._is_let_go = False
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        return self._held.process
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._is_let_go = True
+        self._held.go()
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started."""
+        self._held.cancel(reason)
+        if not self._is_let_go:  # then nobody may wait for its end
+            self._end()
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once nothing of it is left."""
+        try:
+            return await self._held.ended()
+        finally:
+            self._end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +376,7 @@ def run_place(config: Config, root: Path, data: Path) -> Place:
     """Return where runs work, and what they may know."""
     local = config.git_local or ()
     timeout, named = config.run_timeout, secrets_of(config)
-    return Place(root, data, os.environ, timeout, post_key(data), local, named)
+    return Place(root, data, os.environ, timeout, post_key(data), local, named, RunTokens())
 
 
 def limits_of(config: Config) -> CgroupLimits:
@@ -474,7 +515,7 @@ def _runners(
     if keeper is not None:
         runners[Work.TICK] = keeper
         obstacles[Work.TICK] = keeper.obstacle
-    return Runners(runners, obstacles)
+    return Runners(runners, obstacles, rooms.place.tokens)
 
 
 def _by_text(

@@ -407,7 +407,7 @@ class KeeperRunner:
             processes=self._processes,
             place=self._place,
             timeout=timeout,
-            facts=facts_of(job, self._place, timeout=timeout),
+            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
         )
         return _Awake(self, story, run)
 

@@ -139,6 +139,8 @@ class Porch:
             house.notes.append(str(error))
         else:
             keys.url = url_of(self._listener)
+        if (tokens := house.place.tokens) is not None:
+            keys.runs, tokens.is_served, tokens.url = tokens, True, keys.url
 
     @property
     def link(self) -> str | None:

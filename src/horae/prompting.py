@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from horae.engine.ports import HeldBackError, Unreleased
 from horae.rules.agent import AgentDefinition
 from horae.rules.entry import Origin
+from horae.rules.scope import api_scopes
 from horae.rules.trigger import parse_tools, read_order
 from horae.runner.agents import (
     Agent,
@@ -82,7 +83,7 @@ class PromptRunner:
             processes=self._processes,
             place=self._place,
             timeout=timeout,
-            facts=facts_of(job, self._place, timeout=timeout),
+            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
             tools=tools,
             model=said.get("model"),
         )
@@ -134,6 +135,7 @@ def agent_of(card: AgentCard) -> Agent:
         model=said.get("model"),
         command=tuple(said.get("command", ())),
         timeout=parse_duration(said["timeout"]) if "timeout" in said else None,
+        api=api_scopes(said["api"]) if "api" in said else (),
     )
     origin = Origin(card.file or f"agents/{card.name}", 1)
     where = Path(said["working_dir"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from horae.engine.ports import Ledger
+    from horae.engine.ports import Filed, Ledger
 
 __all__ = [
     "ENGINE",
@@ -29,6 +29,7 @@ __all__ = [
     "local_actor",
     "own_actor",
     "own_run",
+    "run_actor",
     "user_name",
 ]
 
@@ -78,8 +79,13 @@ async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
         is_on = found is not None and found.ended_at is None
         filed = await ledger.receipt(found.receipt) if found is not None and is_on else None
         if filed is not None:
-            return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"
+            return run_actor(filed)
     return f"cli:{user_name(uid)}"
+
+
+def run_actor(filed: Filed) -> str:
+    """Return the actor of what is done inside a run: its agent, else the entry's title."""
+    return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"[:LONGEST]
 
 
 async def own_actor(ledger: Ledger, data: Path) -> str:

@@ -399,6 +399,8 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
         said.append(f"until {moment_text(policy.until, zone_name)}")
     if policy.requires:
         said.append(f"on a machine with {' and '.join(policy.requires)}")
+    if policy.api:
+        said.append(f"with a token of its own for {' and '.join(policy.api)}")
     return ", ".join(said)
 
 

@@ -60,6 +60,7 @@ FIELDS: Final[Mapping[str, Kind]] = {
     "timezone": Kind.TEXT,
     "catchup": Kind.TEXT,
     "until": Kind.TEXT,
+    "api": Kind.TEXT,
     "tags": Kind.TEXTS,
     "depends_on": Kind.NUMBERS,
     "assignee": Kind.TEXT,
@@ -115,6 +116,7 @@ _STRICT: Final = (
     "timezone",
     "catchup",
     "until",
+    "api",
     "depends_on",
 )
 

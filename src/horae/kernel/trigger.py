@@ -40,6 +40,7 @@ OPTIONS: Final = (
     "pause_after",
     "until",
     "requires",
+    "api",
 )
 _SOURCES: Final = ("source", "trigger_config", "source_config")
 _INTERVALS: Final = ("poll_interval", "poll_interval_secs")
@@ -84,6 +85,7 @@ _TEXTS: Final = (
     "network_policy",
     "docker_image",
     "timeout",
+    "api",
 )
 _SWITCHES: Final = ("interactive", "worktree", "enabled")
 _LISTS: Final = ("additional_dirs", "command")

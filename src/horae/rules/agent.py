@@ -23,6 +23,7 @@ from horae.kernel.org.document import read
 from horae.kernel.plan import Diagnostic, Severity, is_id
 from horae.rules.command import CommandError, call_of
 from horae.rules.lifecycle import NAME_FIX, Heading, heading_of
+from horae.rules.scope import API_FIX, api_scopes
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _KEYS: Final = (
     "TOOLS",
     "ENV",
     "WAKE",
+    "API",
 )
 _WORDS: Final = re.compile(r"[\s,]+")
 _TOOLS: Final = re.compile(r"[^\s,()]+(?:\([^()]*\))?|[()]")  # a pattern keeps its blanks
@@ -78,6 +80,7 @@ class AgentDefinition:
     tools: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # names of the environment's that it may see
     wake: Wake | None = None
+    api: tuple[str, ...] = ()  # scopes of the token that its runs get
 
 
 class AgentError(HoraeError):
@@ -196,7 +199,20 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
         tools=tuple(_TOOLS.findall(props.get("TOOLS", ""))),
         variables=call.variables,
         wake=_choice(Wake, heading, file, "WAKE"),
+        api=_api(heading, file),
     )
+
+
+def _api(heading: Heading, file: str) -> tuple[str, ...]:
+    """Return the scopes of the token that runs of the agent get, if they get one."""
+    said = heading.props.get("API")
+    if said is None:
+        return ()
+    try:
+        return api_scopes(said)
+    except ValueError:
+        reason = f"{shown(said)} is not what a run may do"
+        raise _refused(heading, file, "API", reason=reason, fix=API_FIX) from None
 
 
 def _own_name(heading: Heading) -> str:

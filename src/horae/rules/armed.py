@@ -41,6 +41,7 @@ from horae.rules.entry import (
     labels,
 )
 from horae.rules.identity import Mark
+from horae.rules.scope import API_FIX, api_scopes
 from horae.timing.cron import Cron
 from horae.timing.duration import parse_duration
 from horae.timing.repeater import parse_at, parse_repeater
@@ -405,6 +406,7 @@ POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
     "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
     "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
     "HOST": lambda policy, text, _: replace(policy, requires=labels(text)),
+    "API": lambda policy, text, _: replace(policy, api=api_scopes(text)),
 }
 _EXPECTED: Final = {
     "CATCHUP": "write all, latest or none",
@@ -415,6 +417,7 @@ _EXPECTED: Final = {
     "PAUSE-AFTER": "write a number of failures, such as 5",
     "UNTIL": "write a date such as 2026-12-31",
     "HOST": HOST_FIX,
+    "API": API_FIX,
 }
 
 

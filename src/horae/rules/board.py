@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.rules.armed import policy_of
 from horae.rules.entry import key_time
+from horae.rules.scope import API_FIX
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
@@ -191,6 +192,12 @@ def task_policy(task: Task) -> Policy:
     return policy_of(props, zone_name=task.timezone or "UTC")
 
 
+def work_policy(task: Task) -> Policy:
+    """Return how the run of a task that is handed out is kept; raises ScheduleError."""
+    said = task.text("api")
+    return policy_of({} if said is None else {"API": said}, zone_name="UTC")
+
+
 def transition(task: Task, status: str, *, now: datetime) -> Changes:
     """Return the fields that a move to another status changes; to stay is always allowed."""
     status = status.replace("_", "-")
@@ -292,6 +299,7 @@ def complaints(
         for task in tasks
         for complaint in (
             *_odd_words(task),
+            *_odd_api(task),
             *_odd_times(task),
             *_odd_dependencies(task, ground),
             *_odd_claim(task, now),
@@ -352,6 +360,13 @@ def _odd_words(task: Task) -> Iterator[Complaint]:
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
         yield Complaint(task, "status", f"status {task.status!r} is none that we know", fix)
+
+
+def _odd_api(task: Task) -> Iterator[Complaint]:
+    try:
+        work_policy(task)
+    except ScheduleError as error:
+        yield Complaint(task, "api", f"it cannot be handed out: {error}", API_FIX)
 
 
 def _odd_times(task: Task) -> Iterator[Complaint]:

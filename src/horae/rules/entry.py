@@ -84,6 +84,7 @@ class Policy:
     pause_after: int | None = None
     until: datetime | None = None
     requires: tuple[str, ...] = ()  # labels of the machine that runs it
+    api: tuple[str, ...] = ()  # scopes of the token that its runs get
 
 
 def labels(text: str) -> tuple[str, ...]:

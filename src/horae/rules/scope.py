@@ -76,6 +76,21 @@ def parse_scopes(words: Iterable[str]) -> frozenset[Scope]:
     return frozenset(map(Scope, named))
 
 
+def api_scopes(text: str) -> tuple[str, ...]:
+    """Return the scopes that the token of a run is to have; ValueError: some are none it can have.
+
+    >>> api_scopes("run, read")
+    ('read', 'run')
+    """
+    words = text.replace(",", " ").split()
+    if not words or not {*words} <= {*Scope} - {Scope.ADMIN}:
+        raise ValueError(text)
+    return tuple(each.value for each in Scope if each in words)
+
+
+API_FIX: Final = "write read, run or edit, or several of them; admin is only for people"
+
+
 def scope_words(scopes: Collection[Scope]) -> list[str]:
     """Return scopes as words, always in the same order."""
     return [each.value for each in Scope if each in scopes]

@@ -131,6 +131,7 @@ OPTIONS: Final = (
     "pause_after",
     "until",
     "requires",
+    "api",
 )
 
 

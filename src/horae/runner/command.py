@@ -16,12 +16,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from horae.engine.actor import run_actor
 from horae.engine.ports import Ended, RunError, SecretError, Unreleased
 from horae.errors import ScheduleError
 from horae.kernel.org.document import read
 from horae.rules.command import Call, call_of
 from horae.rules.entry import key_time
-from horae.runner.processes import LOG_NAME, UNRELEASED, Spec, guessed_secrets
+from horae.runner.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets
 from horae.runner.ready import allowed_environment
 from horae.runner.secrets import NamedSecrets
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.ports import Filed, Followed, Given, Held, Job, Run, Secrets
+    from horae.engine.run_tokens import RunTokens
     from horae.runner.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.runner.post")
@@ -52,6 +54,7 @@ class Place:
     signature: bytes = b""
     local: tuple[Path, ...] = ()
     named: Secrets | None = None
+    tokens: RunTokens | None = None  # of the runs that ask for one
 
     @property
     def secrets(self) -> Secrets:
@@ -91,9 +94,15 @@ class CommandRunner:
         return Unreleased() if found is UNRELEASED else found
 
 
-def facts_of(job: Job, place: Place, *, timeout: timedelta) -> dict[str, str]:
-    """Return the facts of a run as variables of its environment."""
+def facts_of(
+    job: Job, place: Place, *, timeout: timedelta, api: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Return the facts of a run as variables of its environment.
+
+    If its entry asks for a token, or its agent for one with the scopes *api*, it is among them.
+    """
     filed, run = job.filed, job.run
+    scopes = {*filed.policy.api, *api}
     facts = {
         "HORAE_DATA": str(place.data),
         "HORAE_ENTRY": str(filed.entry),
@@ -110,6 +119,10 @@ def facts_of(job: Job, place: Place, *, timeout: timedelta) -> dict[str, str]:
     if place.local:
         # From a clone of the plan a relative path in its horae.toml leads elsewhere.
         facts["HORAE_GIT_LOCAL"] = os.pathsep.join(map(str, place.local))
+    tokens = place.tokens
+    if scopes and tokens is not None and tokens.is_served:
+        facts[TOKEN] = tokens.begin(run.number, actor=run_actor(filed), scopes=scopes)
+        facts |= {"HORAE_URL": tokens.url} if tokens.url else {}
     if job.about is not None:
         about = message_of(job.about.filed) | _told_of(job.about, place)
         facts |= {f"HORAE_AFTER_{name.upper()}": str(value) for name, value in about.items()}

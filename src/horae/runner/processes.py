@@ -132,6 +132,15 @@ class Spec:
     nice: int = 0
     cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
+    def __post_init__(self) -> None:
+        """See to it that a run does not show its own token."""
+        token = self.environment.get(TOKEN, "").encode()
+        if token and token not in self.secrets:
+            object.__setattr__(self, "secrets", (*self.secrets, token))
+
+
+TOKEN: Final = "HORAE_TOKEN"  # noqa: S105 - the variable that a run finds its token in
+
 
 class Past(Enum):
     """What can be known of a run of an engine before this one, besides its end."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from horae.engine.access import Tokens
     from horae.engine.ports import Clock
+    from horae.engine.run_tokens import RunTokens
     from horae.engine.sessions import Sessions
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class Keys:
         self._touched: dict[str, timedelta] = {}
         self._touching: set[asyncio.Task[None]] = set()
         self.token = read_token(directory) or write_token(directory)
+        self.runs: RunTokens | None = None  # of runs that go on here
         self.url = ""  # where the server listens; nothing while it does not
         self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
         self.outside = outside
@@ -141,6 +143,9 @@ class Keys:
         """Return who has a token; None: nobody has this one."""
         if self.is_token(given.encode(errors="replace")):
             return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
+        run = None if self.runs is None else self.runs.find(given)
+        if run is not None:
+            return Caller(run.actor, run.scopes, run.ended)
         if self.tokens is None or not _NAMED.fullmatch(given):
             return None
         # By its digest: how long a search takes tells nothing of what would be right.

@@ -275,6 +275,8 @@ def _policy_data(policy: Policy) -> dict[str, object]:
         data["until"] = micros(policy.until)
     if policy.requires:
         data["requires"] = list(policy.requires)
+    if policy.api:
+        data["api"] = list(policy.api)
     return data
 
 
@@ -292,4 +294,5 @@ def _policy(data: dict[str, Any]) -> Policy:
         pause_after=data.get("pause_after"),
         until=moment(data.get("until")),
         requires=tuple(data.get("requires", ())),
+        api=tuple(data.get("api", ())),
     )

@@ -29,7 +29,7 @@ from horae.errors import ScheduleError
 from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.task import id_of, parse
 from horae.rules.armed import Scanned, cron_rule
-from horae.rules.board import CLOSED, complaints, moment, task_policy
+from horae.rules.board import CLOSED, complaints, moment, task_policy, work_policy
 from horae.rules.entry import (
     Entry,
     OnDemandRule,
@@ -448,13 +448,20 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     title = task.title if task.cron_schedule is None else f"{task.title} (handed out)"
     # One task never turns into another, however alike they look: the number is in every sign.
     mark = Mark(address, title, f"handed out as #{task.id}", _digest(address))
+    origin = Origin(file, task.fields.places["title"].line)
+    try:
+        policy = work_policy(task)
+    except ScheduleError as error:
+        yield Scanned(mark, Unarmed(address, origin, title, str(error)), content.text)
+        return
     entry = Entry(
         address,
-        Origin(file, task.fields.places["title"].line),
+        origin,
         title,
         OnDemandRule(),
         work=Work.DISPATCH,
         agents=() if assignee is None else (assignee,),
+        policy=policy,
         digest=_digest(content.text),
     )
     yield Scanned(mark, entry, content.text)

@@ -13,6 +13,7 @@ from horae.engine.triggers.shapes import agent_shape, page_of
 from horae.engine.triggers.store import AgentCard, agent_id
 from horae.kernel.plan import is_id
 from horae.kernel.secret import is_own, names_in
+from horae.rules.scope import API_FIX, api_scopes
 from horae.rules.trigger import MASK, LifecycleEvent, TriggerError, parse_tools
 from horae.timing.duration import DurationError, parse_duration
 
@@ -39,6 +40,7 @@ AGENT_FIELDS: Final[Mapping[str, type]] = {
     "rooms": list,
     "command": list,
     "timeout": str,
+    "api": str,
 }
 # What is kept because somebody wrote it, and means nothing here.
 _UNUSED: Final = (
@@ -167,6 +169,10 @@ class Agents(Asking, Doorman):
             parse_duration(config.get("timeout", "1h"))
         except DurationError as error:
             raise TriggerError(f"timeout: {error}", field="timeout") from None
+        try:
+            api_scopes(config.get("api", "read"))
+        except ValueError:
+            raise TriggerError(f"api {config['api'][:60]!r}: {API_FIX}", field="api") from None
         config.setdefault("working_dir", ".")
         now = self._clock.now()
         is_enabled = flag(data.get("enabled"), "enabled", default=True)

@@ -1,0 +1,213 @@
+"""A run that asks for it has a token of its own, as long as it goes on and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from engine.world import story
+from horae.config import load
+from horae.engine.run_tokens import RunTokens
+from horae.house import House, keep, open_house, run_once
+from horae.kernel.task import parse
+from horae.porch import open_porch
+from horae.rules.agent import AgentError, parse_agent
+from horae.rules.armed import PolicyError, policy_of
+from horae.rules.board import complaints
+from horae.rules.entry import Policy
+from horae.rules.misfire import Status
+from horae.store.codec import read_policy, write_policy
+from server.stage import shell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from horae.engine.ports import Filed
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An engine that keeps a plan, and answers."""
+
+    house: House
+
+    async def begin(self, title: str) -> Filed:
+        """Let an entry run, and return its receipt."""
+        return (await self.house.desk.run_now(title)).filed
+
+    async def environment(self, name: str) -> dict[str, str]:
+        """Return what a run finds in its environment."""
+        path = self.house.root / f"{name}.env"
+        async with asyncio.timeout(20):
+            while not path.exists() or "HORAE_DATA" not in path.read_text():
+                await asyncio.sleep(0.01)
+        lines = path.read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    async def over(self, filed: Filed, name: str) -> Filed:
+        """Let a run end, and return how."""
+        (self.house.root / f"{name}.over").touch()
+        async with asyncio.timeout(20):
+            while True:
+                now = await self.house.ledger.receipt(filed.number)
+                assert now is not None
+                if now.status is Status.DONE:
+                    return now
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def kept(root: Path, plan: str) -> AsyncIterator[Kept]:
+    """Give an engine in a directory, which listens at a port."""
+    (root / "plan.org").write_text(plan)
+    config = load(str(root), flags={"listen": "127.0.0.1:0"})
+    async with open_house(config) as house:
+        stop, turned = asyncio.Event(), asyncio.Event()
+        porch = await open_porch(house)
+        parts = [
+            asyncio.create_task(porch.serve(stop)),
+            asyncio.create_task(keep(house, stop=stop, turned=turned.set)),
+        ]
+        await turned.wait()
+        try:
+            yield Kept(house)
+        finally:
+            stop.set()
+            await asyncio.gather(*parts)
+
+
+def live(title: str, name: str, *properties: str) -> str:
+    """Return an entry whose run says what it has, and goes on until the test ends it."""
+    script = (
+        f'env > {name}.env; echo "mine is $HORAE_TOKEN"; '
+        f"until test -e {name}.over; do sleep 0.02; done"
+    )
+    return shell(title, script, *properties)
+
+
+@story
+async def test_a_run_has_what_it_asked_for_until_it_ends(tmp_path: Path) -> None:
+    plan = live("Ask", "ask", ":API: read run") + live("Plain", "plain")
+    async with kept(tmp_path, plan + shell("Other", "true")) as here:
+        filed, plain = await here.begin("Ask"), await here.begin("Plain")
+        known = await here.environment("ask")
+        token, url = known["HORAE_TOKEN"], known["HORAE_URL"]
+        others = await here.environment("plain")
+        assert "HORAE_TOKEN" not in others
+        assert token not in others.values()
+        async with httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}
+        ) as agent:
+            assert (await agent.get("/api/v1/status")).status_code == 200
+            [other] = await here.house.ledger.find("Other")
+            asked = await agent.post(f"/api/v1/entries/{other.number}/run", json={})
+            assert asked.status_code == 200
+            receipt = await here.house.ledger.receipt(asked.json()["receipt"])
+            assert receipt is not None
+            assert receipt.actor == "agent:Ask"
+            # Other scopes are not its own.
+            before = {"before": "2020-01-01T00:00:00Z"}
+            refused = await agent.post("/api/v1/prune", json=before)
+            assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+            assert (await agent.post("/api/v1/token", json={})).status_code == 403
+
+            # An event stream that is open ends with the run.
+            async with agent.stream("GET", "/api/v1/events/stream", timeout=20) as stream:
+                lines = stream.aiter_lines()
+                await here.over(filed, "ask")
+                async with asyncio.timeout(10):
+                    with suppress(httpx.RemoteProtocolError):  # it is cut off
+                        async for _ in lines:
+                            pass
+            gone = await agent.get("/api/v1/status")
+            assert gone.status_code == 401
+        await here.over(plain, "plain")
+
+        runs = await here.house.ledger.runs_of(filed.number)
+        log = here.house.log_of(runs[-1]).read_text()
+        assert "mine is [secret]" in log
+        secret = token.encode()
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.suffix != ".env":
+            assert secret not in path.read_bytes(), path
+
+
+@story
+async def test_a_run_that_is_cancelled_or_never_made_leaves_no_token(tmp_path: Path) -> None:
+    async with kept(tmp_path, live("Ask", "ask", ":API: read")) as here:
+        filed = await here.begin("Ask")
+        token = (await here.environment("ask"))["HORAE_TOKEN"]
+        tokens = here.house.place.tokens
+        assert tokens is not None
+        held = tokens.find(token)
+        assert held is not None
+        assert held.actor == "agent:Ask"
+        here.house.almanac.launch.cancel(filed.number, "enough")
+        async with asyncio.timeout(20):
+            await held.ended.wait()
+        assert tokens.find(token) is None
+
+
+@story
+async def test_a_run_approves_nothing_whatever_it_may_do(tmp_path: Path) -> None:
+    async with kept(tmp_path, live("Ask", "ask", ":API: read run edit")) as here:
+        filed = await here.begin("Ask")
+        known = await here.environment("ask")
+        headers = {"Authorization": f"Bearer {known['HORAE_TOKEN']}"}
+        async with httpx.AsyncClient(base_url=known["HORAE_URL"], headers=headers) as agent:
+            answer = await agent.post(f"/api/v1/approvals/{filed.number}/approve", json={})
+        assert answer.status_code in {403, 409}
+        assert "agent" in answer.json()["detail"]
+        await here.over(filed, "ask")
+
+
+@story
+async def test_without_an_engine_that_answers_there_is_no_token(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(shell("Ask", 'echo "<$HORAE_TOKEN>"', ":API: read"))
+    async with open_house(load(str(tmp_path))) as house:
+        filed = await run_once(house, "Ask")
+        [run] = await house.ledger.runs_of(filed.number)
+        assert house.log_of(run).read_text() == "<>\n"
+
+
+def test_a_token_is_of_one_run_and_a_new_one_ends_the_old() -> None:
+    tokens = RunTokens()
+    first = tokens.begin(1, actor="agent:wren", scopes=["read"])
+    other = tokens.begin(2, actor="agent:moss", scopes=["run"])
+    again = tokens.begin(1, actor="agent:wren", scopes=["read"])
+    assert len({first, other, again}) == 3
+    assert tokens.find(first) is None
+    tokens.end(1)
+    tokens.end(1)
+    assert (tokens.find(again), tokens.find("")) == (None, None)
+    found = tokens.find(other)
+    assert found is not None
+    assert (found.actor, *found.scopes) == ("agent:moss", "run")
+
+
+@pytest.mark.parametrize("text", ["admin", "read admin", "write", "", "read,,Run"])
+def test_what_no_run_may_have_is_refused_wherever_it_is_written(text: str) -> None:
+    fix = "write read, run or edit"
+    with pytest.raises(PolicyError, match=fix):
+        policy_of({"API": text}, zone_name="UTC")
+    if not text:
+        return
+    with pytest.raises(AgentError, match=fix):
+        parse_agent(f"* wren :agent:\n:PROPERTIES:\n:API: {text}\n:END:\nYou write.\n")
+    task = parse(f"---\nid: 7\ntitle: Sow\nstatus: todo\npriority: low\napi: {text}\n---\n").task
+    assert task is not None
+    found = complaints([task], now=datetime(2026, 6, 6, tzinfo=UTC))
+    assert [each.field for each in found] == ["api"]
+
+
+def test_the_ledger_keeps_what_a_run_may_do_and_never_a_token() -> None:
+    policy = policy_of({"API": "run read"}, zone_name="UTC")
+    assert policy == Policy(api=("read", "run"))
+    assert read_policy(write_policy(policy)) == policy
