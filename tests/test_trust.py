@@ -15,8 +15,10 @@ import horae.config as table
 from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
+from horae.engine.actor import acting
 from horae.house import keep, open_house
 from horae.kernel.guarded import GUARDED, is_guarded
+from horae.trust import TrustError
 from horae.workspace.arrivals import NAME, ArrivalsError, arrivals_at
 from horae.workspace.git import Ending, Git, Why
 
@@ -41,7 +43,7 @@ def git(*args: str, at: Path) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """A plan root, its origin, and somebody who pushes there."""
+    """A plan root, and the clone that it is brought up to date from."""
 
     root: Path
 
@@ -54,8 +56,7 @@ class World:
         return self.root / "peer"
 
     def push(self, text: str | None, name: str = "horae.toml", **others: str) -> str:
-        """Let the peer push a file, or its end; return the commit."""
-        git("pull", "-q", "--rebase", at=self.peer)
+        """Let the peer commit a file, or its end; return the commit."""
         if text is None:
             git("rm", "-q", name, at=self.peer)
         for path, content in {name: text, **others}.items():
@@ -64,13 +65,11 @@ class World:
                 (self.peer / path).write_text(content)
         git("add", "-A", at=self.peer)
         git("commit", "-qm", "change the settings", at=self.peer)
-        git("push", "-q", at=self.peer)
         return git("rev-parse", "HEAD", at=self.peer)
 
     def pull(self) -> Ending:
         """Let the engine pull."""
-        origin = self.root / "origin.git"
-        return asyncio.run(Git(self.plan, local=[origin]).pull()).ending
+        return asyncio.run(Git(self.plan).pull(source=self.peer)).ending
 
     def command(self, where: str = ".") -> tuple[str, ...] | None:
         """Return what would run agents after a start now."""
@@ -79,15 +78,13 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    git("init", "-q", "--bare", "origin.git", at=tmp_path)
-    git("clone", "-q", "origin.git", "plan", at=tmp_path)
+    git("init", "-q", "plan", at=tmp_path)
     world = World(tmp_path)
     (world.plan / "horae.toml").write_text(MINE)
     (world.plan / "plan.org").write_text("* TODO Sow\n")
     git("add", ".", at=world.plan)
     git("commit", "-qm", "begin", at=world.plan)
-    git("push", "-q", "-u", "origin", "main", at=world.plan)
-    git("clone", "-q", "origin.git", "peer", at=tmp_path)
+    git("clone", "-q", "plan", "peer", at=tmp_path)
     return world
 
 
@@ -188,7 +185,7 @@ def test_a_pulled_secret_source_does_not_count_and_is_taken_over_when_trusted(
     own = '[secrets]\nKEY = "env:MINE"\n'
     (world.plan / "horae.toml").write_text(own)
     git("commit", "-qam", "name a secret", at=world.plan)
-    git("push", "-q", at=world.plan)
+    git("pull", "-q", at=world.peer)
     world.push('[secrets]\nKEY = "cmd:cat /etc/passwd"\nOTHER = "not a source, but a value"\n')
     world.pull()
     config = load(str(world.plan), environ={})
@@ -241,7 +238,6 @@ def test_a_link_in_place_of_the_file_does_not_come_in(world: World) -> None:
     (world.peer / "horae.toml").symlink_to("evil.toml")
     git("add", "-A", at=world.peer)
     git("commit", "-qm", "link", at=world.peer)
-    git("push", "-q", at=world.peer)
     assert world.pull() is Ending.LEFT_ALONE
     assert world.command() == ("mine",)
 
@@ -259,7 +255,7 @@ def test_a_pull_that_is_refused_changes_nothing_of_what_counts(world: World) -> 
     world.pull()
     (world.plan / "horae.toml").write_text(THEIRS + "# mine\n")
     world.push(THEIRS.replace("theirs", "worse"))
-    pulled = asyncio.run(Git(world.plan, local=[world.root / "origin.git"]).pull())
+    pulled = asyncio.run(Git(world.plan).pull(source=world.peer))
     assert pulled.why is Why.DIRTY
     assert world.command() == ("mine",)
 
@@ -280,7 +276,6 @@ def test_what_an_agent_delivers_is_a_pull_too(world: World) -> None:
     git("clone", "-q", "plan", "tree", at=world.root)
     (clone / "horae.toml").write_text(THEIRS)
     git("commit", "-qam", "work", at=clone)
-    git("remote", "remove", "origin", at=world.plan)
     assert asyncio.run(Git(world.plan).deliver(clone, agent="wren")).is_delivered
     assert (world.plan / "horae.toml").read_text() == THEIRS
     assert world.command() == ("mine",)
@@ -325,7 +320,9 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             )
             git("checkout", "-q", "horae.toml", at=world.plan)
             commit = world.push(THEIRS)
-            git("pull", "-q", at=world.plan)  # by a person, or another program
+            git(
+                "pull", "-q", str(world.peer), "main", at=world.plan
+            )  # by a person, or another program
             await house.settings.refresh()
             [problem] = house.facts().problems
             assert problem == (
@@ -334,6 +331,9 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             )
             assert (config.agent_command, world.command()) == (("mine",), ("mine",))
             seen = await house.settings.look()
+            with acting("agent:wren"), pytest.raises(TrustError):
+                await house.settings.trust(seen["digest"])
+            assert config.agent_command == ("mine",)
             said = await house.settings.trust(seen["digest"])
             assert (said["after_restart"], said["until_restart"]) == ([], False)
             assert config.agent_command == ("theirs",)

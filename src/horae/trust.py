@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.config import HOT, SECRETS, SettingError, confirm, untrusted
+from horae.engine.actor import actor_words, current_actor
+from horae.errors import Exit, HoraeError
 from horae.kernel.guarded import FILE, after_pull, before_pull
 from horae.trees import Commits
 from horae.workspace.arrivals import ArrivalsError, arrivals_at, remember
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock, Ledger
 
 PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit it is not yet at
+
+
+class TrustError(HoraeError):
+    """An agent that wants settings to count that wait for a person."""
+
+    code = "settings_trust"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, actor: str) -> None:
+        self.actor = actor
+        super().__init__(f"{actor_words(actor)} may not confirm settings; a person has to")
 
 
 class EngineSettings:
@@ -48,6 +61,9 @@ class EngineSettings:
 
     async def trust(self, digest: str) -> dict[str, Any]:
         """Let the settings count that were looked at, and say which of them need a restart."""
+        actor = current_actor()
+        if actor.startswith("agent:"):
+            raise TrustError(actor)
         found = await asyncio.to_thread(confirm, self._config, digest)
         await self.refresh()
         self._changed()

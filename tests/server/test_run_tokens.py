@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,10 +65,10 @@ class Kept:
 
 
 @asynccontextmanager
-async def kept(root: Path, plan: str) -> AsyncIterator[Kept]:
+async def kept(root: Path, plan: str, **flags: str) -> AsyncIterator[Kept]:
     """Give an engine in a directory, which listens at a port."""
     (root / "plan.org").write_text(plan)
-    config = load(str(root), flags={"listen": "127.0.0.1:0"})
+    config = load(str(root), flags={"listen": "127.0.0.1:0", **flags})
     async with open_house(config) as house:
         stop, turned = asyncio.Event(), asyncio.Event()
         porch = await open_porch(house)
@@ -137,6 +138,35 @@ async def test_a_run_has_what_it_asked_for_until_it_ends(tmp_path: Path) -> None
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.suffix != ".env":
             assert secret not in path.read_bytes(), path
+
+
+@story
+async def test_a_definition_and_a_task_ask_for_it_too(tmp_path: Path) -> None:
+    (tmp_path / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n")
+    (tmp_path / "wren.org").write_text(
+        "* wren :agent:\n:PROPERTIES:\n:API: read\n"
+        ":COMMAND: sh -c 'env > $HORAE_KEY.env; cat $HORAE_KEY.over'\n:END:\nYou sow.\n"
+    )
+    (tmp_path / "board" / "tasks").mkdir(parents=True)
+    (tmp_path / "board" / "tasks" / "7.md").write_text(
+        "---\nid: 7\ntitle: Sow\nstatus: todo\npriority: low\napi: run\n---\n"
+    )
+    for name in ("tick:1", "dispatch:1"):
+        os.mkfifo(tmp_path / f"{name}.over")  # a run ends when somebody has opened it
+    async with kept(tmp_path, "", **{"crew.def": str(tmp_path / "crew.org")}) as here:
+        tokens = here.house.place.tokens
+        assert tokens is not None
+        for name, scopes in (("dispatch:1", {"read", "run"}), ("tick:1", {"read"})):
+            if name == "tick:1":
+                await here.house.desk.tick("wren")
+            known = await here.environment(name)
+            assert known["HORAE_AGENT"] == "wren"
+            found = tokens.find(known["HORAE_TOKEN"])
+            assert found is not None
+            assert (found.actor, {*found.scopes}) == ("agent:wren", scopes)
+            await asyncio.to_thread((tmp_path / f"{name}.over").write_text, "done\n")
+            async with asyncio.timeout(20):
+                await found.ended.wait()
 
 
 @story
