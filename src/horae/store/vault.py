@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _AGENT: Final = "agent:"
-_COPIES: Final = ("backups/ledger-*.db", "ledger-before-*.db", "ledger-rescued.db")
+_COPIES: Final = ("backups/ledger-*.db", "ledger-before-*.db", "ledger-rescued*.db")
 
 
 def keep(directory: Path, name: str, text: str) -> str:
