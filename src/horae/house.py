@@ -918,6 +918,8 @@ async def _apply(house: House) -> None:
             str(house.root), house.triggers, house.store, environ=names, fresh_at=fresh_at
         )
         await house.triggers.read_webhooks()
+        if house.config.store is not None:  # one machine alone has moved them out of its ledger
+            found.wrong.extend(await house.triggers.given_secrets())
     except LedgerError:  # what is wrong with the ledger is not the files' own
         raise
     except Exception as error:  # no file may end the engine; what was made of them stands

@@ -15,6 +15,7 @@ from horae.cli.group import horae
 from horae.cli.run import run
 from horae.house import read_again
 from horae.rules.misfire import Status
+from horae.rules.trigger import Definition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 
 if TYPE_CHECKING:
@@ -53,11 +54,32 @@ echo $FILE_KEY $OTHER
 #+begin_src sh
 cat; echo $OTHER >&2; exit 4
 #+end_src
+* Ask :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:END:
+** Whom :component:
+#+begin_src agent :agent needy
+Go.
+#+end_src
+* Needy :agent:
+:PROPERTIES:
+:ID: needy
+:COMMAND: sh -c 'cat; echo found $MINE'
+:ENV: MINE=${GONE}
+:END:
 * Lost
 :PROPERTIES:
 :SCHEDULE: 0 9 * * *
 :COMMAND: sh -c 'echo found $GONE'
 :ENV: GONE
+:END:
+"""
+OTHER = """\
+* Given
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:COMMAND: env API_KEY=c4nary-in-a-plan true
 :END:
 """
 AGENT = "name: writer\ncommand: [sh, -c, 'cat; env; env >&2; exit 5']\nenv:\n"
@@ -218,9 +240,12 @@ async def test_a_secret_that_cannot_be_read_holds_the_run_until_it_can(
         why = f"secret GONE cannot be read ({ground.side}/GONE is not there)"
         assert (held.status, held.receipt.reason) == (Status.HELD, f"held back: {why}")
         assert why in here.house.facts().problems
+        [asks] = await here.receipts("Ask")
+        assert asks.receipt.reason == f"held back: the agent needy: {why}"
         keep(ground.side / "GONE", "c4nary-back-again")
         await here.advance(MINUTE)
         assert (await here.over(held.number)).receipt.reason == "found [secret]"
+        assert (await here.over(asks.number)).status is Status.DONE
         assert not here.house.facts().problems
 
 
@@ -298,6 +323,13 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         assert (await here.client.delete("/workflows/one")).is_success
         assert not list((ground.data / "secrets").iterdir())
 
+        # As a ledger that several machines share may still hold it.
+        config = {"type": "webhook", "scheme": "github", "secret": GIVEN["first"]}
+        old = Definition("old", "writer", config, "Go.")
+        assert await here.house.store.insert("1", old, now=here.now)
+        [said] = await here.house.triggers.given_secrets()
+        assert said.startswith("webhook old: a secret of it stands in the ledger; give it ${NAME}")
+
 
 def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_nothing(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
@@ -308,14 +340,16 @@ def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_
     ground.write(".agentd/workflows/mine.yml", f"name: mine\nagent: writer\n{mine}")
     wrong = "env: {A: '${NOTHING}', B: '${HORAE_TOKEN}', C: '${GONE}'}\n"
     ground.write(".agentd/agents/other.yml", f"name: other\n{wrong}")
+    ground.write("other.org", OTHER)
     said = called("check")
     for each in (
+        "other.org:4:11: warning secret: API_KEY in the command holds a secret, which everybody",
         "writer.yml:3:1: warning agentd: API_KEY holds a secret, which everybody sees",
         "mine.yml:3:1: warning agentd: secret holds a secret, which everybody sees",
         "mine.yml:4:1: info agentd: ${FILE_KEY} in prompt_template stays as it is",
         "other.yml:2:1: error agentd: A needs the variable NOTHING, which is not set",
         "other.yml:2:1: error agentd: B names HORAE_TOKEN: names that begin with HORAE_",
-        "plan.org:24:7: warning secret: secret GONE cannot be read",
+        "plan.org:38:7: warning secret: secret GONE cannot be read",
     ):
         assert each in said
     assert "c4nary" not in said.replace(str(ground.side), "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from horae.kernel.check.finding import Found, place_of
 from horae.kernel.plan import Diagnostic, Severity
+from horae.kernel.secret import NAME, looks_secret
 from horae.rules.armed import agent_blocks, is_entry
 from horae.rules.command import CommandError, call_of, shell_syntax
 
@@ -36,22 +37,29 @@ def check_ready(plans: Sequence[tuple[str, Plan]], root: str, config: Config) ->
     ]
 
 
-def _check_programs(name: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
+def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
     """Yield the commands of a plan whose program, or a secret that it needs, is not there."""
     calling = [each for each in plan.headlines if "COMMAND" in each.props and is_entry(each)]
     if not calling:
         return
     places = dict(zip(map(id, plan.headlines), plan.places(), strict=True))
     for headline in calling:
-        why = _why_not(headline, os.path.dirname(name) or ".")  # noqa: PTH120 - pathlib is slow
+        why = _why_not(headline, os.path.dirname(file) or ".")  # noqa: PTH120 - pathlib is slow
         if why is not None:
             at = place_of(headline, "COMMAND")
             found = Found(at, "program", Severity.WARNING, why.reason, why.fix)
-            yield found.located(name, places[id(headline)], headline.text)
+            yield found.located(file, places[id(headline)], headline.text)
+        for name in _given_secrets(headline):
+            message = (
+                f"{name} in the command holds a secret, which everybody sees who sees this plan"
+            )
+            fix = f"write :ENV: {name}, and in [secrets] of horae.toml where its value is"
+            found = Found(place_of(headline, "COMMAND"), "secret", Severity.WARNING, message, fix)
+            yield found.located(file, places[id(headline)], headline.text)
         if (why := _unread(headline, config)) is not None:
             at = place_of(headline, "ENV")
             found = Found(at, "secret", Severity.WARNING, why.reason, why.fix)
-            yield found.located(name, places[id(headline)], headline.text)
+            yield found.located(file, places[id(headline)], headline.text)
 
 
 def _why_not(headline: Headline, directory: str) -> Unready | None:
@@ -69,6 +77,16 @@ def _why_not(headline: Headline, directory: str) -> Unready | None:
         return None  # its first word is no program, and that is said
     variables, environ = call.variables, os.environ
     return why_unready(call.argv, directory=directory, environ=environ, variables=variables)
+
+
+def _given_secrets(headline: Headline) -> list[str]:
+    """Return the variables that a command sets itself to what looks like a secret."""
+    try:
+        call = call_of(headline.props)
+    except CommandError:
+        return []  # said by what reads it
+    words = () if call is None else (each.partition("=") for each in call.argv)
+    return [name for name, _, text in words if NAME.fullmatch(name) and looks_secret(name, text)]
 
 
 def _unread(headline: Headline, config: Config) -> Unready | None:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.engine.ports import Held, Process, Run, Secrets
+    from horae.kernel.plan import Plan
     from horae.rules.entry import Origin
     from horae.runner.command import Place
     from horae.runner.processes import Processes
@@ -463,6 +464,18 @@ class BlockAgents:
         self.processes = processes
         self.place = place
         self._turns: dict[str, asyncio.Lock] = {}
+
+    async def why_held(self, plan: Plan) -> str | None:
+        """Return which secret cannot be read that an agent of a workflow needs, if so."""
+        for name in {name for _, name in agent_blocks(plan) if name}:
+            try:
+                registry, agent = await self.find(name)
+            except AgentNotFoundError:
+                continue  # its block says so
+            asked = asked_for(registry, agent)
+            if (why := await why_held(self.place, asked, agent.environment)) is not None:
+                return f"the agent {name}: {why}"
+        return None
 
     def inside(self, order: WorkflowOrder) -> RunAgents:
         """Return who answers to the blocks of one run."""

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.engine.ports import Ended, Process, RunError, Unreleased
+from horae.engine.ports import Ended, HeldBackError, Process, RunError, Unreleased
 from horae.errors import HoraeError, ScheduleError
 from horae.kernel.org.document import read
 from horae.kernel.world import every, worlds
@@ -145,12 +145,20 @@ class WorkflowRunner:
     async def hold(self, job: Job) -> Held:
         """Make a run that waits for its go, or raise RunError."""
         await self._processes.begin()
-        return await self.make(_order(job, self._place))
+        order = _order(job, self._place)
+        if (why := await self._why_held(order.plan)) is not None:
+            raise HeldBackError(why)
+        return await self.make(order)
 
     async def obstacle(self, text: str) -> str | None:
         """Return why the workflow of a text would be held back; None if it would not."""
-        headlines = read(text).headlines
-        return await why_held(self._place, _variables(headlines[0].props)) if headlines else None
+        plan = read(text)
+        variables = _variables(plan.headlines[0].props) if plan.headlines else ()
+        return await why_held(self._place, variables) or await self._why_held(plan)
+
+    async def _why_held(self, plan: Plan) -> str | None:
+        """Return why an agent of a workflow would hold it back."""
+        return None if self._agent is None else await self._agent.why_held(plan)
 
     async def make(self, order: Order, *, progress: Progress | None = None) -> WorkflowRun:
         """Make a run that waits for its go, or raise RunError; *progress* hears of each step."""

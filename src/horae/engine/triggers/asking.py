@@ -19,6 +19,7 @@ from horae.engine.triggers.errors import (
     UnsignedError,
 )
 from horae.engine.triggers.store import Dispatched, dispatch_id
+from horae.kernel.secret import is_kept, is_reference, looks_secret
 from horae.rules.entry import key_time
 from horae.rules.misfire import Receipt, Status
 from horae.rules.receipt import OPEN
@@ -117,6 +118,21 @@ class Asking(Base):
         """Read the secrets of all webhooks, so that one that cannot be read is known."""
         for each in await self._store.webhooks():
             await self._values(secrets_of(each.definition.config))
+
+    async def given_secrets(self) -> list[str]:
+        """Return what to do about secrets that a shared ledger holds, as was done once."""
+        hooks = {
+            f"webhook {each.definition.name}": secrets_of(each.definition.config)
+            for each in await self._store.webhooks()
+        }
+        found = [whose for whose, texts in hooks.items() if not all(map(_is_named, texts))]
+        found += [
+            f"agent {card.name}"
+            for card in await self._store.agents()
+            if any(looks_secret(*each) for each in card.config.get("env", {}).items())
+        ]
+        fix = "give it ${NAME}, and say in [secrets] of horae.toml where that is"
+        return [f"{each}: a secret of it stands in the ledger; {fix}" for each in found]
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
         """Log why a message was refused, at most once a minute: anybody can send one."""
@@ -225,3 +241,8 @@ class Asking(Base):
                 task = Task(f"Agent lifecycle: {event}", metadata=facts)
                 key = f"event:{event}:{card.id}:{at}"
                 await self._ask(trigger, key, task, reason=f"agent '{card.name}': {event}")
+
+
+def _is_named(text: str) -> bool:
+    """Tell whether a text is what stands for a secret, and not the secret itself."""
+    return is_reference(text) or is_kept(text)
