@@ -721,6 +721,9 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
     stage.clock.step(SECOND)
     assert await stage.triggers.lapse() is None
     assert await stage.triggers.approvals() == []
+    by = {each["receipt"]: each["approved_by"] for each in await stage.history()}
+    assert by[asked["receipt"]] == "cli:wren"
+    assert by[late["receipt"]] is None
     assert {
         each["receipt"]: (each["status"], each["reason"]) for each in await stage.history()
     } == {

@@ -295,13 +295,24 @@ def _write(asked: _Asked, found: list[Adopted]) -> None:
         return
     text = "\n".join(each.text for each in found)
     if asked.tasks is not None:
-        for path in _add_tasks(asked.tasks, found, asked.now):
+        paths = [*_add_tasks(asked.tasks, found, asked.now)]
+        for path in paths:
             echo(f"wrote {path}", err=True)
+        _record(asked.tasks, [(each, "adopted") for each in paths])
     elif asked.into is not None:
         _append(asked.into, text)
+        _record(asked.into, [(asked.into, f"jobs adopted: {len(found)}")])
         echo(f"wrote {len(found)} to {asked.into}", err=True)
     elif asked.is_text:
         click.echo(text, nl=False)
+
+
+def _record(place: str, edits: list[tuple[str, str]]) -> None:
+    """Record what was written beneath a place."""
+    from horae.cli.desk import record_edits  # not on Windows
+    from horae.cli.sources import plan_root
+
+    record_edits(plan_root((place,)), edits)
 
 
 def _append(path: str, text: str) -> None:

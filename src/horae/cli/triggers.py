@@ -12,6 +12,7 @@ import click
 from horae.cli.desk import Dial, Place, place_options, reader_of, write_with
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
+from horae.engine.actor import actor_words
 from horae.engine.triggers import (
     TriggerNotFoundError,
     Triggers,
@@ -475,7 +476,7 @@ def history(
             each["planned_at"],
             each["source_id"],
             each["status"],
-            each["reason"],
+            "; ".join(filter(None, (each["reason"], _approval_words(each)))),
         )
         for each in page["items"]
     ]
@@ -558,6 +559,14 @@ def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | 
 
 
 # What both spellings share
+
+
+def _approval_words(dispatch: Mapping[str, Any]) -> str:
+    """Return who approved a dispatch, unless its reason says so; nothing if nobody had to."""
+    by = dispatch["approved_by"]
+    if not by or dispatch["reason"].startswith("approved by "):
+        return ""
+    return f"approved by {actor_words(by) if ':' in by else by}"  # once it was a bare name
 
 
 def read_files(path: str, *, base: str) -> Folder:

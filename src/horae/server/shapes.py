@@ -239,6 +239,8 @@ DISPATCH: Final = shape(
     receipt=NUMBER,
     planned_at=MOMENT,
     count=NUMBER,
+    actor=TEXT,
+    approved_by=maybe(TEXT),
 )
 APPROVAL: Final = shape(
     receipt=NUMBER,

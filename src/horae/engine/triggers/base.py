@@ -201,9 +201,11 @@ class Base:
         """Return a receipt in the shape of the API."""
         filed, receipt = done.filed, done.filed.receipt
         text = await self._ledger.text(filed.digest)
-        prompt = ""
+        prompt, approved_by = "", None
         if text is not None:
-            prompt = read_order(text).prompt(key=receipt.key, planned_at=receipt.planned_at)
+            order = read_order(text)
+            prompt = order.prompt(key=receipt.key, planned_at=receipt.planned_at)
+            approved_by = order.approval.get("by")
         return {
             "id": dispatch_id(trigger.id, receipt.key),
             "workflow_id": trigger.id,
@@ -218,4 +220,6 @@ class Base:
             "receipt": filed.number,
             "planned_at": key_time(receipt.planned_at),
             "count": receipt.count,
+            "actor": filed.actor,
+            "approved_by": approved_by,
         }
