@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.far import EngineUnreachableError, Far, FarError
+from horae.engine.actor import user_name
 from horae.server import SOCKET
 from horae.server.serve import listen
 from horae.store.sqlite import SqliteLedger
@@ -125,6 +125,9 @@ def test_a_run_inside_a_run_rides_in_its_slot(there: Call) -> None:
     # There is one slot: if it had to wait for another one, neither could ever end.
     done = there("run", "Inside", "--wait", "--table")
     assert (done.code, done.out) == (0, "all the news\nhorae: Digest: done: all the news\n")
+    inside, outside = there("history", "-n", "2", "--json").data
+    assert (inside["title"], inside["actor"]) == ("Digest", "agent:Inside")
+    assert (outside["title"], outside["actor"]) == ("Inside", f"cli:{user_name(os.getuid())}")
 
 
 def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> None:
@@ -154,7 +157,8 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
     assert (nothing.code, "nothing of it runs" in nothing.err) == (6, True)
     [line] = there("history", "Long", "-n", "1", "--json").data
     assert line["status"] == "killed"
-    assert re.fullmatch(r"cancelled( by .+)?: enough", line["reason"])
+    who = f"{user_name(os.getuid())}, on the command line"
+    assert line["reason"] == f"cancelled by {who}: enough"
 
 
 def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
