@@ -54,6 +54,16 @@ class FarError(HoraeError):
         return {"code": self.code, "message": str(self), "facts": self._facts}
 
 
+class IdleEngineError(HoraeError):
+    """An engine that runs and starts nothing now."""
+
+    code = "engine_idle"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"nothing starts now: {reason}")
+
+
 class Far:
     """The engine of a data directory, as others see it."""
 
@@ -68,6 +78,18 @@ class Far:
         except OSError:
             return False
         return True
+
+    def idle(self) -> IdleEngineError | None:
+        """Return why it decides and starts nothing; None if it does, or does not answer."""
+        wire = self._wire(CONNECT)
+        try:
+            wire.request("GET", "/readyz", headers={**self._headers(), "Connection": "close"})
+            problems = json.loads(wire.getresponse().read())["problems"]
+        except (OSError, HTTPException, ValueError, LookupError, TypeError):
+            return None
+        finally:
+            wire.close()
+        return IdleEngineError("; ".join(problems)) if problems else None
 
     def get(self, *path: object, patience: float = ANSWER, **query: object) -> Any:
         """Return the answer to a question."""

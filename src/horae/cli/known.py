@@ -218,6 +218,11 @@ class Ledgers:
             engine = replace(engine, is_running=False)  # or the files are read in another zone
         if self._output.form is Form.TABLE:
             echo(f"horae: {_source(engine)}", err=True)
+        if engine.is_running and engine.pid is not None:
+            from horae.cli.far import Far
+
+            if (idle := Far(place.directory, pid=engine.pid).idle()) is not None:
+                self._output.say(idle)
         return Known(root, place, engine, entries)
 
 
