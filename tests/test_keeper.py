@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -713,7 +714,16 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
     ground.agent("echo x >> SIDE/ticks")
     async with kept(ground) as here:
         await until(lambda: ground.seen("ticks").startswith("x\nx\nx\n"))
-        assert (await here.agent()).entry.title == "wren"
+        [entry] = await here.house.ledger.find("agent:wren")
+        page = await here.house.ledger.receipts(entry=entry.number, limit=100)
+    ticks = [*reversed(page.receipts)]
+    assert [each.receipt.key for each in ticks][:3] == ["tick:1", "tick:2", "tick:3"]
+    waits = [
+        after.receipt.planned_at - before.ended_at
+        for before, after in pairwise(ticks)
+        if before.ended_at is not None
+    ]
+    assert set(waits) == {timedelta(milliseconds=300)}, "each is planned by the end before it"
 
 
 @story

@@ -51,9 +51,9 @@ def wait_for(root: Path, count: int, *, within: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def history(root: Path) -> list[dict[str, object]]:
+def history(root: Path, *args: str) -> list[dict[str, object]]:
     done = subprocess.run(
-        [*HORAE, "history", "--root", str(root), "--json"],
+        [*HORAE, "history", "--root", str(root), *args, "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -227,9 +227,14 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
         engine.terminate()
         engine.communicate(timeout=30)
     (root / "plan.org").unlink()
+    ended_at = time.time()
+    while time.time() < int(ended_at) + 1:  # until a moment has come that no engine saw
+        time.sleep(0.02)
     done = up(root, "--data", str(data), "--empty-plan", "--seconds", "1", "--log", "plain")
     out, _ = done.communicate(timeout=30)
     assert "entry_gone" in out
+    last = history(root, "--data", str(data))[0]
+    assert (last["status"], last["reason"]) == ("skipped", "no longer in the plan")
 
 
 DELAY = """name: remind
