@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
+from uvicorn.server import ServerState
 
 from crash.stage import Home, entry
 from engine.world import story
@@ -286,6 +288,25 @@ def _resident(life: Life) -> int:
 
 def _open(life: Life) -> int:
     return len(descriptors(life.pid))
+
+
+@story
+async def test_who_is_let_in_while_the_server_ends_is_not_left_open() -> None:
+    listener = listen_tcp("127.0.0.1", 0)
+    config = uvicorn.Config(Starlette(), http=door.Wire)
+    opened = door.Door(
+        listener, lambda: door.Wire(config=config, server_state=ServerState(), app_state={})
+    )
+    opened.open()
+    with socket.create_connection(listener.getsockname(), timeout=WITHIN) as client:
+        opened._let_in()
+        for opening in opened._opening:
+            opening.cancel()  # before it began, as the end of a loop does
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (client.recv(1), opened._wires) == (b"", set())
+    opened.close()
+    listener.close()
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1024, scaled(4500)), (64, 200)])

@@ -16,6 +16,7 @@ import resource
 import socket
 from collections import Counter
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
@@ -190,12 +191,18 @@ class Door:
         self._peers[peer] += 1
         opening = self._loop.create_task(self._open_wire(connection, wire))
         self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(partial(self._opened, connection, wire))
 
     async def _open_wire(self, connection: socket.socket, wire: Wire) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: wire, connection)
         except OSError:  # it has gone away already
+            connection.close()
+            self._forget(wire)
+
+    def _opened(self, connection: socket.socket, wire: Wire, opening: asyncio.Task[None]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():  # the server ends, perhaps before the task began
             connection.close()
             self._forget(wire)
 
