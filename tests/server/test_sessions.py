@@ -13,7 +13,7 @@ import pytest
 from engine.world import story
 from horae.app import SystemClock
 from horae.engine.actor import acting
-from horae.engine.sessions import LASTS, MOST, RENEWED
+from horae.engine.sessions import LASTS, RENEWED
 from horae.rules.scope import OPERATOR, Scope
 from horae.server.keys import Keys, add_token
 from horae.testing import ManualClock
@@ -94,19 +94,6 @@ async def test_a_session_cannot_be_made_up_and_a_restart_ends_none(tmp_path: Pat
         assert await keys.session(cookie) is None, "what the ledger has follows from the token"
 
 
-@story
-async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    async with keyed(tmp_path, clock=clock) as keys:
-        made = []
-        for _ in range(MOST + 1):
-            made.append(str(await keys.begin_session(OPERATOR, "Firefox")))
-            await clock.advance(SECOND)
-        assert await keys.session(made[0]) is None
-        assert await keys.session(made[1]) is not None
-        assert len(await sessions_of(keys, clock.now())) == MOST
-
-
 async def named(here: Here, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
     assert here.keys.tokens is not None
@@ -173,7 +160,7 @@ async def test_what_is_open_in_a_session_ends_with_it(tmp_path: Path, how: str) 
             match how:
                 case "log out":
                     out = await client.post(f"{page}/api/v1/logout", json={}, headers=cookie)
-                    assert out.json() == {"ended": found["ops"]}
+                    assert out.json() == {"ended": [found["ops"]]}
                     gone = f"{COOKIE}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict"
                     assert out.headers["set-cookie"] == gone
                 case "end":
@@ -206,6 +193,10 @@ async def test_without_a_session_there_is_none_to_end(tmp_path: Path) -> None:
         assert (answer.status_code, "no session to end" in answer.text) == (409, True)
         nobody = await here.ask("sessions/123456789abc/end")
         assert (nobody.status_code, nobody.json()["code"]) == (404, "session_not_found")
+        assert (await here.post("sessions/all/end")) == {"ended": []}
+        await logged_in(here.keys)
+        [found] = (await here.get("sessions"))["sessions"]
+        assert (await here.post("sessions/all/end")) == {"ended": [found["id"]]}
 
 
 @story

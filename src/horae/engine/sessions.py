@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LASTS: Final = timedelta(hours=12)  # since its last use
 RENEWED: Final = timedelta(minutes=1)  # a use is written at most so often
+ALL: Final = "all"  # in place of an id
 MOST: Final = 100  # at the same time; the ones not used for longest end
 BEGUN: Final = "session_begun"
 ENDED: Final = "session_ended"  # the event after which nothing is open in a session
@@ -80,3 +81,11 @@ class Sessions(Protocol):
     async def end(self, session: str | None, *, now: datetime) -> list[Session]:
         """End the session of an id, or all of them; return those that are ended."""
         ...
+
+
+async def end_sessions(sessions: Sessions, which: str, *, now: datetime) -> list[Session]:
+    """End the session of an id, or all of them; raise an error if there is none of that id."""
+    ended = await sessions.end(None if which == ALL else which, now=now)
+    if not ended and which != ALL:
+        raise NoSessionError(which)
+    return ended

@@ -53,7 +53,7 @@ _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
 <h1>Not logged in</h1>
 <p>On the machine where the engine runs, <code>horae open</code> makes a link that logs you in.
-The page has an address of its own, which that link has.</p>
+Use the link as it is: you are logged in only under the name in it.</p>
 </html>
 """
 

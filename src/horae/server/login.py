@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import HTMLResponse
 
 from horae.engine.actor import acting, current_actor
-from horae.engine.sessions import LASTS, NoSessionError
+from horae.engine.sessions import LASTS, end_sessions
 from horae.rules.scope import OPERATOR, Scope
 from horae.server.answer import HEADERS, told
 from horae.server.caller import caller_of
@@ -78,8 +78,7 @@ async def logout(front: Front, request: Request, _: Fields) -> Response:
     if caller is None or not caller.session:
         reason = "there is no session to end: the request was sent without a session's cookie"
         raise HttpRequestError(HTTPStatus.CONFLICT, reason)
-    await _end(front, caller.session)
-    answer = told({"ended": caller.session}, HTTPStatus.OK)
+    answer = told({"ended": await _end(front, caller.session)}, HTTPStatus.OK)
     answer.headers["Set-Cookie"] = set_cookie(_cookie(keys, request) or "", "", age=timedelta())
     return answer
 
@@ -91,18 +90,16 @@ async def sessions(front: Front, _: Request, __: Fields) -> dict[str, Any]:
 
 
 async def end_session(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """End a session, and all that is open in it."""
-    await _end(front, request.path_params["session"])
-    return {"ended": request.path_params["session"]}
+    """End a session, or `all` of them, and what is open in it."""
+    return {"ended": await _end(front, request.path_params["session"])}
 
 
-async def _end(front: Front, session: str) -> None:
+async def _end(front: Front, session: str) -> list[str]:
     keys = offered(front.keys, "login")
-    ended = await _sessions(front).end(session, now=front.clock.now())
-    if not ended:
-        raise NoSessionError(session)
+    ended = await end_sessions(_sessions(front), session, now=front.clock.now())
     for each in ended:
         keys.end(each.token, each.id)
+    return [each.id for each in ended]
 
 
 def _sessions(front: Front) -> Sessions:
@@ -142,8 +139,8 @@ _SESSION: Final = shape(
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/login/{code}", Access.OPEN, login, TEXT, kind="text/html", is_once=True),
     does("/api/v1/login", Scope.READ, new_link, shape(url=TEXT)),
-    does("/api/v1/logout", Scope.READ, logout, shape(ended=TEXT)),
+    does("/api/v1/logout", Scope.READ, logout, shape(ended=listed(TEXT))),
     asks("/api/v1/sessions", Scope.ADMIN, sessions, shape(sessions=listed(_SESSION))),
-    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, shape(ended=TEXT)),
+    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, shape(ended=listed(TEXT))),
     does("/api/v1/token", Scope.ADMIN, new_token, shape(rotated=FLAG)),
 )

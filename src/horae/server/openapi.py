@@ -39,7 +39,7 @@ _PARTS: Final = {
     "name": "its name",
     "secret": "what nobody can guess",
     "code": "what the link ends with",
-    "session": "the id of the session",
+    "session": "the id of the session, or `all`",
 }
 _HEADERS: Final = {
     "Idempotency-Key": "The same key gives the same answer and starts nothing twice.",

@@ -1,0 +1,79 @@
+"""Sessions in the ledger: by digest, for twelve hours since the last use, as long as their token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.engine.access import Token
+from horae.engine.sessions import BEGUN, ENDED, LASTS, MOST
+from horae.rules.scope import Scope
+from horae.store.access import BookTokens
+from horae.store.sessions import BookSessions
+from store.ledger_suite import MINUTE, NOW, SECOND, story
+from store.server import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from horae.store.ledger import BookLedger
+
+READS = frozenset({Scope.READ})
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BookLedger]:
+    opened = asyncio.run(opening(request.param, tmp_path))
+    yield opened
+    asyncio.run(opened.close())
+
+
+@story
+async def test_a_session_is_found_while_it_and_its_token_last(ledger: BookLedger) -> None:
+    tokens, sessions = BookTokens(ledger), BookSessions(ledger)
+    assert not await sessions.begin("ab" * 32, token="ops", agent="", now=NOW), "no such token"
+    assert await tokens.add(Token("ops", READS, NOW), "00" * 32)
+    assert await sessions.begin("ab" * 32, token="ops", agent="Firefox" * 99, now=NOW)
+    assert await sessions.begin("cd" * 32, token="operator", agent="", now=NOW + SECOND)
+    found = await sessions.find("ab" * 32, now=NOW)
+    assert found is not None
+    assert (found.id, found.token, found.scopes) == ("ab" * 6, "ops", READS)
+    assert (len(found.agent), found.expires_at) == (200, NOW + LASTS)
+    assert [each.token for each in await sessions.all(now=NOW)] == ["operator", "ops"]
+
+    for later in (30 * SECOND, MINUTE, MINUTE + SECOND):
+        await sessions.renew("ab" * 32, now=NOW + later)
+    assert await sessions.find("ab" * 32, now=NOW + LASTS + MINUTE - SECOND) is not None
+    assert await sessions.find("ab" * 32, now=NOW + LASTS + MINUTE) is None
+    assert await sessions.find("cd" * 32, now=NOW + LASTS + SECOND) is None
+
+    assert await tokens.revoke("ops", now=NOW)
+    assert await tokens.add(Token("ops", READS, NOW), "11" * 32)
+    assert await sessions.find("ab" * 32, now=NOW) is None, "another token has the name now"
+
+
+@story
+async def test_one_session_is_ended_or_all_are_and_it_is_told(ledger: BookLedger) -> None:
+    sessions = BookSessions(ledger)
+    for digest in ("ab" * 32, "cd" * 32, "ef" * 32):
+        assert await sessions.begin(digest, token="operator", agent="", now=NOW)
+    assert await sessions.end("ab", now=NOW) == [], "an id is whole"
+    assert [each.id for each in await sessions.end("ab" * 6, now=NOW)] == ["ab" * 6]
+    await sessions.renew("ab" * 32, now=NOW + MINUTE)
+    assert await sessions.find("ab" * 32, now=NOW) is None, "and does not come back"
+    assert len(await sessions.end(None, now=NOW)) == 2
+    assert await sessions.all(now=NOW) == []
+    told = [each.kind for each in await ledger.events_after(0)]
+    assert told == [BEGUN] * 3 + [ENDED] * 3
+
+
+@story
+async def test_of_very_many_sessions_the_one_not_used_for_longest_ends(ledger: BookLedger) -> None:
+    sessions = BookSessions(ledger)
+    for n in range(MOST + 1):
+        await sessions.begin(f"{n:064}", token="operator", agent="", now=NOW + n * SECOND)
+    left = [each.created_at for each in await sessions.all(now=NOW)]
+    assert (len(left), min(left)) == (MOST, NOW + SECOND)
