@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from horae.cli.token import open_, token
 from horae.errors import HoraeError
-from server.stage import engine_process
+from server.stage import NearSync, engine_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,3 +62,29 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> 
     assert "kept      admin   20" in called(tmp_path, "list")
     stored = b"".join(each.read_bytes() for each in (tmp_path / ".horae").glob("ledger.db*"))
     assert later["token"].removeprefix("horae_").encode() not in stored
+
+
+def test_sessions_are_listed_and_ended_with_and_without_an_engine(tmp_path: Path) -> None:
+    def ids() -> list[str]:
+        return [each["id"] for each in json.loads(called(tmp_path, "sessions", "--json"))]
+
+    with engine_process(tmp_path), httpx.Client(transport=NearSync()) as client:
+        assert called(tmp_path, "sessions") == "nobody is logged in to the page"
+        status = ""
+        for agent in (b"Firefox \x9b2J", b"Chromium"):
+            link = CliRunner().invoke(open_, ["--print", "--root", str(tmp_path)]).output.strip()
+            assert client.get(link, headers={b"User-Agent": agent}).status_code == 200
+            status = link.partition("/login/")[0] + "/api/v1/status"
+        assert client.get(status).status_code == 200
+        shown = called(tmp_path, "sessions")
+        assert ("operator" in shown, "Chromium" in shown, "\x9b" in shown) == (True, True, False)
+        last, first = ids()
+        assert called(tmp_path, "end-session", last) == "1 session ended"
+        assert client.get(status).status_code == 401, "it was that of the last link"
+        assert called(tmp_path, "end-session", last) == "session_not_found"
+        assert ids() == [first]
+
+    assert called(tmp_path, "end-session", last) == "session_not_found"
+    assert json.loads(called(tmp_path, "end-session", "all", "--json")) == {"ended": [first]}
+    assert called(tmp_path, "end-session", "all") == "0 sessions ended"
+    assert ids() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +20,7 @@ from horae.cli.desk import (
     write_with,
 )
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
-from horae.errors import Exit
+from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -114,6 +115,41 @@ def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
 
 @token.command()
 @place_options
+@form_options
+def sessions(*, root: str, data: str | None, form: str | None) -> int:
+    """List the browsers that are logged in to the page.
+
+    A session lasts 12 hours since its last use and allows what its token allows.
+    """
+    place, output = _place(root, data), Output.of(form)
+
+    async def looking() -> list[dict[str, Any]]:
+        from horae.store.sessions import BookSessions
+
+        async with reader_of(place) as ledger:
+            found = await BookSessions(ledger).all(now=Dial().now())
+        return [each.data() for each in found]
+
+    rows = asyncio.run(looking())
+    print_rows(output, rows, lambda: _print_sessions(rows))
+    return Exit.OK
+
+
+@token.command("end-session")
+@click.argument("session", metavar="ID|all")
+@place_options
+@form_options
+def end_session(session: str, *, root: str, data: str | None, form: str | None) -> int:
+    """End the session ID, or all of them; what is open in it ends at once."""
+    place, output = _place(root, data), Output.of(form)
+    done = _end(place, session)
+    count = len(done["ended"])
+    print_answer(output, done, f"{count} session{'' if count == 1 else 's'} ended")
+    return Exit.OK
+
+
+@token.command()
+@place_options
 def new(*, root: str, data: str | None) -> int:
     """Replace the operator's token; every session, link and calendar address ends.
 
@@ -130,6 +166,8 @@ def new(*, root: str, data: str | None) -> int:
         if place.store is not None:
             asyncio.run(_share(place.store, made))
         write_token(place.directory, made)
+        with suppress(HoraeError):  # what is left of them in a ledger lets nobody in any more
+            _end(place, "all")
     echo("horae: a new token is made, and the old one lets nobody in any more")
     return Exit.OK
 
@@ -197,6 +235,19 @@ def _write(
     return write_with(place, lambda far: far.post(*path, body=said), alone)
 
 
+def _end(place: Place, session: str) -> dict[str, Any]:
+    """End a session, or all of them."""
+
+    async def alone(ledger: BookLedger) -> dict[str, Any]:
+        from horae.engine.sessions import end_sessions
+        from horae.store.sessions import BookSessions
+
+        ended = await end_sessions(BookSessions(ledger), session, now=Dial().now())
+        return {"ended": [each.id for each in ended]}
+
+    return _write(place, ("sessions", session, "end"), {}, alone)
+
+
 async def _share(store: str, made: str) -> None:
     """Let a token be the operator's on all machines that share a ledger."""
     from horae.store.postgres import PostgresLedger
@@ -222,6 +273,23 @@ def _print(rows: list[dict[str, Any]]) -> None:
         used = _seconds(row["used_at"]) if row["used_at"] else unused
         words = (row["name"], " ".join(row["scopes"]), _seconds(row["created_at"]), used)
         table.add_row(*map(safe, words))
+    console().print(table)
+
+
+def _print_sessions(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    if not rows:
+        echo("nobody is logged in to the page")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("session", "token", "since", "last used", "ends", "browser"):
+        table.add_column(name, overflow="fold", no_wrap=name == "session")
+    for row in rows:
+        times = (_seconds(row[name]) for name in ("created_at", "used_at", "expires_at"))
+        table.add_row(*map(safe, (row["id"], row["token"], *times, row["agent"])))
     console().print(table)
 
 
