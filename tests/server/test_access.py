@@ -253,6 +253,10 @@ async def test_on_the_socket_a_user_acts_or_the_agent_whose_run_it_is(tmp_path: 
         assert await actor(here) == user
         run = await here.running("Long")
         assert await actor(here, **{"Horae-Run": str(run)}) == "agent:Long"
+        for verb in ("approve", "deny"):
+            path, by = f"/api/v1/approvals/1/{verb}", {"Horae-Run": str(run)}
+            refused = await here.client.post(path, json={}, headers=by)
+            assert (refused.status_code, refused.json()["code"]) == (403, "approver")
         assert await actor(here, **{"Horae-Actor": "agent:x", "Horae-Scopes": "read"}) == user
         for odd in ("0", "-1", "x", "9" * 30, f"{run}, {run}"):
             assert await actor(here, **{"Horae-Run": odd}) == user

@@ -366,7 +366,7 @@ def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
 def test_pause_lets_an_entry_rest_and_resume_lets_it_go_on(person: Person) -> None:
     person.go("/entries/mail")
     person.press("Pause")
-    person.says("Paused", "#resting")
+    person.says("Paused by token operator, from the page, since", "#resting")
     person.press("Resume")
     person.until(lambda: person.one("#resting") is None or None)
     assert person.ask("entries/mail", "GET")["pause"] is None
@@ -380,7 +380,7 @@ def test_a_run_is_ended_only_after_a_second_word(person: Person) -> None:
     assert person.ask(f"receipts/{receipt}", "GET")["ended_at"] is None
     person.press("End it?")
     person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
-    person.says("cancelled")
+    person.says("cancelled by token operator, from the page")
 
 
 def test_the_why_panel_says_why_and_gives_the_page_back(person: Person) -> None:
