@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HEAVY = {
     "asyncio", "http", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
     "horae.timing", "horae.rules", "horae.kernel.check", "horae.kernel.world",
@@ -48,3 +50,24 @@ def test_a_word_of_agent_loads_the_module_of_its_own_family() -> None:
     assert not said("--version") & {"asyncio", "sqlite3", "horae.cli.triggers"}
     families = {name for name in said("orchestrator", "logs", "--help") if "agent_words." in name}
     assert families == {"horae.cli.agent_words.words", "horae.cli.agent_words.watching"}
+
+
+@pytest.mark.parametrize("line", [["store", "migrate"], ["worker"], ["nodes"]])
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, line: list[str]
+) -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from horae.cli.group import horae; from horae.cli.run import run\n"
+        f"sys.exit(run(horae, name='horae', args={line}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"HORAE_STORE": "postgresql://127.0.0.1:1/none"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("psycopg is not installed; pip install horae[postgres]\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -13,6 +13,10 @@ from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# Package that not every installation has -> the extra that brings it.
+_EXTRAS: Final = {"psycopg": "postgres", "pgqueuer": "postgres"}
 
 
 def run(command: click.Command, *, name: str, args: Sequence[str] | None = None) -> int:
@@ -45,6 +49,12 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
         speaker.say("system", error.strerror or str(error))
         return Exit.TEMPORARY
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+            extra = _EXTRAS[error.name]
+            speaker.say(
+                "missing_extra", f"{error.name} is not installed; pip install horae[{extra}]"
+            )
+            return Exit.FINDINGS
         if os.environ.get("HORAE_DEBUG"):
             raise
         speaker.say(
