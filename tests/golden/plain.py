@@ -10,8 +10,10 @@ in its place, and the words stand in a record of their own.
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
+from pwd import getpwuid
 from typing import Any
 
 WORDS = "~"
@@ -22,23 +24,31 @@ SAID = frozenset(
     {
         *("message", "reason", "last_reason", "fix", "hint", "detail", "words", "remedy", "found"),
         *("rule", "problems", "description", "summary", "notes", "said", "obstacle"),
+        *("broken", "cause", "clock_changes", "error", "policy", "warnings", "won"),
     }
 )
+# Keys that hold a word for programs, or a sentence for people.
+SENTENCE = frozenset({"what", "status"})
 # Keys whose value the machine decides.
 HIDDEN = frozenset({"pid", "bytes", "cpu_seconds", "max_rss", "seconds", "duration_secs", "boot"})
 
+_USER = re.escape(getpwuid(os.getuid()).pw_name)
 RULES = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "id"),
-    (re.compile(r"\b[0-9a-f]{12}\b|\b\d{6}-[0-9a-f]{6}\b"), "id"),
+    (re.compile(r"\b[0-9a-f]{12}\b|\b\d{6}-[0-9a-f]{6}\b|(?<=-)[0-9a-f]{16}\b"), "id"),
     (re.compile(r"whsec_[A-Za-z0-9+/=]+"), "secret"),
     (re.compile(r'"[0-9a-f]{32}"'), '"<etag>"'),
     (re.compile(r"(?<=/login/)[\w-]{20,}|(?<=/calendar/)[0-9a-f]{20,}"), "<secret>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"),
+    (re.compile(r"\bhorae-[0-9a-f]{24}(?=\.localhost|=)"), "horae-<random>"),
+    (re.compile(r"(?<==)[A-Za-z0-9_-]{32,}(?=; )"), "<secret>"),  # of a cookie
     (re.compile(r"(?<=127\.0\.0\.1:)[1-9]\d{3,4}\b|(?<=localhost:)[1-9]\d{3,4}\b"), "<port>"),
+    (re.compile(r"\bUnprocessable (?:Entity|Content)\b"), "Unprocessable <version>"),
     (re.compile(r"(?<=\bprocess )\d+\b"), "<pid>"),
     (re.compile(r"\b1\.\d{6,}e\+09\b"), "<time>"),  # when a counter of Prometheus was made
-    (re.compile(r"\bcli:[\w.-]+"), "cli:<user>"),
+    (re.compile(rf"(?<=\bcli:){_USER}\b|(?<=\bby ){_USER}\b"), "<user>"),
+    (re.compile(rf"\b{_USER} <{_USER}(?=@)"), "<user> <<user>"),
 )
 
 

@@ -28,7 +28,7 @@ def tell(names: list[str], into: Path, *, talk: bool = False) -> None:
         environ = {
             "HOME": str(place / "home"),
             "PATH": str(place / "bin"),
-            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")]),
+            "PYTHONPATH": os.pathsep.join(sys.path),
             "TMPDIR": str(place / "tmp"),
             "GOLDEN_PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
@@ -78,7 +78,7 @@ def _tell_here(place: Path, into: Path, names: list[str], *, talk: bool) -> None
 
 
 def main() -> None:
-    sys.path[:0] = [str(TESTS)]
+    sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
     asked = argparse.ArgumentParser(description="Write the golden records anew.")
     asked.add_argument("stories", nargs="*", help="which; without one all")
     asked.add_argument(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hmac
 import json
+import sqlite3
 from base64 import b64decode, b64encode
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -147,10 +149,10 @@ async def init(story: Story) -> None:
     await story.type("""
         horae init
         horae init
-        horae init other
+        horae init ../side/other
         horae init horae.toml
         """)
-    story.files("after init", "plan")
+    story.files("after init", "plan", "side")
     story.write("horae.toml", SETTINGS)
     await root(story, hours=0.1)
     await story.type("""
@@ -299,6 +301,8 @@ async def ledger(story: Story) -> None:
         horae config --json
         horae config zone --show-origin --json
         horae config nothing --json
+        horae config trust --json
+        horae config trust --yes --json
         """)
     story.files("at the end", "plan")
 
@@ -430,7 +434,21 @@ async def routes(story: Story) -> None:
         await _trigger_routes(story, engine)
         await _workflow_routes(story, engine)
         await _on_the_port(story, engine)
-        await story.type("POST /api/v1/token\nPOST /api/v1/token []")
+        await story.type("""
+            GET /api/v1/sessions
+            GET /api/v1/sessions?nose=1
+            POST /api/v1/sessions/nothing/end
+            POST /api/v1/logout
+            POST /api/v1/logout {"nose": 1}
+            POST /api/v1/edits {"file": "plan.org", "what": "claimed 'Digest'"}
+            POST /api/v1/edits {"nose": 1}
+            GET /api/v1/settings/waiting
+            GET /api/v1/settings/waiting?nose=1
+            POST /api/v1/settings/trust
+            POST /api/v1/settings/trust {"digest": "nothing"}
+            POST /api/v1/token
+            POST /api/v1/token []
+            """)
         await story.stream("/api/v1/events/stream?after=0", lines=12)
         await story.stream("/api/v1/events/stream?after=x", lines=12)
 
@@ -498,12 +516,30 @@ async def _trigger_routes(story: Story, engine: Engine) -> None:
         POST /api/v1/approvals/999/deny
         """)
     await story.type("""
-        POST /api/v1/triggers/disable {"word": "report"}
-        POST /api/v1/triggers/enable {"word": "report"}
+        POST /api/v1/triggers/create_agent {"data": {"name": "far", "command": ["cat"]}, "file": ""}
+        POST /api/v1/triggers/update_agent {"word": "far", "data": {"model": "large"}, "file": null}
+        POST /api/v1/triggers/create {"data": {"name": "fares", "agent_id": "far", "trigger_config": {"type": "webhook", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "prompt_template": "x"}, "file": ""}
+        POST /api/v1/triggers/rotate {"word": "fares", "secret": null}
+        POST /api/v1/triggers/trigger_now {"word": "fares", "data": {}, "key": "k"}
+        POST /api/v1/triggers/clear_context {"word": "far"}
+        POST /api/v1/triggers/send_message {"word": "far", "content": "Hello"}
         POST /api/v1/triggers/update {"word": "report", "data": {"name": "daily"}, "file": null}
+        POST /api/v1/triggers/approve {"number": 1}
+        POST /api/v1/triggers/deny {"number": 1, "reason": "no"}
         POST /api/v1/triggers/explode {}
         POST /api/v1/triggers/delete {"nose": 1}
         POST /api/v1/triggers/delete {"word": "daily"}
+        POST /api/v1/triggers/delete {"word": "fares"}
+        POST /api/v1/triggers/delete_agent {"word": "far"}
+        POST /api/v1/triggers/create {}
+        POST /api/v1/triggers/create_agent {}
+        POST /api/v1/triggers/update {"word": "nothing", "data": {}, "file": null}
+        POST /api/v1/triggers/update_agent {"word": "nobody", "data": {}, "file": null}
+        POST /api/v1/triggers/rotate {"word": "nothing", "secret": null}
+        POST /api/v1/triggers/trigger_now {"word": "nothing"}
+        POST /api/v1/triggers/clear_context {"word": "nobody"}
+        POST /api/v1/triggers/send_message {"word": "nobody", "content": "Hello"}
+        POST /api/v1/triggers/delete_agent {"word": "nobody"}
         DELETE /agents/worker
         DELETE /workflows/hook
         DELETE /workflows/hook
@@ -537,6 +573,13 @@ async def _on_the_port(story: Story, engine: Engine) -> None:
     """Ask over the port, where a token is needed."""
     token = (story.root / ".horae" / "token").read_text().strip()
     right, wrong = {"Authorization": f"Bearer {token}"}, {"Authorization": "Bearer nothing"}
+    link = (await story.ask("POST", "/api/v1/login", {})).json()["url"]
+    _, _, host, _, code = link.split("/")
+    for _ in "12":
+        await story.ask("GET", f"/login/{code}", headers={"Host": host}, port=True)
+    found = (await story.ask("GET", "/api/v1/sessions")).json()["sessions"]
+    for each in found:
+        await story.ask("POST", f"/api/v1/sessions/{each['id']}/end", {})
     for headers in ({}, wrong, right, {**right, "Host": "evil.example"}):
         for path in ("/healthz", "/api/v1/status?limit=1", "/_activity", "/nowhere"):
             await story.ask("GET", path, headers=headers, port=True)
@@ -994,15 +1037,24 @@ async def errors(story: Story) -> None:
         horae pause Odd --until never --json
         horae prune --before never --json
         horae backfill Odd --from never --json
+        HORAE_OUTPUT=json horae token show
         HORAE_OUTPUT=json horae token show --root yaml
         horae run Odd --root twice --data .horae --json
         horae import crontab nul.org --json
         HORAE_OUTPUT=jsonl horae query nowhere.org
         """)
-    (story.root / "plan.org").unlink()
-    for name in ("nul", "stamp", "latin"):
-        (story.root / f"{name}.org").unlink()
-    await story.type("horae run Odd --json\nhorae status --json")
+    story.write("lone/plan.org", entry(":COMMAND: true"))
+    await story.type("horae run Odd --root lone --json")
+    (story.root / "lone/plan.org").unlink()
+    await story.type("horae run Odd --root lone --json\nhorae status --root lone --json")
+    with closing(sqlite3.connect(story.root / "lone/.horae/ledger.db")) as other:
+        other.execute("PRAGMA user_version = 99")
+    await story.type("horae status --root lone --json\nhorae run Odd --root lone --json")
+    story.git("init", "-q")
+    story.git("add", "plan.org")
+    story.git("commit", "-qm", "Begin")
+    story.git("config", "core.fsmonitor", "./program")
+    await story.type("horae claim plan.org Odd --agent wren --json")
     book = story.root / ".horae" / "ledger.db"
     for data in (b"", b"no ledger"):
         book.write_bytes(data)

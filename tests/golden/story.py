@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from golden.plain import HIDDEN, SAID, WORDS, Plain
+from golden.plain import HIDDEN, SAID, SENTENCE, WORDS, Plain
 from golden.product import PROGRAMS, Terminal, engine_at, route_of, settle, versions
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Story:
         assert self.engine is not None
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         kind = {} if content is None else {"Content-Type": "application/json"}
-        sent = {**kind, **(headers or {})}
+        sent = {"User-Agent": "golden", **kind, **(headers or {})}
         if port:
             async with httpx.AsyncClient(base_url=self.engine.url, trust_env=False) as client:
                 answer = await client.request(method, path, content=content, headers=sent)
@@ -330,7 +330,7 @@ class Story:
     def _split(self, value: Any, where: str, key: str) -> Any:
         """Return data without what it says to people."""
         match value:
-            case str() if key in SAID:
+            case str() if key in SAID or (key in SENTENCE and " " in value):
                 self._say(where, key, value)
                 return WORDS
             case list():
