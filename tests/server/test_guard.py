@@ -9,6 +9,7 @@ import time
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -205,8 +206,12 @@ def test_a_thousand_wrong_tokens_a_second_do_not_keep_the_right_one_waiting(
             transport=httpx.HTTPTransport(uds=str(tmp_path / ".horae" / SOCKET))
         ) as near:
             url = httpx.URL(near.post("http://localhost/api/v1/login", json={}).json()["url"])
-        right = {"Authorization": f"Bearer {read_token(tmp_path / '.horae')}"}
-        wrong = b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"
+            asked = {"name": "looks", "scopes": "read"}
+            named = near.post("http://localhost/api/v1/tokens", json=asked).json()["token"]
+        right = cycle([read_token(tmp_path / ".horae"), named])
+        head = "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+        # The dearest kind: each looks like a token, so the ledger is asked about it.
+        wrong = f"{head}horae_{'0' * 64}\r\n\r\n".encode()
         begun, sent, slowest, wires = time.monotonic(), 0, 0.0, deque[socket.socket](maxlen=500)
         with httpx.Client(base_url=f"http://127.0.0.1:{url.port}", trust_env=False) as client:
             while sent < scaled(3000):
@@ -219,7 +224,7 @@ def test_a_thousand_wrong_tokens_a_second_do_not_keep_the_right_one_waiting(
                     sent += 1
                 asked_at = time.monotonic()
                 # Each on a connection of its own, as whoever comes new has it.
-                headers = {**right, "Connection": "close"}
+                headers = {"Authorization": f"Bearer {next(right)}", "Connection": "close"}
                 assert client.get("/api/v1/status", headers=headers).status_code == 200
                 slowest = max(slowest, time.monotonic() - asked_at)
         for wire in wires:

@@ -10,6 +10,8 @@ import pytest
 from horae.engine.access import ADDED, REVOKED, Token
 from horae.rules.scope import Scope
 from horae.store.access import BookTokens
+from horae.store.sessions import BookSessions
+from horae.store.sqlite import SqliteLedger, restore
 from store.ledger_suite import MINUTE, NOW, SECOND, story
 from store.server import opening
 
@@ -77,3 +79,26 @@ async def test_with_a_token_its_sessions_end(ledger: BookLedger) -> None:
         lambda book: [each["token"] for each in book.execute("SELECT token FROM session")]
     )
     assert left == ["operator"]
+
+
+@story
+async def test_a_backup_brings_no_revoked_token_back(tmp_path: Path) -> None:
+    ledger = await SqliteLedger.open(tmp_path / "data", now=NOW)
+    await BookTokens(ledger).add(OPS, "ab" * 32)
+    await BookTokens(ledger).add(Token("gone", OPS.scopes, NOW), "cd" * 32)
+    assert await BookSessions(ledger).begin("ef" * 32, token="ops", agent="", now=NOW)
+    await ledger.backup(tmp_path / "backup.db")
+    await BookTokens(ledger).revoke("gone", now=NOW)
+    await ledger.close()
+
+    async def restored() -> tuple[list[str], int]:
+        await restore(tmp_path / "data", tmp_path / "backup.db", now=NOW + MINUTE)
+        again = await SqliteLedger.open(tmp_path / "data", now=NOW + MINUTE)
+        names = [each.name for each in await BookTokens(again).all()]
+        sessions = await BookSessions(again).all(now=NOW + MINUTE)
+        await again.close()
+        return names, len(sessions)
+
+    assert await restored() == (["ops"], 0)
+    (tmp_path / "data" / "ledger.db").unlink()
+    assert await restored() == (["gone", "ops"], 0), "nobody knows any more which was revoked"

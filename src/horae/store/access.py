@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.access import ADDED, REVOKED, TOUCHED, Token
@@ -11,8 +14,8 @@ from horae.store.ledger import ANYBODY
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
-    import sqlite3
     from datetime import datetime
+    from pathlib import Path
 
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
@@ -77,6 +80,22 @@ class BookTokens:
         """Write down that a token was used, at most once a minute."""
         values = {"name": name, "now": micros(now), "before": micros(now - TOUCHED)}
         await self._ledger.write(ANYBODY, lambda book: book.execute(_SQL["touch_token"], values))
+
+
+def digests_in(path: Path) -> list[str] | None:
+    """Return the digests of the tokens of a ledger; None: it cannot be read."""
+    with suppress(sqlite3.Error):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            return [str(row[0]) for row in connection.execute(_SQL["digests"])]
+    return None
+
+
+def restore_access(book: Book, digests: list[str] | None) -> None:
+    """Let no session of a restored ledger go on, and no token that is not among these digests."""
+    book.execute(_SQL["end_all_sessions"])
+    if digests is not None:
+        book.execute(_SQL["keep_tokens"], {"digests": json.dumps(digests)})
 
 
 def _token(row: sqlite3.Row) -> Token:

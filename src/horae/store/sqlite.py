@@ -27,6 +27,7 @@ from horae.engine.ports import (
 )
 from horae.rules.entry import key_time
 from horae.store import arming, database, numbers, vault
+from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, Foreseen
 from horae.store.ledger import ANYBODY, BookLedger
 from horae.store.line import Call, Line
@@ -379,8 +380,10 @@ async def restore(directory: Path, backup: Path, *, now: datetime) -> Path:
 def _restore(directory: Path, backup: Path, now: datetime) -> Path:
     """Check the backup, close its past in a draft, and only then touch the ledger."""
     database.verify(backup)
+    digests = digests_in(directory / database.DATABASE)
 
     def write(book: Book) -> None:
+        restore_access(book, digests)
         reason = f"a backup was restored at {key_time(now)}"
         arming.close_the_past(book, now=now, reason=reason)
         book.tell("restored", now=now, facts={"backup": backup.name})
