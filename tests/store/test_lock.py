@@ -126,6 +126,28 @@ def test_the_same_process_cannot_have_it_twice_and_does_not_lose_it_by_trying(
     Lock.acquire(tmp_path, now=NOW).release()
 
 
+def test_a_lock_that_was_removed_is_taken_again_unless_another_has_it(
+    tmp_path: Path, starting: list[subprocess.Popen[str]]
+) -> None:
+    lock = Lock.acquire(tmp_path, now=NOW)
+    (tmp_path / "lock").unlink()
+    lock.keep(tmp_path)
+    late = started(tmp_path)
+    starting.append(late)
+    assert said(late) == f"refused {os.getpid()}"
+
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    lock.keep(tmp_path)  # nobody can have it so
+    (tmp_path / "lock").rmdir()
+    other = started(tmp_path, AND_WAIT)
+    starting.append(other)
+    assert said(other) == "taken"
+    with pytest.raises(DataLockedError, match=f"in use by process {other.pid}"):
+        lock.keep(tmp_path)
+    lock.release()
+
+
 def test_what_an_earlier_holder_wrote_is_not_said_of_this_one(
     tmp_path: Path, starting: list[subprocess.Popen[str]]
 ) -> None:

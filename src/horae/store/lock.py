@@ -96,6 +96,27 @@ class Lock:
         _HELD[_file(os.fstat(descriptor))] = os.getpid()
         return cls(descriptor)
 
+    def keep(self, directory: Path) -> None:
+        """Take the lock again if its file was removed; raise an error if another has it by then.
+
+        People remove a lock that they take for one that was left, and a second engine could start.
+        """
+        path = directory / NAME
+        if self._descriptor is None or _is_at(path, self._descriptor):
+            return
+        with suppress(OSError):  # something else stands there, which keeps others out as well
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o600)
+            try:
+                _lock(descriptor, path)
+                os.pwrite(descriptor, os.pread(self._descriptor, 4096, 0), 0)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            self.release()
+            self._descriptor = descriptor
+            _HELD[_file(os.fstat(descriptor))] = os.getpid()
+
     def release(self) -> None:
         """Let others have the directory."""
         if self._descriptor is None:
@@ -164,6 +185,14 @@ def _refuse_our_own(path: Path) -> None:
 def _file(status: os.stat_result) -> tuple[int, int]:
     """Return which file it is, whatever it is called."""
     return status.st_dev, status.st_ino
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Tell whether a file has its name still."""
+    try:
+        return _file(path.lstat()) == _file(os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _lock(descriptor: int, path: Path) -> None:

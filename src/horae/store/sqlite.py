@@ -238,6 +238,8 @@ class SqliteLedger(BookLedger):
         """
         try:
             with database.told(self.place):
+                if self._lock is not None and self._path is not None:
+                    self._lock.keep(self._path.parent)
                 self._refuse_a_lost_file()  # first: what is opened anew must be the same file
                 self._trust_again()
                 # To be able to undo each alone costs as much as many of them do.
