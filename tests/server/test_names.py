@@ -15,7 +15,7 @@ from horae.server.api import OPERATIONS
 from horae.server.keys import Keys
 from horae.server.names import BITS
 from horae.store.sqlite import SqliteLedger
-from server.stage import Near, engine
+from server.stage import COOKIE, Near, engine
 from server.test_guard import path_of
 
 if TYPE_CHECKING:
@@ -94,15 +94,12 @@ async def test_a_link_logs_in_under_the_names_of_the_page_alone(tmp_path: Path) 
 async def test_nobody_without_a_token_is_told_the_name(tmp_path: Path) -> None:
     async with engine(tmp_path, keys=keys_in) as here, here.on_port() as client:
         secret = here.keys.names.page.partition(".")[0]
-        for host in ("localhost", "127.0.0.1", PROXIED, "horae.localhost", "a b", ""):
+        for host in ("localhost", PROXIED, "horae.localhost"):
             for each in OPERATIONS:
-                for accept in ("text/html", "*/*"):
-                    headers = {"Host": host, "Accept": accept, "Cookie": "horae-session=x"}
-                    answer = await client.request(
-                        each.method, path_of(each), json={}, headers=headers
-                    )
-                    assert secret not in f"{answer.headers}{answer.text}", each.path
-                    assert "location" not in answer.headers
+                headers = {"Host": host, "Accept": "text/html", "Cookie": f"{COOKIE}=x"}
+                answer = await client.request(each.method, path_of(each), json={}, headers=headers)
+                assert secret not in f"{answer.headers}{answer.text}", each.path
+                assert "location" not in answer.headers
 
 
 @story

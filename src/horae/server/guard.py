@@ -79,8 +79,10 @@ class MissingScopeError(GuardError):
         self.actor = actor
         self.scopes = scope_words(scopes)
         self.needed = needed.value
-        reason = f"this needs the scope {needed}, and {actor_words(actor)} has only "
-        super().__init__(HTTPStatus.FORBIDDEN, reason + ", ".join(self.scopes))
+        words = actor_words(actor)
+        who = f"{words}," if "," in words else words  # token ops, from the page, has …
+        reason = f"this needs the scope {needed}, and {who} has only {', '.join(self.scopes)}"
+        super().__init__(HTTPStatus.FORBIDDEN, reason)
 
 
 def guarded(
