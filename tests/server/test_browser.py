@@ -83,10 +83,10 @@ class Person:
         next(each for each in self.all(selector) if each.is_displayed()).click()
 
     def press(self, label: str, *, inside: str = "main") -> None:
-        """Click on the button that says this."""
+        """Click on the button that says this, and has not just changed."""
 
         def found() -> WebElement | None:
-            buttons = self.all(f"{inside} button, {inside} a.act")
+            buttons = self.all(f"{inside} button:not([data-fresh]), {inside} a.act")
             return next((each for each in buttons if each.text == label), None)
 
         self.until(found).click()
@@ -545,6 +545,24 @@ def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person)
     person.says("Nothing was done, as somebody changed it since. You saw: ", "#said")
     person.says("not paused. Now: ", "#said")
     person.says(", paused since ", "#said")
+    assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+
+
+def test_a_button_that_changes_as_it_is_clicked_does_nothing(person: Person) -> None:
+    person.go("/entries/mail")
+    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.driver.execute_script(
+        """const button = document.querySelector("button[data-post$='/pause']");
+        new MutationObserver((_, seeing) => {
+          if (!button.dataset.post.endsWith("/resume")) return;
+          seeing.disconnect();
+          button.click();
+        }).observe(button, {attributes: true});"""
+    )
+    person.ask("entries/mail/pause", body={"note": "theirs"})
+    person.says("The button changed as you clicked it; nothing was done.", "#said")
     assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
     person.press("Resume")
     person.until(lambda: person.one("#resting") is None or None)

@@ -66,6 +66,10 @@ async function sayBoth(button) {
 }
 
 async function act(button) {
+  if (button.dataset.fresh !== undefined) {
+    say("The button changed as you clicked it; nothing was done.", true);
+    return;
+  }
   if (button.dataset.busy !== undefined || !isSure(button)) return;
   button.dataset.busy = "";
   const isRun = button.dataset.post.endsWith("/run");

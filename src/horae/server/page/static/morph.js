@@ -1,6 +1,9 @@
 // Makes one part of a page like another by changing only what differs. Both were written by the
 // server, which escapes every text; here nodes are only moved, and no text becomes markup.
 
+const JUST_NOW = 500; // milliseconds in which nobody reads what a button says
+const OURS = ["open", "data-busy", "data-fresh"]; // which the server knows nothing of
+
 export function morph(old, next) {
   if (old.classList?.contains("sure")) return; // it waits for a second word
   if (old.dataset?.keep !== undefined && old.dataset.run === next.dataset?.run) return;
@@ -13,8 +16,12 @@ export function morph(old, next) {
 }
 
 function setAttributes(old, next) {
+  if (old.dataset?.post !== next.dataset?.post) {
+    old.dataset.fresh = ""; // it does something else now, and nobody has read that yet
+    setTimeout(() => delete old.dataset.fresh, JUST_NOW);
+  }
   for (const { name } of [...old.attributes]) {
-    if (!next.hasAttribute(name) && name !== "open" && name !== "data-busy") {
+    if (!next.hasAttribute(name) && !OURS.includes(name)) {
       old.removeAttribute(name);
     }
   }
