@@ -223,3 +223,19 @@ def test_an_engine_that_is_just_starting_is_waited_for_and_an_old_one_is_not() -
     assert desk._patience(just, now=now) == 15
     assert desk._patience("2026-03-31T00:00:00Z", now=now) == 1
     assert desk._patience("", now=now) == 1
+
+
+def test_an_alert_of_something_that_is_nowhere_is_a_finding(home: Call) -> None:
+    alert = "* Tell\n:PROPERTIES:\n:AFTER: failed of {}\n:COMMAND: true\n:END:\n"
+    text = Path("plan.org").read_text()
+
+    def found(of: str, *paths: str) -> list[tuple[str, int]]:
+        Path("plan.org").write_text(f"{alert.format(of)}{text}")
+        rows = json.loads(home("check", *paths, "--json").out)
+        return [(each["message"], each["line"]) for each in rows if "after" in each["code"]]
+
+    nowhere = "nothing here is called 'nosuch', so this alert follows nothing"
+    assert found("nosuch") == [(nowhere, 3)]
+    assert found("nosuch", "plan.org") == [], "it may be in another file"
+    for of in ("Tell", "once", "all", "agent:anybody"):
+        assert found(of) == []

@@ -155,7 +155,12 @@ def test_every_code_is_in_the_reference_with_its_severity() -> None:
     found = re.findall(r"\"([a-z-]+)\", Severity\.([A-Z]+)", source)
     # The keys are shown below; what needs a machine is in tests/cli/test_ready.py.
     of_keys = {"property-typo": "error, warning", "property-unknown": "warning"}
-    of_machines = {"program": "warning", "secret": "warning", "agent-unready": "error, warning"}
+    of_machines = {
+        "after-unknown": "warning",
+        "program": "warning",
+        "secret": "warning",
+        "agent-unready": "error, warning",
+    }
     told = {code: severity.lower() for code, severity in found}
     assert rows == {**of_keys, **of_machines, **told}
 

@@ -8,6 +8,7 @@ engine knows when it last ticked, so its ticks are estimates, as if the engine s
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -100,6 +101,35 @@ def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagno
 def find_triggers(paths: Sequence[str]) -> list[str]:
     """Return the directories that are named and have files of triggers."""
     return [root for root in _roots(paths) if _is_directory(f"{root}/{_TRIGGERS}")]
+
+
+def names_beside(paths: Sequence[str]) -> set[str]:
+    """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
+    names: set[str] = set()
+    for root in _roots(paths):
+        from horae.cli.desk import Place, known_entries
+        from horae.workspace.agentd import read_folder
+        from horae.workspace.crew import member_names
+        from horae.workspace.tasks import Board
+
+        names.update(member_names(load(root).crew_def))
+        with suppress(HoraeError):
+            names.update(
+                each.name
+                for each in read_folder(
+                    f"{root}/{_TRIGGERS}", environ=os.environ, base=root
+                ).workflows
+            )
+        for tasks in find_boards([root]).values():
+            with suppress(HoraeError):
+                cards = Board(f"{root}/{tasks}").read().tasks
+                names.update(*({each.title, f"task:{each.id}"} for each in cards))
+        with suppress(HoraeError):
+            for known in known_entries(Place.of(root=root, data=None)):
+                mark = known.mark
+                own = mark.address.removeprefix("id:").removeprefix("agent:")
+                names |= {mark.title, mark.address, own} if known.gone_at is None else set()
+    return names
 
 
 def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:

@@ -125,7 +125,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     """
     from horae.cli.beside import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.moments import moment_and_zone
-    from horae.cli.ready import check_ready
+    from horae.cli.ready import check_alerts, check_ready
     from horae.config import load
     from horae.rules.check import Clock, check_plans
 
@@ -139,6 +139,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     config = load(root)
     found = check_plans(read, Clock(zone.key, now, config.check_floor))
     found += check_ready(read, root, config)
+    found += check_alerts(read, paths)
     found += [*_check_keepers(config), *check_boards(boards, now=now), *check_triggers(triggers)]
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     match output.form:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from horae.kernel.check.finding import Found, place_of
 from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.secret import NAME, looks_secret
+from horae.rules.after import AfterError, parse_after
 from horae.rules.armed import agent_blocks, is_entry
 from horae.rules.command import CommandError, call_of, shell_syntax
 
@@ -35,6 +36,42 @@ def check_ready(plans: Sequence[tuple[str, Plan]], root: str, config: Config) ->
         *_check_blocks(plans, root),
         *_check_keepers(config),
     ]
+
+
+def check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Iterator[Diagnostic]:
+    """Yield the alerts of something that is nowhere in the directories that are named."""
+    alerts = [
+        (name, plan, index, of)
+        for name, plan in plans
+        for index, each in enumerate(plan.headlines)
+        if "AFTER" in each.props and is_entry(each) and (of := _followed(each))
+    ]
+    if not alerts or not all(map(os.path.isdir, paths or (".",))):
+        return
+    from horae.cli.beside import names_beside
+
+    names = names_beside(paths)
+    for _, plan in plans:
+        for each in plan.headlines:
+            if is_entry(each) or "agent" in each.tags:
+                names |= {each.title, each.props.get("ID", ""), f"id:{each.props.get('ID')}"}
+    for name, plan, index, of in alerts:
+        if of not in names:
+            headline = plan.headlines[index]
+            message = f"nothing here is called {of!r}, so this alert follows nothing"
+            fix = "write the :ID: or the title of an entry, or all"
+            at = place_of(headline, "AFTER")
+            found = Found(at, "after-unknown", Severity.WARNING, message, fix)
+            yield found.located(name, plan.places()[index], headline.text)
+
+
+def _followed(headline: Headline) -> str:
+    """Return the one entry that an alert waits for; an agent has its work in many places."""
+    try:
+        of = parse_after(headline.props["AFTER"]).of
+    except AfterError:
+        return ""  # said by what reads it
+    return "" if of.startswith("agent:") else of
 
 
 def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnostic]:
