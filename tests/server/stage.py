@@ -127,7 +127,7 @@ class Here:
         wire = httpx.AsyncHTTPTransport(
             uds=str(data / SOCKET), limits=httpx.Limits(max_connections=None)
         )
-        self.client = httpx.AsyncClient(transport=wire, base_url="http://localhost", timeout=10)
+        self.client = httpx.AsyncClient(transport=wire, base_url="http://localhost", timeout=60)
 
     @property
     def keys(self) -> Keys:
@@ -157,7 +157,7 @@ class Here:
         try:
             limits = httpx.Limits(max_connections=None)
             async with httpx.AsyncClient(
-                base_url=self.keys.url, timeout=10, transport=Near(limits=limits)
+                base_url=self.keys.url, timeout=60, transport=Near(limits=limits)
             ) as client:
                 yield client
         finally:
@@ -185,7 +185,7 @@ class Here:
 
     async def ended(self, receipt: int) -> Any:
         """Return a receipt when it is final."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 told = await self.get(f"receipts/{receipt}")
                 if told["ended_at"]:
@@ -195,7 +195,7 @@ class Here:
     async def running(self, entry: str) -> int:
         """Ask for a run, and return its number when it has put something out."""
         receipt = (await self.post(f"entries/{entry}/run"))["receipt"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (runs := (await self.get(f"receipts/{receipt}"))["runs"]):
                 await asyncio.sleep(0.01)
             number = int(runs[0]["run"])
@@ -303,7 +303,7 @@ def new_id() -> str:
 
 async def listening(data: Path) -> None:
     """Return when the socket is there."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (data / SOCKET).exists():
             await asyncio.sleep(0.005)
 

@@ -91,8 +91,8 @@ class Memory:
         return ledger
 
     async def restore(self, copy: object, *, now: datetime) -> Ledger:
-        """Refuse: no backup is brought back here."""
-        raise NotImplementedError(f"{copy} at {now}")
+        """Bring back no backup: the faults that ask for one are not simulated here."""
+        raise AssertionError(f"a backup is asked for at {now}: {copy}")
 
 
 @dataclass(slots=True)
