@@ -292,3 +292,6 @@ def test_a_command_sends_the_token_of_its_run(
         assert far.get("status")["engine"]["running"]
         with pytest.raises(HoraeError, match="needs the scope run, and token looks has only read"):
             far.post("rescan")
+        monkeypatch.setenv("HORAE_TOKEN", "wrong")
+        with pytest.raises(HoraeError, match="HORAE_TOKEN is wrong or revoked"):
+            far.post("rescan", body={"source": "x" * 5_000_000})  # refused before all has come

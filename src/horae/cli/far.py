@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -128,12 +128,15 @@ class Far:
         wire = self._wire(patience)
         kind = {} if body is None else {"Content-Type": b"application/json"}
         try:
-            wire.request(
-                method,
-                target,
-                body,
-                {**kind, **self._headers(), **(headers or {}), "Connection": "close"},
-            )
+            given: dict[str, bytes | str] = {
+                **kind,
+                **self._headers(),
+                **(headers or {}),
+                "Connection": "close",
+            }
+            # Who refuses a request by its header answers and hangs up before the body has come.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                wire.request(method, target, body, given)
             answer = wire.getresponse()
             if answer.status >= 400:
                 raise _refusal(answer)
