@@ -75,3 +75,42 @@ def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage)
     assert east.ask("/api/v1/status")[0] == box.ask("/api/v1/status")[0] == 200
     assert (east.data / "token").read_text() == (box.data / "token").read_text()
     assert ask(box, "status", ops)[0] == 200, "those that have a name stay"
+
+
+def test_a_run_asks_its_own_machine_and_no_commit_sets_what_that_machine_starts(
+    stage: Stage,
+) -> None:
+    told, over = stage.place / "told", stage.place / "over"
+    script = f"sh -c 'env > {told}; until test -e {over}; do sleep 0.05; done'"
+    once = entry("Once", "true", schedule="@yearly")
+    ask_it = entry("Ask", script, schedule="@yearly", host="box", api="read run")
+    stage.write({"plan.org": once + ask_it})
+    east, box = stage.member("east").joined(), stage.member("box", "worker").joined()
+    stage.until(lambda: stage.leader() == "east")
+    assert east.ask("/api/v1/entries/Ask/run", method="POST", body=b"{}")[0] == 200
+    stage.until(lambda: told.exists() and "HORAE_URL" in told.read_text())
+    known = dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line)
+    token = known["HORAE_TOKEN"]
+    assert known["HORAE_URL"] == f"http://127.0.0.1:{box.port}"
+    assert ask(box, "status", token)[0] == 200  # which the leader answers
+    assert ask(east, "status", token)[0] == 401  # it is no run of that machine
+    status, said = ask(box, "entries/Once/run", token, method="POST")
+    assert status == 200, said
+    [[actor]] = stage.do("SELECT actor FROM receipt WHERE number = %s", json.loads(said)["receipt"])
+    assert actor == "agent:Ask"
+    over.touch()
+    stage.until(lambda: ask(box, "status", token)[0] == 401)
+
+    stage.write({}, more='\n[agent]\ncommand = ["theirs"]\n')
+    waits = "changes agent.command in horae.toml; it counts only once you run `horae config trust`"
+    for node in (east, box):
+        stage.until(lambda node=node: waits in node.said())  # type: ignore[misc]
+        found = json.loads(node.ask("/api/v1/settings/waiting")[1])
+        assert [each["written"] for each in found["waiting"]] == [["theirs"]]
+    assert any(waits in each for each in json.loads(box.ask("/api/v1/status")[1])["problems"])
+    code, said_now = horae(
+        stage, "config", "trust", "--yes", "--root", str(box.root), "--data", str(box.data)
+    )
+    assert (code, "bring it up to date with git pull" in said_now) == (0, True)
+    assert json.loads(box.ask("/api/v1/settings/waiting")[1])["waiting"] == []
+    assert len(json.loads(east.ask("/api/v1/settings/waiting")[1])["waiting"]) == 1
