@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, suppress
-from http.client import HTTPConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
 from typing import TYPE_CHECKING
 
 from cluster.stage import Stage, entry, horae
@@ -24,6 +24,23 @@ def ask(
         wire.request(method, f"/api/v1/{path}", body, {**given, **headers})
         answer = wire.getresponse()
         return answer.status, answer.read()
+
+
+def see(node: Node, path: str, cookie: str) -> HTTPResponse:
+    """Return what a member answers to a browser."""
+    host = f"horae-{(node.data / 'host').read_text()[:24]}.localhost"
+    wire = HTTPConnection("127.0.0.1", node.port, timeout=30)
+    wire.request("GET", path, headers={"Host": host, "Cookie": cookie, "Connection": "close"})
+    return wire.getresponse()
+
+
+def pages(nodes: tuple[Node, ...], cookie: str) -> list[int]:
+    """Return with which statuses members answer a browser that asks for the page."""
+    found = []
+    for node in nodes:
+        with closing(see(node, "/", cookie)) as answer:
+            found.append(answer.status)
+    return found
 
 
 def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage) -> None:
@@ -66,6 +83,24 @@ def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage)
                 pass
         assert time.monotonic() - began < 3
     assert [ask(node, "status", looks)[0] for node in (east, box)] == [401, 401]
+
+    # So does a session, which was begun on one of them and is ended on the other.
+    link = json.loads(ask(box, "login", ops, method="POST")[1])["url"]
+    with closing(see(box, f"/login/{link.rpartition('/')[2]}", "")) as begun:
+        cookie = str(begun.getheader("Set-Cookie")).partition(";")[0]
+    assert pages((east, box), cookie) == [200, 200]
+    with closing(see(box, "/api/v1/events/stream", cookie)) as stream:
+        assert stream.read1(100) == b"retry: 1000\n\n"
+        [found] = json.loads(east.ask("/api/v1/sessions")[1])["sessions"]
+        assert (found["token"], found["scopes"]) == ("ops", ["read", "run"])
+        ending = f"/api/v1/sessions/{found['id']}/end"
+        assert east.ask(ending, method="POST", body=b"{}")[0] == 200
+        began = time.monotonic()
+        with suppress(IncompleteRead):
+            while stream.read1(1000):
+                pass
+        assert time.monotonic() - began < 3
+    assert pages((east, box), cookie) == [401, 401]
 
     # The operator's token is replaced on all of them, too.
     old = (east.data / "token").read_text().strip()
