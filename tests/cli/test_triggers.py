@@ -521,6 +521,23 @@ def test_a_file_that_cannot_be_used_stands_as_it_was_and_stops_no_other(
     assert call("horae", "trigger", "show", "daily", "--json").data["enabled"] is True
 
 
+def test_of_two_files_with_one_name_none_counts(call: Call, files: Path) -> None:
+    synced()
+    copy = files / "workflows" / "a-copy.yml"
+    copy.write_text(DAILY.replace("Report", "Another report"))
+    for _ in range(2):
+        done, wrong = synced()
+        assert (done, len(wrong)) == ([], 2)
+        assert wrong[0] == (
+            ".agentd/workflows/a-copy.yml:1: the workflow 'daily' is also in"
+            " .agentd/workflows/daily.yml"
+        )
+    shown = call("horae", "trigger", "show", "daily", "--json").data
+    assert shown["prompt_template"] == "Report for {{fire_time}}."
+    copy.unlink()
+    assert synced() == ([], [])
+
+
 def test_what_somebody_disabled_is_not_enabled_by_a_file_that_did_not_change(
     call: Call, files: Path
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ from horae.workspace.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from horae.engine.triggers import Change, Triggers, TriggerStore
@@ -155,7 +156,10 @@ async def sync(
         return Synced([], [error.reason], is_whole=False)
     wrong, broken = list(folder.errors), dict(folder.broken)
     changes: list[Change] = []
-    for agents, workflows in _one_by_one(folder):
+    doubles = _doubles(folder)
+    wrong += said_lines(doubles)
+    broken |= {each.file: _why([each]) for each in doubles}
+    for agents, workflows in _one_by_one(folder, without={each.file for each in doubles}):
         try:
             planned, odd = await judge_files(triggers, agents, workflows)
             if odd:
@@ -192,13 +196,29 @@ def has_files(root: str) -> bool:
 
 
 def _one_by_one(
-    folder: Folder,
+    folder: Folder, *, without: Collection[str]
 ) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:
     """Return each file alone, agents first."""
     return [
-        *(((agent,), ()) for agent in folder.agents),
-        *(((), (workflow,)) for workflow in folder.workflows),
+        *(((agent,), ()) for agent in folder.agents if agent.file not in without),
+        *(((), (workflow,)) for workflow in folder.workflows if workflow.file not in without),
     ]
+
+
+def _doubles(folder: Folder) -> list[Diagnostic]:
+    """Return what is wrong with files of one name: nobody can tell which of them is meant."""
+    wrong = []
+    for what, files in (("agent", folder.agents), ("workflow", folder.workflows)):
+        named: defaultdict[str, list[str]] = defaultdict(list)
+        for each in files:
+            named[each.name].append(each.file)
+        for each in files:
+            others = [file for file in named[each.name] if file != each.file]
+            if others:
+                message = f"the {what} '{each.name}' is also in {', '.join(others)}"
+                line = each.lines.get("name", 1)
+                wrong.append(Diagnostic(each.file, line, 1, "agentd", Severity.ERROR, message))
+    return wrong
 
 
 class _Files(NamedTuple):
