@@ -279,6 +279,27 @@ async def test_on_the_socket_a_token_that_is_sent_counts_instead(tmp_path: Path)
         assert (answer.status_code, "HORAE_TOKEN" in answer.json()["detail"]) == (401, True)
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@story
+async def test_what_a_revoked_token_asked_for_is_ended_and_refused(
+    tmp_path: Path, is_cancelled: bool
+) -> None:
+    async def work(scope: Incoming, receive: Receive, send: Send) -> None:
+        keys.end("ops")
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if is_cancelled:
+            raise asyncio.CancelledError
+
+    async with tokens_of(tmp_path) as (tokens, keys):
+        header = await made(tokens, "ops", Scope.EDIT)
+        wary = guarded(work, keys, clock=SystemClock(), operation_of=operation_of)
+        wire = httpx.ASGITransport(app=wary)
+        async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
+            answer = await client.post("/api/workflow", json={}, headers=header)
+        assert (answer.status_code, "revoked meanwhile" in answer.text) == (401, True)
+
+
 def test_a_command_sends_the_token_of_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

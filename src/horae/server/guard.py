@@ -26,7 +26,7 @@ from horae.errors import Exit, HoraeError
 from horae.rules.scope import Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.server import ACTOR, RUN, SCOPES
 from horae.server.answer import HEADERS, refused
-from horae.server.caller import Caller, with_caller
+from horae.server.caller import Caller, caller_of, with_caller
 from horae.server.door import USER
 from horae.server.names import host_of, set_cookie
 from horae.server.peers import Proxies
@@ -263,12 +263,20 @@ class _Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        with suppress(TimeoutError):
+        caller, error = caller_of(scope), None
+        try:
             async with limit:
                 await self._app(scope, receive, guarded_send)
-        if limit.expired() and not has_begun:
+        except TimeoutError:
             reason = f"no answer within {self._patience:g} s; what was asked for may still be done"
             error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if caller is None or not caller.ended.is_set() or (task and task.cancelling()):
+                raise  # else it is what was asked for that was ended, not this
+        if error is None and caller is not None and caller.ended.is_set():
+            error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked meanwhile")
+        if error is not None and not has_begun:
             await self._refuse(error, _Asked(scope), scope, send)
 
     async def _refuse(
