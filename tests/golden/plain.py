@@ -29,8 +29,8 @@ SAID = frozenset(
 )
 # Keys that hold a word for programs, or a sentence for people.
 SENTENCE = frozenset({"what", "status"})
-# Keys whose value the machine decides.
-HIDDEN = frozenset({"pid", "bytes", "cpu_seconds", "max_rss", "seconds", "duration_secs", "boot"})
+# Keys whose number the machine decides.
+HIDDEN = frozenset({"pid", "bytes", "cpu_seconds", "max_rss", "seconds", "duration_secs", "output"})
 
 _USER = re.escape(getpwuid(os.getuid()).pw_name)
 RULES = (
@@ -39,6 +39,7 @@ RULES = (
     (re.compile(r"whsec_[A-Za-z0-9+/=]+"), "secret"),
     (re.compile(r'"[0-9a-f]{32}"'), '"<etag>"'),
     (re.compile(r"(?<=/login/)[\w-]{20,}|(?<=/calendar/)[0-9a-f]{20,}"), "<secret>"),
+    (re.compile(r"\bhorae_[0-9a-f]{64}\b"), "<secret>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"),
     (re.compile(r"\bhorae-[0-9a-f]{24}(?=\.localhost|=)"), "horae-<random>"),
@@ -46,6 +47,10 @@ RULES = (
     (re.compile(r"(?<=127\.0\.0\.1:)[1-9]\d{3,4}\b|(?<=localhost:)[1-9]\d{3,4}\b"), "<port>"),
     (re.compile(r"\bUnprocessable (?:Entity|Content)\b"), "Unprocessable <version>"),
     (re.compile(r"(?<=\bprocess )\d+\b"), "<pid>"),
+    (
+        re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z"),
+        "<time>",
+    ),  # of a file: clocks show whole seconds
     (re.compile(r"\b1\.\d{6,}e\+09\b"), "<time>"),  # when a counter of Prometheus was made
     (re.compile(rf"(?<=\bcli:){_USER}\b|(?<=\bby ){_USER}\b"), "<user>"),
     (re.compile(rf"\b{_USER} <{_USER}(?=@)"), "<user> <<user>"),

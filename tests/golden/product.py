@@ -19,6 +19,7 @@ import click
 
 from calling import Ending
 from horae import __version__
+from horae.runner.processes import can_kill_trees
 from horae.server.api import OPERATIONS, operation_of
 from walks.stage import Engine, Ground, Shell, engine
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Engine",
     "Terminal",
+    "can_kill_trees",
     "commands",
     "engine_at",
     "pass_by",
@@ -143,12 +145,13 @@ def _let_one_look(here: Engine) -> None:
 async def settle(here: Engine, *, busy: int = 0) -> None:
     """Return when all that has come due is done, what the dispatcher hands out included."""
     while True:
+        before = await here.house.ledger.newest_event()
         await here.rest(busy=busy)
         dispatcher = here.house.dispatcher
         filed = [] if dispatcher is None else await dispatcher.look(here.now)
-        if not filed:
-            return
         here.house.almanac.offer(filed)
+        if not filed and await here.house.ledger.newest_event() == before:
+            return
 
 
 async def pass_by(here: Engine, length: timedelta, *, step: timedelta) -> None:

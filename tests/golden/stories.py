@@ -71,7 +71,7 @@ async def root(story: Story, *, hours: float) -> None:
         !horae export systemd .
         """)
     async with story.up() as engine:
-        await pass_by(engine, hours * HOUR, step=5 * MINUTE)
+        await pass_by(engine, hours * HOUR, step=15 * MINUTE)
         await story.type(LEDGER + LOOK)
     await story.type(LEDGER)
     story.files("after the engine", "plan")
@@ -231,6 +231,15 @@ async def ledger(story: Story) -> None:
         horae tick nobody --json
         """
     after = """
+        horae token add ops --scope read,run --json
+        horae token add ops --scope read --json
+        horae token add "a b" --scope read --json
+        horae token add odd --scope fly --json
+        horae token list --json
+        horae token revoke ops --json
+        horae token revoke nobody --json
+        horae token sessions --json
+        horae token end-session nothing --json
         !horae logs ask
         !horae logs ask --raw --follow
         !horae logs 1 --tail 1
@@ -311,7 +320,7 @@ async def routes(story: Story) -> None:
     """Record every route with a good and with a bad request."""
     story.plan("house")
     async with story.up() as engine:
-        await pass_by(engine, HOUR, step=5 * MINUTE)
+        await pass_by(engine, HOUR, step=15 * MINUTE)
         await story.type("""
             GET /healthz
             GET /readyz
@@ -583,6 +592,19 @@ async def _on_the_port(story: Story, engine: Engine) -> None:
     for headers in ({}, wrong, right, {**right, "Host": "evil.example"}):
         for path in ("/healthz", "/api/v1/status?limit=1", "/_activity", "/nowhere"):
             await story.ask("GET", path, headers=headers, port=True)
+    made = await story.ask("POST", "/api/v1/tokens", {"name": "ops", "scopes": "read"})
+    ops = {"Authorization": f"Bearer {made.json()['token']}"}
+    await story.ask("GET", "/api/v1/gate", headers=ops, port=True)
+    await story.ask("POST", "/api/v1/entries/ask/run", {}, headers=ops, port=True)
+    await story.type("""
+        GET /api/v1/tokens
+        GET /api/v1/tokens?nose=1
+        POST /api/v1/tokens {"name": "ops", "scopes": "read"}
+        POST /api/v1/tokens {"name": "odd", "scopes": "fly"}
+        POST /api/v1/tokens/ops/revoke
+        POST /api/v1/tokens/nobody/revoke
+        """)
+    await story.ask("GET", "/api/v1/gate", headers=ops, port=True)
     for path in ("/api/v1/entries/ask/run", "/webhooks/hook"):
         await story.ask("POST", path, {}, port=True)
         await story.ask(
@@ -738,7 +760,7 @@ async def triggers(story: Story) -> None:
         horae trigger add odd --agent worker --manual --cron "* * * * *" --prompt "x" --json
         horae trigger add odd --agent worker --cron "never" --prompt "x" --json
         horae trigger add odd --agent worker --manual --prompt "x" --tools "{" --json
-        horae trigger add opts --agent worker --cron "0 1 * * *" --prompt "x" --catchup latest --overlap queue --retry "2 1m" --timeout 5m --jitter 1m --pause-after 3 --until 2026-12-31 --json
+        horae trigger add opts --agent worker --cron "0 1 * * *" --prompt "x" --api "read run" --catchup latest --overlap queue --retry "2 1m" --timeout 5m --jitter 1m --pause-after 3 --until 2026-12-31 --json
         """
     looking = """
         horae trigger list --json
@@ -749,7 +771,7 @@ async def triggers(story: Story) -> None:
         horae trigger edit nothing --name x --json
         horae trigger edit opts --cron "0 2 * * *" --tz Europe/Berlin --agent worker --catchup none --overlap skip --retry "1 1m" --timeout 6m --jitter 2m --pause-after 4 --until 2027-01-01 --requires gpu --prompt-file prompt.txt --tools '{"mode": "allow_all"}' --json
         horae trigger edit opts --at 2027-01-01T00:00:00Z --json
-        horae trigger edit opts --manual --json
+        horae trigger edit opts --manual --api read --json
         horae trigger edit opts --after morning --json
         horae trigger edit opts --webhook secret --scheme github --json
         horae trigger edit opts --issues owner/repo --label bug --every 600 --json
@@ -863,7 +885,7 @@ async def triggers(story: Story) -> None:
     async with story.up() as engine:
         await story.type(words)
         await story.type(making + looking)
-        await pass_by(engine, HOUR, step=5 * MINUTE)
+        await pass_by(engine, HOUR, step=15 * MINUTE)
         await story.type(ending + going + files)
         await story.type("!agent orchestrator logs worker\nagent --json orchestrator usage worker")
     story.files("after all", "plan")

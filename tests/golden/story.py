@@ -225,7 +225,8 @@ class Story:
             record["out"] = self._lines(answer.text, where)
         _hide(record, HIDDEN)
         self._surfaces["http"].append(record)
-        await self._settle()
+        if method not in {"GET", "HEAD"}:
+            await self._settle()
         return answer
 
     async def _settle(self) -> None:
@@ -395,7 +396,7 @@ def _hide(value: Any, names: frozenset[str]) -> None:
             _hide(each, names)
     elif isinstance(value, dict):
         for name, each in value.items():
-            if name in names and each is not None:
+            if name in names and isinstance(each, int | float):
                 value[name] = f"<{name}>"
             else:
                 _hide(each, names)
