@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ def records(surface: str) -> list[dict[str, Any]]:
     return found
 
 
+@cache
 def covered() -> dict[str, Covered]:
     """Return what there is and what occurs, by kind."""
     there = dict(commands())
