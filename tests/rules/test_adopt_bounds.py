@@ -122,7 +122,7 @@ def test_only_so_many_zones_are_looked_at_and_the_others_are_named() -> None:
     proofs: Proofs = {}
     adopted = [adopt(job, now=NOW, proofs=proofs) for job in reading.jobs]
     assert [each.is_taken for each in adopted] == [True] * MOST_ZONES + [False, True]
-    assert adopted[-2].reason == "there are more than 20 time zones; divide the file"
+    assert adopted[-2].reason == f"there are more than {MOST_ZONES} time zones; divide the file"
 
 
 @pytest.mark.parametrize("seed", range(24))

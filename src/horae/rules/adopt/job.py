@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
 MOST: Final = 500  # jobs
-MOST_ZONES: Final = 20  # each of which has clock changes of its own to be found
+MOST_ZONES: Final = 8  # each of which has clock changes of its own to be found
 MOST_REFUSALS: Final = 200
 _MOST_NOTES: Final = 2 * MOST
 LONGEST_LINE: Final = 10_000  # characters
