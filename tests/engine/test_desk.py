@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import count
@@ -31,7 +32,7 @@ from horae.engine.source import Scan
 from horae.engine.why import Ask, AskedMomentError, _Kept, answer_of, parse_ask
 from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
-from horae.rules.entry import Entry, Origin, Policy
+from horae.rules.entry import Entry, Origin, Policy, key_time
 from horae.rules.misfire import GRACE, Receipt, Status, decide
 from horae.rules.project import project
 from horae.store.sqlite import SqliteLedger
@@ -258,6 +259,18 @@ async def test_what_has_come_and_is_not_decided_is_a_problem() -> None:
         assert problem == (
             "1 moment has come and nothing is decided about: no engine runs; start horae up"
         )
+
+
+@story
+async def test_an_engine_has_a_minute_to_decide_about_what_came_before_it() -> None:
+    async with office(cron("Digest")) as here:
+        here.clock.step(2 * HOUR)
+        now = here.clock.now()
+        begins = EngineFacts(True, ".horae", since=key_time(now - GRACE / 2))
+        assert (await here.desk.status(begins)).problems == ()
+        begun = replace(begins, since=key_time(now - 2 * GRACE))
+        [problem] = (await here.desk.status(begun)).problems
+        assert problem.endswith("nothing is decided about: the engine does not keep up")
 
 
 @story

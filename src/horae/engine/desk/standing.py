@@ -63,7 +63,7 @@ class Standings(Base):
         problems = (
             *engine.problems,
             *map(broken_words, await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)),
-            *_overdue(counts.overdue, engine),
+            *_overdue(counts.overdue, engine, now),
             *await self._homeless(in_line),
             *_problems(await self._troubled(), now),
             *(each for agent in agents for each in _troubles(agent)),
@@ -199,9 +199,11 @@ def _is_late(filed: Filed) -> bool:
     return is_planned(filed.receipt.key) and filed.lateness > GRACE
 
 
-def _overdue(count: int, engine: EngineFacts) -> Iterator[str]:
+def _overdue(count: int, engine: EngineFacts, now: datetime) -> Iterator[str]:
     """Yield that moments have come and nobody decides about them, if there are any."""
-    if count:
+    # In its first minute an engine still decides about what came while none ran.
+    is_starting = engine.is_running and engine.since > key_time(now - GRACE)
+    if count and not is_starting:
         remedy = (
             "the engine does not keep up" if engine.is_running else "no engine runs; start horae up"
         )
