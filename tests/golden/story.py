@@ -53,6 +53,7 @@ class Story:
             each.mkdir(parents=True)
         self.now = NOW
         self.engine: Engine | None = None
+        self._settled = -1  # the newest event when all was done
         self.busy = 0  # runs that go on meanwhile
         self.home = Path(os.environ["HOME"])
         top = str(place.parent)
@@ -231,8 +232,12 @@ class Story:
 
     async def _settle(self) -> None:
         """Let the engine do all that a call has led to, so that the next one finds it done."""
-        if self.engine is not None:
+        if self.engine is None:
+            return
+        newest = self.engine.house.ledger.newest_event
+        if await newest() != self._settled:  # a look changes nothing
             await settle(self.engine, busy=self.busy)
+            self._settled = await newest()
 
     async def stream(self, path: str, *, lines: int) -> None:
         """Record the first lines of an answer that may have no end."""
