@@ -156,6 +156,13 @@ async def test_only_a_run_that_goes_on_is_cancelled(tmp_path: Path) -> None:
 
 
 @story
+async def test_an_edit_is_recorded_only_with_its_file_and_what_was_done(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        answer = await here.client.post("/api/v1/edits", json={"file": "plan.org"})
+        assert (answer.status_code, problem(answer)["detail"]) == (400, "what is missing")
+
+
+@story
 async def test_an_entry_rests_and_goes_on(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
         rest = await here.post("entries/Digest/pause", {"note": "away", "until": "2h"})

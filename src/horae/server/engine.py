@@ -106,7 +106,7 @@ async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
 
 async def edits(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Record that a command has edited a file."""
-    said = {name: asked.text(name) for name in ("file", "what")}
+    said = {name: asked.needed(name) for name in ("file", "what")}
     await front.desk.note_edit(**said)
     return {**said}
 
