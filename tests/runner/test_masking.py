@@ -40,6 +40,12 @@ def test_a_secret_too_short_to_be_told_from_words_is_not_looked_for() -> None:
     assert disguises([b"abc", b""]) == ()
 
 
+def test_one_line_of_a_secret_of_many_lines_is_masked_by_itself() -> None:
+    masker = Masker(disguises([b"begin\nfirst-half-of-it\r\nsecond-half-of-it\n"]))
+    said = masker.feed(b"begin at 2: second-half-of-it, first-half-of-it\n") + masker.rest()
+    assert said == b"begin at 2: " + MASK + b", " + MASK + b"\n"
+
+
 def test_what_cannot_begin_a_secret_is_shown_at_once() -> None:
     masker = Masker((b"secret",))
     assert masker.feed(b"hello\n") == b"hello\n"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MASK = b"[secret]"
 SHORTEST = 4  # a shorter secret would blot out ordinary words
+LINE = 8  # bytes from which on one line of a secret is masked by itself
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 _ESCAPES = {0x22: b'\\"', 0x5C: b"\\\\", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t"}
@@ -106,6 +107,8 @@ def _spellings(secret: bytes) -> Iterator[bytes]:
     yield secret
     if secret != (bare := secret.strip()) and len(bare) >= SHORTEST:
         yield bare
+    if b"\n" in bare:  # a key of many lines, of which a program may print one
+        yield from (line for line in map(bytes.strip, bare.splitlines()) if len(line) >= LINE)
     for form in ("%%%02X", "%%%02x"):
         quoted = b"".join(
             bytes((byte,)) if byte in _PLAIN else (form % byte).encode() for byte in secret
