@@ -267,3 +267,14 @@ async def test_beside_a_shared_ledger_no_secret_is_kept(home: Home) -> None:
         with pytest.raises(LiteralSecretError, match="say in \\[secrets\\]") as error:
             await known.keep(name, VALUE)
         assert VALUE not in str(error.value)
+
+
+def test_the_keys_of_the_engine_are_no_source_by_whatever_way(home: Home) -> None:
+    for own in ("token", "host", "post.key"):
+        path = home.file(home.data / own, "f00d" * 16)
+        link = home.outside / own
+        link.hardlink_to(path)
+        for source in (f"file:{link}", f"cmd:cat {path}", f"cmd:sh -c 'echo a $(cat {path}) b'"):
+            assert "a key of the engine's own" in refused(home.named(KEY=source))
+        home.environ["COPY"] = path.read_text()
+        assert "a key of the engine's own" in refused(home.named(KEY="env:COPY"))

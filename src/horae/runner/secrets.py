@@ -33,7 +33,7 @@ from horae.kernel.secret import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 LARGEST: Final = 64 * 1024  # bytes of a value
 LONGEST: Final = 10.0  # seconds that a command may take
@@ -42,6 +42,7 @@ FAILED: Final = 10.0  # seconds after which one that failed is called again
 _MOST: Final = 1000  # values that are remembered, so that they are masked
 _LOOK: Final = 0.05  # seconds between two looks whether a command has ended
 _DATABASE: Final = "PGPASS"  # how variables begin that open a shared ledger
+_OWN_FILES: Final = ("token", "host", "post.key")  # of the data directory, under whatever name
 
 
 class NamedSecrets:
@@ -250,8 +251,17 @@ class NamedSecrets:
             raise SecretError(name, "it is empty")
         if self._store is not None and self._store in value:
             raise SecretError(name, "it is the address of the ledger, which is the engine's own")
+        if any(own in value for own in self._own_texts()):
+            raise SecretError(name, "it is a key of the engine's own, from its data directory")
         self._remember("", value)
         return value
+
+    def _own_texts(self) -> Iterator[str]:
+        """Yield the engine's own keys: a hard link or a command may lead to them, too."""
+        for path in () if self._data is None else map(self._data.joinpath, _OWN_FILES):
+            with suppress(OSError, SecretError):
+                if text := _decoded(path.name, _read(path.name, path)).strip():
+                    yield text
 
     def _remember(self, name: str, text: str) -> None:
         """Have a value masked from now on; one that a request gave, if it looks secret."""
