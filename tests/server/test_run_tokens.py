@@ -141,6 +141,20 @@ async def test_a_run_has_what_it_asked_for_until_it_ends(tmp_path: Path) -> None
 
 
 @story
+async def test_a_run_that_prints_the_keys_of_the_engine_shows_them_to_nobody(
+    tmp_path: Path,
+) -> None:
+    keys = "token host post.key"
+    script = f"cd .horae; for each in {keys}; do cat $each; echo; base64 -w0 $each; echo; done"
+    async with kept(tmp_path, shell("Thief", script)) as here:
+        filed = await here.over(await here.begin("Thief"), "thief")
+        log = here.house.log_of((await here.house.ledger.runs_of(filed.number))[-1]).read_text()
+        assert log.count("[secret]") == 6
+        for key in keys.split():
+            assert (tmp_path / ".horae" / key).read_text().strip() not in log
+
+
+@story
 async def test_a_definition_and_a_task_ask_for_it_too(tmp_path: Path) -> None:
     (tmp_path / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n")
     (tmp_path / "wren.org").write_text(

@@ -80,8 +80,8 @@ class NamedSecrets:
 
     @property
     def hidden(self) -> frozenset[str]:
-        """The values of secrets that are known by now; no output shows them."""
-        return frozenset(self._known)
+        """The values of secrets that are known by now, and the engine's keys: not for output."""
+        return frozenset((*self._known, *self._own_texts()))
 
     def is_named(self, name: str) -> bool:
         """Tell whether the settings say where a secret is."""
