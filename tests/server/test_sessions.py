@@ -94,6 +94,26 @@ async def test_a_session_cannot_be_made_up_and_a_restart_ends_none(tmp_path: Pat
         assert await keys.session(cookie) is None, "what the ledger has follows from the token"
 
 
+@story
+async def test_a_session_ends_with_a_token_that_is_replaced_while_it_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keyed(tmp_path, clock=ManualClock(NOW)) as keys:
+        cookie, sessions = await keys.begin_session(OPERATOR, ""), keys.sessions
+        assert cookie is not None
+        assert sessions is not None
+        find = sessions.find
+
+        async def slow(digest: str, *, now: datetime) -> Session | None:
+            found = await find(digest, now=now)
+            await keys.rotate()
+            monkeypatch.undo()
+            return found
+
+        monkeypatch.setattr(sessions, "find", slow)
+        assert await keys.session(cookie) is None
+
+
 async def named(here: Here, name: str, *scopes: Scope) -> dict[str, str]:
     """Return the header of a new token."""
     assert here.keys.tokens is not None

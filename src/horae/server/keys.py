@@ -158,15 +158,16 @@ class Keys:
 
     async def session(self, cookie: str) -> Caller | None:
         """Return who a cookie was given to; None: nobody has this one."""
-        sessions, digest, now = self.sessions, self._session(cookie), self._clock.now()
+        sessions, now = self.sessions, self._clock.now()
         if sessions is None:
             return None
-        found = await self._found(lambda: sessions.find(digest, now=now))
+        # Another digest if the operator's token was replaced meanwhile, which ends the session.
+        found = await self._found(lambda: sessions.find(self._session(cookie), now=now))
         if found is None:
             return None
         is_renewed = now - found.used_at >= RENEWED
         if is_renewed:
-            self._later(sessions.renew(digest, now=now))
+            self._later(sessions.renew(self._session(cookie), now=now))
         ended = self.ended_of(found.token, found.id)
         actor = f"session:{found.token}"
         return Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
