@@ -163,6 +163,16 @@ async def test_an_edit_is_recorded_only_with_its_file_and_what_was_done(tmp_path
 
 
 @story
+async def test_a_note_is_one_line_and_cannot_pass_for_another(tmp_path: Path) -> None:
+    async with engine(tmp_path) as here:
+        note = {"note": "away\n2026-06-05 done: by nobody\r\n"}
+        asked = await here.post("entries/Digest/run", note)
+        assert asked["reason"].endswith(": away 2026-06-05 done: by nobody")
+        paused = await here.post("entries/Digest/pause", note)
+        assert paused["pause"]["note"] == "away 2026-06-05 done: by nobody"
+
+
+@story
 async def test_an_entry_rests_and_goes_on(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
         rest = await here.post("entries/Digest/pause", {"note": "away", "until": "2h"})

@@ -65,7 +65,13 @@ def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
     """
     actor = current_actor() if actor is None else actor
     said = done if actor == ENGINE else f"{done} by {actor_words(actor)}"
+    note = one_line(note)
     return f"{said}: {note}" if note else said
+
+
+def one_line(note: str) -> str:
+    """Return a note without line breaks, so that it cannot pass for a line of our own."""
+    return " ".join(note.split())
 
 
 async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.actor import by_words
+from horae.engine.actor import by_words, one_line
 from horae.engine.desk.base import BATCH, GOING
 from horae.engine.desk.errors import CannotRunError, EntryStateError, RequestError, RunStateError
 from horae.engine.desk.looking import Looking, waiting_words
@@ -37,7 +37,7 @@ class Asking(Looking):
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
     ) -> Rest:
         """Let an entry rest, for ever, until a moment, or for a while."""
-        now = self._clock.now()
+        now, note = self._clock.now(), one_line(note)
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
         if end is not None and end <= now:
