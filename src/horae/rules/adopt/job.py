@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from horae.rules.adopt.walk import Walk
 
 # What bounds the work on one text, so that a megabyte takes about a second, whatever it holds.
-MOST: Final = 500  # jobs
+MOST: Final = 250  # jobs
 MOST_ZONES: Final = 8  # each of which has clock changes of its own to be found
 MOST_REFUSALS: Final = 200
 _MOST_NOTES: Final = 2 * MOST
