@@ -16,20 +16,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHOWN = 40  # lines of a diff
+# Real processes run in a story. On a busy machine one that was just requested may still wait, or
+# two may start the other way round; a change of behaviour differs in every telling.
+TELLINGS = 3
 HELP = "\nIf this was meant: make golden, then read tests/golden/README.md and git diff."
 
 
 @pytest.mark.skipif(not can_kill_trees(), reason="needs pidfds")
 def test_what_programs_can_read_is_as_it_was_recorded(tmp_path: Path) -> None:
-    tell([*STORIES], tmp_path)
     assert {path.parent.name for path in RECORDS.glob("*/*")} == {*STORIES}
-    names = sorted(
-        {path.relative_to(top) for top in (tmp_path, RECORDS) for path in top.rglob("*.json")}
-    )
+    stories, differing = [*STORIES], [""]
+    for telling in range(TELLINGS):
+        if not stories:
+            break
+        fresh = tmp_path / str(telling)
+        tell(stories, fresh)
+        found = {story: differences(story, fresh) for story in stories}
+        stories = [story for story in stories if found[story]]
+        differing = [text for story in stories for text in found[story]]
+    assert not stories, "\n" + "\n".join(differing) + HELP
+
+
+def differences(story: str, fresh: Path) -> list[str]:
+    """Return how a story differs from its records, a short diff for each file."""
+    names = {
+        path.relative_to(top) for top in (fresh, RECORDS) for path in (top / story).rglob("*.json")
+    }
     # Words last: what they stand for is more important.
-    names.sort(key=lambda name: name.stem == "wording")
-    differing = [text for name in names if (text := difference(name, tmp_path))]
-    assert not differing, "\n" + "\n".join(differing) + HELP
+    ordered = sorted(names, key=lambda name: (name.stem == "wording", name))
+    return [text for name in ordered if (text := difference(name, fresh))]
 
 
 def difference(name: Path, fresh: Path) -> str:
