@@ -345,7 +345,7 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
         assert git("status", "--porcelain", at=ground.root) == ""
         assert git("show", "horae/wren:shared.txt", at=ground.root) == "agent\n"
         assert "wren" in await here.problems()
-        assert "its work is not delivered and stays on its branch (horae/wren: " in (
+        assert "the agent's work is not delivered and stays on its branch (horae/wren: " in (
             await here.problems()
         )
         # The tick goes on from where its own tree is, and says that this is behind.
@@ -513,7 +513,7 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
         began = time.monotonic()
         assert (await here.agent()).is_running
         assert time.monotonic() - began < 1
-        with pytest.raises(Exception, match="it ticks already, since "):
+        with pytest.raises(Exception, match="a tick has been running since "):
             await here.house.desk.tick("wren")
         assert here.house.almanac.launch.cancel(asked.filed.number, "enough")
         assert (await here.over(asked.filed.number)).status is Status.KILLED

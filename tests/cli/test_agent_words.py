@@ -127,13 +127,13 @@ def test_output_is_followed_while_an_agent_runs(home: Home, tmp_path: Path) -> N
     for verb in ("attach", "stream"):
         idle = orchestrator(home, verb, "--name", "slow")
         assert idle.code == 1
-        assert "there is no run that goes on of agent 'slow'" in idle.err
+        assert "there is no active run of agent 'slow'" in idle.err
     assert "there is no run of agent 'slow'" in orchestrator(home, "logs", "slow").err
     assert orchestrator(home, "send-message", "slow", "Go.").code == 0
     life.until(lambda: home.count("status = 'running'"))
     again = orchestrator(home, "send-message", "slow", "And again.")
     assert again.code == 1
-    assert "has a dispatch that is not over" in again.err
+    assert "has an unfinished dispatch" in again.err
     start = [sys.executable, "-m", "horae.cli.agent_words", "--root", str(home.plans)]
     line = [*start, "--data", str(home.data), "orchestrator", "stream", "slow"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as follower:
@@ -170,7 +170,7 @@ def test_nobody_is_an_error(home: Home) -> None:
         assert ending.code == 1
         assert "there is no agent 'x'" in ending.err
     blank = orchestrator(home, "send-message", "reporter", " ")
-    assert "a message is a text that says something" in blank.err
+    assert "a message must be a non-empty string" in blank.err
 
 
 def test_apply_waits_until_all_is_armed_and_gives_up_in_time(home: Home) -> None:

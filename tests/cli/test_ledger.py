@@ -271,7 +271,7 @@ def test_why_tells_all_that_is_known_of_a_moment(call: Call) -> None:
 def test_why_names_the_neighbours_of_what_is_no_moment(call: Call) -> None:
     ending = call("why", "Digest@2026-04-05 10:00", "--at", LOOK, "--table")
     assert ending.out.splitlines()[3:] == [
-        "2026-04-05 Sun 10:00 Europe/Berlin  not a moment of its rule",
+        "2026-04-05 Sun 10:00 Europe/Berlin  not a scheduled time of the rule",
         "  the nearest before: 2026-04-05 Sun 09:00 Europe/Berlin",
         "  the nearest after: 2026-04-06 Mon 09:00 Europe/Berlin",
     ]
@@ -375,7 +375,7 @@ def test_a_command_inside_a_run_acts_for_its_agent_until_that_run_is_over(
 def test_the_end_of_a_pause_lies_ahead(call: Call) -> None:
     ending = call("pause", "Digest", "--until", "2020-01-01")
     assert ending.code == 2
-    assert ending.err == "horae: 2020-01-01 Wed 00:00 Europe/Berlin is over already\n"
+    assert ending.err == "horae: 2020-01-01 Wed 00:00 Europe/Berlin is in the past\n"
     assert call("pause", "Digest", "--until", "soon").code == 2
 
 
@@ -403,7 +403,7 @@ def test_a_backfill_lists_first_and_then_files_the_same(call: Call) -> None:
 def test_too_long_a_backfill_says_how_many_it_would_be(call: Call) -> None:
     ending = call("backfill", "Poll", "--from", "2000-01-01", "--to", "2020-01-01")
     assert ending.code == 2
-    assert "that would be 175,320 runs, and a backfill has at most 10,000" in ending.err
+    assert "the window has 175,320 runs, and a backfill can have at most 10,000" in ending.err
 
 
 @pytest.mark.usefixtures("data")

@@ -154,7 +154,7 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
     again = there("cancel", str(number), "--json")
     assert (again.code, '"code": "run_state"' in again.err) == (6, True)
     nothing = there("cancel", "Long")
-    assert (nothing.code, "nothing of it runs" in nothing.err) == (6, True)
+    assert (nothing.code, "no run is in progress" in nothing.err) == (6, True)
     [line] = there("history", "Long", "-n", "1", "--json").data
     assert line["status"] == "killed"
     who = f"{user_name(os.getuid())}, on the command line"
@@ -212,7 +212,7 @@ def test_what_the_engine_refuses_keeps_its_words_its_code_and_its_exit_code(home
     with pytest.raises(FarError) as refused:
         far.post("entries", "Soil/water & light", "pause", body={"until": "2020-01-01T00:00:00Z"})
     assert (refused.value.exit_code, refused.value.code) == (2, "request")
-    assert str(refused.value).endswith("is over already")
+    assert str(refused.value).endswith("is in the past")
     assert refused.value.data()["facts"] == {"reason": str(refused.value)}
     with pytest.raises(FarError) as unknown:
         far.get("entries", "Digets")

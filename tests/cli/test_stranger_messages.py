@@ -156,16 +156,14 @@ def ended(call: Call) -> None:
 @pytest.mark.usefixtures("ended")
 def test_why_knows_that_a_rule_has_ended(call: Call) -> None:
     said = call("why", "Ended@2026-04-20", "--table").out.splitlines()[3:]
-    over = (
-        "its :UNTIL: was 2026-04-10 Fri 23:59:59 Europe/Berlin, and nothing of it comes after that"
-    )
+    over = ":UNTIL: was 2026-04-10 Fri 23:59:59 Europe/Berlin; nothing is scheduled after it"
     assert said == [
         f"2026-04-20 Mon 00:00 Europe/Berlin  {over}",
         "  the nearest before: 2026-04-10 Fri 09:00 Europe/Berlin",
         "  the nearest after: none",
     ]
     between = call("why", "Ended@2026-04-09T12:00", "--table").out
-    assert "not a moment of its rule" in between
+    assert "not a scheduled time of the rule" in between
     assert "the nearest after: 2026-04-10 Fri 09:00 Europe/Berlin" in between
 
 

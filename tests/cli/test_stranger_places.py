@@ -266,4 +266,4 @@ def test_a_trigger_that_was_removed_is_made_again_by_command(follower: Call) -> 
     assert follower("trigger", "remove", "then").code == 0
     ending = follower("run", "then", "--table")
     assert ending.code == 6
-    assert "make it again with `horae trigger add then`" in ending.err
+    assert "add it again with `horae trigger add then`" in ending.err

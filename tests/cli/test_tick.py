@@ -107,7 +107,7 @@ def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, ho
         wait_for((home / "on").exists)
         again = call("tick", "moss")
         assert again.code == 6
-        assert "moss: it ticks already, since " in again.err
+        assert "moss: a tick has been running since " in again.err
         status = call("status", "--json")
         assert [each["running"] for each in status.data["agents"]] == [False, True]
         assert [each["next_run"] is None for each in status.data["agents"]] == [False, True]
@@ -118,10 +118,10 @@ def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
         nobody = call("tick", "robin")
         assert (nobody.code, "no entry is called 'robin'" in nobody.err) == (4, True)
         digest = call("tick", "Digest")
-        assert (digest.code, "it is no agent that ticks" in digest.err) == (6, True)
+        assert (digest.code, "the entry is not an agent that ticks" in digest.err) == (6, True)
         call("pause", "wren", "--note", "on holiday")
         paused = call("tick", "wren")
-        assert (paused.code, "let it go on with `horae resume" in paused.err) == (6, True)
+        assert (paused.code, "resume it with `horae resume" in paused.err) == (6, True)
         assert call("status", "--json").data["agents"][0]["paused"] is True
 
 

@@ -227,8 +227,8 @@ def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_bo
     add = ("horae", "trigger", "add", "follow", "--agent", "worker", "--prompt", "Go.")
     ending = call(*add, "--after", first["id"])
     assert (ending.code, ending.out) == (6, "")
-    assert f"'{first['id']}' means two workflows, {first['id']} (called 'first')" in ending.err
-    assert f"; say 'first' or '{other['id']}'" in ending.err
+    assert f"'{first['id']}' matches two workflows, {first['id']} (called 'first')" in ending.err
+    assert f"; use 'first' or '{other['id']}'" in ending.err
     assert call(*add, "--after", "first").code == 0
     assert call("horae", "trigger", "edit", "follow", "--after", other["id"]).code == 0
 
@@ -275,7 +275,7 @@ def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     reasons = [
         row["reason"] for row in call("horae", "trigger", "history", "report", "--json").data
     ]
-    assert reasons[0].startswith("denied by ")
+    assert reasons[0].startswith("rejected by ")
     assert reasons[0].endswith(": no")
     assert reasons[1].startswith("approved by ")
 
@@ -298,7 +298,7 @@ def test_an_agent_that_a_plan_defines_can_be_started_and_not_made_again(
     assert call(*add, "--json").data["agent_id"] == agent_id("wren")
     ending = call("agent", "orchestrator", "create-agent", "--name", "wren")
     assert ending.code == 1
-    assert "conflict: an agent called 'wren' is already there" in ending.err
+    assert "conflict: an agent named 'wren' already exists" in ending.err
 
 
 # Files
@@ -584,7 +584,7 @@ def test_an_agent_is_made_shown_changed_and_forgotten(call: Call, tmp_path: Path
         "zsh", "--mount", "/a:/b:ro", "--add-dir", "/x", "--command", "my-agent --once 'a b'",
     )  # fmt: skip
     assert ending.code == 0, ending.err
-    assert "Note: shell, extra_mounts: kept, and not used by horae" in ending.err
+    assert "Note: shell, extra_mounts: stored, but not used by horae" in ending.err
     card = call("agent", "--json", "orchestrator", "get-agent", "worker").data
     assert card["id"] == agent_id("worker")
     assert card["config"]["command"] == ["my-agent", "--once", "a b"]
@@ -659,7 +659,7 @@ def test_asking_approving_and_refusing_in_these_words(call: Call) -> None:
     out = words(call, "trigger-workflow", "free", "--title", "Tea").out
     assert out.startswith("Workflow triggered!\n\nID:           ")
     assert words(call, "trigger-workflow", "free").err.startswith(
-        "Error: Failed to trigger workflow: conflict: workflow 'free' has a dispatch"
+        "Error: Failed to trigger workflow: conflict: workflow 'free' has an unfinished dispatch"
     )
     assert words(call, "list-approvals").out == "No approvals found.\n"
     words(call, "trigger-workflow", "asked", "--title", "Tea")

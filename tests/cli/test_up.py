@@ -297,7 +297,7 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     assert not (tmp_path / "past").exists(), "nor at the next start"
     whole = up(tmp_path, "--fresh-ledger", "--yes")
     _, err = whole.communicate(timeout=30)
-    assert (whole.returncode, "it is whole, so it is not left behind" in err) == (6, True)
+    assert (whole.returncode, "the ledger is intact and is not replaced" in err) == (6, True)
 
 
 def test_on_a_terminal_it_asks_before_a_ledger_is_left_behind(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_void_drawer_that_held_the_schedule_is_said_with_its_line(call: Call) 
     assert f"broken: {void}" in call("why", "Job", "--table").out.splitlines()
     keep(plan)
     told = json.loads(call("why", "Job", "--json").out)
-    said = f"it has no schedule that can be read: {void}; `horae run 1` runs it now"
+    said = f"the schedule of the entry cannot be read: {void}; run it now with `horae run 1`"
     assert [each["said"] for each in told["answers"]] == [said]
 
 
@@ -170,12 +170,15 @@ def test_a_word_that_nothing_goes_by_is_still_an_error(kept: Call) -> None:
 @pytest.mark.parametrize(
     ("title", "said"),
     [
-        ("Report", "it has only a DEADLINE, which never fires; `horae run 1` runs it now"),
+        (
+            "Report",
+            "the entry has only a DEADLINE, which never fires; run it now with `horae run 1`",
+        ),
         (
             "Asked for",
-            "it has no schedule, and runs when it is asked to; `horae run 5` runs it now",
+            "the entry has no schedule and runs only on request; run it now with `horae run 5`",
         ),
-        ("Inactive", "no moment is to come as long as it is not armed"),
+        ("Inactive", "nothing scheduled: the entry is not armed"),
     ],
 )
 def test_what_has_no_moment_to_come_says_why(kept: Call, title: str, said: str) -> None:
@@ -213,8 +216,8 @@ def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> 
     end = "2026-04-02 Thu 09:00 Europe/Berlin"
     pause = f"by the engine, since 2026-04-01 Wed 09:00 Europe/Berlin until {end}"
     assert lines[2] == f"paused {pause} (away)"
-    assert f"but the entry is paused {pause} (away): this is skipped" in lines[4]
-    assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  it is still to come")
+    assert f"but the entry is paused {pause} (away): this time is skipped" in lines[4]
+    assert lines[6].startswith("2026-04-03 Fri 05:00 Europe/Berlin  scheduled in ")
     assert lines[-1].endswith("plan.org:16 has the same name; give one of the two an :ID:")
 
 

@@ -152,7 +152,7 @@ def test_what_three_engines_died_over_is_set_aside_and_says_so(home: Home) -> No
     life.until(lambda: home.count("status = 'done'"))
     assert life.stop() == 0
     told = home.rows("SELECT reason, attempts FROM receipt WHERE status = 'failed'")
-    assert told == [("it was set aside: 3 engines ended while they were starting it", told[0][1])]
+    assert told == [("given up: the engine exited 3 times while starting the run", told[0][1])]
     audit(home)
 
 
@@ -172,7 +172,7 @@ def test_runs_die_with_their_engine_however_they_hide(home: Home) -> None:
     after.kill()
     until_gone(after.remains, within=GONE)
     reasons = home.rows("SELECT DISTINCT reason FROM receipt WHERE status = 'interrupted'")
-    assert reasons == [("the engine ended while it ran",)]
+    assert reasons == [("the engine exited during the run",)]
 
 
 def test_a_run_dies_with_its_supervisor_also_if_its_launcher_died_before(home: Home) -> None:

@@ -434,7 +434,9 @@ async def test_what_breaks_runs_its_last_good_text_and_an_alert_follows_once() -
         await here.write(broken, "\n", alert)
         await here.outage(MINUTE)
         [(_, told)] = here.started
-        assert told.receipt.reason.startswith("Digest is broken: its text can no longer be read")
+        assert told.receipt.reason.startswith(
+            "after Digest (broken): its text can no longer be read"
+        )
         assert [each.mark.title for each in here.almanac.broken] == ["Digest"]
         await here.until(NINE + MINUTE)
         assert [each.title for _, each in here.started] == ["Tell", "Digest"]

@@ -257,7 +257,8 @@ async def test_what_has_come_and_is_not_decided_is_a_problem() -> None:
         nobody = EngineFacts(is_running=False, directory=".horae")
         [problem] = (await here.desk.status(nobody)).problems
         assert problem == (
-            "1 moment has come and nothing is decided about: no engine runs; start horae up"
+            "1 scheduled time has passed without a decision: "
+            "no engine is running; start one with `horae up`"
         )
 
 
@@ -270,7 +271,7 @@ async def test_an_engine_has_a_minute_to_decide_about_what_came_before_it() -> N
         assert (await here.desk.status(begins)).problems == ()
         begun = replace(begins, since=key_time(now - 2 * GRACE))
         [problem] = (await here.desk.status(begun)).problems
-        assert problem.endswith("nothing is decided about: the engine does not keep up")
+        assert problem.endswith("passed without a decision: the engine is falling behind")
 
 
 @story
@@ -280,7 +281,7 @@ async def test_an_entry_that_fails_again_and_again_is_a_problem() -> None:
             [filed] = await here.decide(NINE + day * DAY)
             await here.run(filed, Status.FAILED)
         [problem] = (await here.desk.status(ENGINE)).problems
-        assert problem.startswith("Digest (plan.org:1) ended badly 3 times in a row")
+        assert problem.startswith("Digest (plan.org:1) failed 3 times in a row")
 
 
 @story
@@ -334,7 +335,7 @@ async def counted(deeds: list[tuple[str, int]]) -> None:
         assert [each.number for each in stands.unarmed] == [
             each.number for each in entries if not isinstance(each.item, Entry)
         ]
-        said = [each for each in stands.problems if "nothing is decided about" in each]
+        said = [each for each in stands.problems if "passed without a decision" in each]
         assert [each.split()[0] for each in said] == [str(len(late))] * bool(late)
         failing = [each for each in stands.problems if "times in a row" in each]
         assert len(failing) == sum(each.failures >= 3 for each in entries)
@@ -377,7 +378,7 @@ async def test_why_tells_what_was_decided_and_how_its_runs_went() -> None:
             1,
             "cron:2026-04-01T09:00:00Z",
         )
-        assert "tried again at most 3 times" in str(data["policy"])
+        assert "retried at most 3 times" in str(data["policy"])
 
 
 @story
@@ -394,21 +395,21 @@ async def test_a_range_answers_for_every_moment_in_it() -> None:
 async def test_a_time_that_is_no_moment_is_told_its_neighbours() -> None:
     async with office(cron("Digest")) as here:
         said = await here.why("Digest@2026-04-03T12:00")
-        assert [each.said for each in said.answers] == ["not a moment of its rule"]
+        assert [each.said for each in said.answers] == ["not a scheduled time of the rule"]
         assert (said.before, said.after) == (NINE + 2 * DAY, NINE + 3 * DAY)
 
 
 @story
 async def test_a_moment_to_come_is_said_to_come() -> None:
     async with office(cron("Digest")) as here:
-        assert await here.said("Digest@2026-04-01T09:00") == ["it is still to come, in 1h"]
+        assert await here.said("Digest@2026-04-01T09:00") == ["scheduled in 1h"]
 
 
 @story
 async def test_a_moment_from_before_the_entry_was_seen_is_not_run() -> None:
     async with office(cron("Digest")) as here:
         [said] = await here.said("Digest@2026-03-30T09:00")
-        assert said.startswith("the entry was first seen later, 2026-04-01 Wed 08:00 UTC")
+        assert said.startswith("the entry was first seen later, at 2026-04-01 Wed 08:00 UTC")
 
 
 @story
@@ -417,10 +418,12 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
         with acting("token:ops"):
             await here.desk.pause("Digest", note="away")
         [coming] = await here.said("Digest@2026-04-02T09:00")
-        assert "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this is" in coming
+        assert (
+            "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this time is" in coming
+        )
         here.clock.step(2 * HOUR)
         [past] = await here.said("Digest@2026-04-01T09:00")
-        assert past.endswith("when it goes on this is skipped")
+        assert past.endswith("this time is skipped on resume")
         await here.desk.resume("Digest")
         [skipped] = await here.said("Digest@2026-04-01T09:00")
         assert skipped.startswith("skipped: it was paused from")
@@ -430,7 +433,7 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
 async def test_a_pause_that_ends_before_a_moment_does_not_skip_it() -> None:
     async with office(cron("Digest")) as here:
         await here.desk.pause("Digest", until=timedelta(hours=2))
-        assert await here.said("Digest@2026-04-02T09:00") == ["it is still to come, in 1d1h"]
+        assert await here.said("Digest@2026-04-02T09:00") == ["scheduled in 1d1h"]
 
 
 @story
@@ -438,7 +441,7 @@ async def test_a_moment_that_has_come_and_is_not_decided_says_so() -> None:
     async with office(cron("Digest")) as here:
         here.clock.step(2 * HOUR)
         [said] = await here.said("Digest@2026-04-01T09:00")
-        assert said.startswith("it came 1h ago and is not decided yet")
+        assert said.startswith("due 1h ago and not decided yet")
 
 
 @story
@@ -446,7 +449,7 @@ async def test_a_moment_after_the_entry_is_gone_says_so() -> None:
     async with office(cron("Digest")) as here:
         await here.scan()
         assert await here.said("Digest@2026-04-01T09:00") == [
-            "the entry is gone since 2026-04-01 Wed 08:00 UTC"
+            "the entry was removed at 2026-04-01 Wed 08:00 UTC"
         ]
 
 
@@ -464,7 +467,7 @@ async def test_a_receipt_of_an_older_rule_says_that_the_rule_was_another() -> No
         here.clock.step(HOUR)
         await here.scan(cron("Digest", "30 10 * * *"))
         [old] = await here.said("Digest@2026-04-01T09:00")
-        assert old.endswith("the rule was another then, today's has no such moment")
+        assert old.endswith("the current rule does not include this time")
 
 
 @story
@@ -473,7 +476,7 @@ async def test_a_moment_that_only_the_new_rule_names_has_no_receipt_and_says_why
         here.clock.step(10 * HOUR)
         await here.scan(cron("Digest", "30 10 * * *"))
         [said] = await here.said("Digest@2026-04-01T10:30")
-        assert said.startswith("the entry had another rule then")
+        assert said.startswith("the entry had another rule at that time")
 
 
 @story
@@ -501,10 +504,10 @@ async def test_a_date_alone_asks_for_the_whole_day_of_the_zone() -> None:
 @story
 async def test_a_name_alone_asks_for_the_last_moment_and_the_next() -> None:
     async with office(cron("Digest")) as here:
-        assert await here.said("Digest") == ["it is still to come, in 1h"]
+        assert await here.said("Digest") == ["scheduled in 1h"]
         [filed] = await here.decide(NINE)
         await here.run(filed)
-        last_and_next = ["done: so it went", "it is still to come, in 23h59m"]
+        last_and_next = ["done: so it went", "scheduled in 23h59m"]
         assert await here.said("Digest") == last_and_next
         await here.desk.backfill("Digest", start=NOW - 9 * DAY)
         assert await here.said("Digest") == last_and_next
@@ -515,7 +518,7 @@ async def test_the_next_moment_may_have_come_already() -> None:
     async with office(cron("Digest")) as here:
         here.clock.step(2 * HOUR)
         [said] = await here.said("Digest")
-        assert said.startswith("it came 1h ago and is not decided yet")
+        assert said.startswith("due 1h ago and not decided yet")
 
 
 @story
@@ -525,7 +528,7 @@ async def test_a_moment_that_followed_an_end_is_not_taken_for_another_rule() -> 
         await here.run(filed)
         assert await here.said("Rest@2026-04-01T09:00") == ["done: so it went"]
         [_, coming] = await here.said("Rest")
-        assert coming.startswith("it is still to come, in ")
+        assert coming.startswith("scheduled in ")
 
 
 @story
@@ -552,7 +555,7 @@ def test_whatever_stands_before_the_last_at_sign_is_the_name(word: str, moment: 
 
 @pytest.mark.parametrize("when", ["2026-13-01", "2026-04-01T25:00", "2026-04-01T09", "2026-04"])
 def test_what_looks_like_a_date_and_is_none_is_refused(when: str) -> None:
-    with pytest.raises(AskedMomentError, match="is not a moment; write it like"):
+    with pytest.raises(AskedMomentError, match="is not a time; write it like"):
         parse_ask(f"Digest@{when}")
 
 
@@ -615,7 +618,7 @@ async def test_a_history_can_be_narrowed() -> None:
         assert [line.title for line in missed.lines] == ["Poll", "Poll"]
         early = await here.desk.history(until=NINE)
         assert {line.filed.receipt.planned_at for line in early.lines} == {NINE}
-        with pytest.raises(RequestError, match="there is no time from"):
+        with pytest.raises(RequestError, match=r"the window from .* is empty"):
             await here.desk.history(since=NINE, until=NOW)
 
 
@@ -638,7 +641,7 @@ async def test_pausing_twice_changes_nothing_and_to_pause_otherwise_is_refused()
         await here.desk.pause("Digest")
         assert (await here.desk.pause("Digest")).changed is False
         with pytest.raises(
-            EntryStateError, match=r"it is already paused by the engine, since .*; resume it first"
+            EntryStateError, match=r"already paused by the engine, since .*; resume it before"
         ):
             await here.desk.pause("Digest", note="another reason")
 
@@ -646,7 +649,7 @@ async def test_pausing_twice_changes_nothing_and_to_pause_otherwise_is_refused()
 @story
 async def test_a_pause_cannot_end_in_the_past() -> None:
     async with office(cron("Digest")) as here:
-        with pytest.raises(RequestError, match="2026-04-01 Wed 08:00 UTC is over already"):
+        with pytest.raises(RequestError, match="2026-04-01 Wed 08:00 UTC is in the past"):
             await here.desk.pause("Digest", until=NOW)
 
 
@@ -660,7 +663,7 @@ async def test_what_is_gone_neither_rests_nor_goes_on_nor_runs() -> None:
             here.desk.run_now("Digest"),
             here.desk.backfill("Digest", start=NOW - DAY),
         ):
-            with pytest.raises(EntryStateError, match="it is gone since"):
+            with pytest.raises(EntryStateError, match="the entry was removed at"):
                 await asked
 
 
@@ -702,7 +705,9 @@ async def test_the_same_idempotency_key_is_the_same_run() -> None:
 @story
 async def test_what_is_not_armed_cannot_be_run() -> None:
     async with office(cron("Never", "0 0 30 2 *")) as here:
-        with pytest.raises(EntryStateError, match=r"it is not armed .* horae explain plan.org:1"):
+        with pytest.raises(
+            EntryStateError, match=r"the entry is not armed .* horae explain plan.org:1"
+        ):
             await here.desk.run_now("Never")
 
 
@@ -718,7 +723,7 @@ async def test_what_rests_is_neither_run_nor_made_good() -> None:
         ):
             with pytest.raises(
                 EntryStateError,
-                match=r"it is paused by the engine, since .* `horae resume 1` first",
+                match=r"the entry is paused by the engine, since .* `horae resume 1` first",
             ):
                 await asked
 
@@ -771,7 +776,7 @@ def test_too_long_a_backfill_is_refused_with_its_number(workflow: str, total: st
     async def asked() -> None:
         async with office(workflow) as here:
             with pytest.raises(
-                RequestError, match=f"that would be {total} runs, .* at most 10,000"
+                RequestError, match=f"the window has {total} runs, .* at most 10,000"
             ):
                 await here.desk.backfill("Poll", start=at("2016-04-01T08:00Z"))
             assert await here.keys("Poll") == []
@@ -792,9 +797,9 @@ async def test_a_backfill_of_as_many_as_may_be_is_filed() -> None:
 @story
 async def test_a_backfill_lies_in_the_past() -> None:
     async with office(cron("Digest")) as here:
-        with pytest.raises(RequestError, match="is still to come"):
+        with pytest.raises(RequestError, match="is in the future"):
             await here.desk.backfill("Digest", start=NOW, end=NOW + DAY)
-        with pytest.raises(RequestError, match="there is no time from"):
+        with pytest.raises(RequestError, match=r"the window from .* is empty"):
             await here.desk.backfill("Digest", start=NOW, end=NOW - DAY)
 
 
@@ -831,7 +836,7 @@ def test_a_backfill_is_exactly_the_projection_of_its_window(
 @story
 async def test_only_the_past_is_pruned() -> None:
     async with office(cron("Digest")) as here:
-        with pytest.raises(RequestError, match="is still to come; only the past is pruned"):
+        with pytest.raises(RequestError, match="is in the future; prune takes a past time"):
             await here.desk.prune(before=NOW + DAY)
         assert (await here.desk.prune(before=NOW, dry_run=True)).receipts == 0
 
@@ -843,7 +848,7 @@ async def test_what_is_asked_for_is_no_account_of_a_moment() -> None:
         number = (await here.desk.named("Digest")).number
         await here.ledger.add(number, [asked], now=NOW, term=1)
         assert await here.said("Digest@2026-04-01T09:00") == [
-            "it is still to come, in 1h",
+            "scheduled in 1h",
             "waiting: requested",
         ]
 
@@ -888,12 +893,14 @@ async def test_the_last_run_of_an_entry_is_the_one_that_was_started_last() -> No
 @story
 async def test_the_one_run_that_goes_on_is_found_by_its_entry() -> None:
     async with office(cron("Digest", "0 9 * * *", ":OVERLAP: allow")) as here:
-        with pytest.raises(RunStateError, match="nothing of it runs"):
+        with pytest.raises(RunStateError, match="no run is in progress"):
             await here.desk.going("Digest")
         await here.run((await here.desk.run_now("Digest")).filed, None)
         assert (await here.desk.going("Digest")).run.number == 1
         await here.run((await here.desk.run_now("Digest")).filed, None)
-        with pytest.raises(RunStateError, match="several runs of it go on; name one: 1, 2") as told:
+        with pytest.raises(
+            RunStateError, match="several runs are in progress; name one: 1, 2"
+        ) as told:
             await here.desk.going("Digest")
         assert sorted(told.value.runs) == [1, 2]
 
@@ -915,7 +922,7 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
         assert asked[0] == (filed.number, "cancelled by token ops: enough")
         now = here.clock.now()
         await here.ledger.end(1, Status.KILLED, reason="so it went", now=now, term=1)
-        with pytest.raises(RunStateError, match="run 1 is over since 2026-04-01"):
+        with pytest.raises(RunStateError, match="run 1 already ended at 2026-04-01"):
             await here.desk.cancel(1, end=end)
         assert len(asked) == 2, "nobody is asked to end what is over"
 
@@ -925,15 +932,15 @@ async def test_who_would_cancel_what_waits_to_be_tried_again_is_told_how() -> No
     async with office(cron("Digest", "0 9 * * *", ":RETRY: 3 1h")) as here:
         filed = (await here.desk.run_now("Digest")).filed
         await here.run(filed, Status.FAILED)
-        remedy = f"receipt {filed.number} of it waits to start, .*`horae pause {filed.entry}`"
-        with pytest.raises(RunStateError, match=f"nothing of it runs; {remedy}"):
+        remedy = f"receipt {filed.number} is waiting to start at .*`horae pause {filed.entry}`"
+        with pytest.raises(RunStateError, match=f"no run is in progress; {remedy}"):
             await here.desk.going("Digest")
-        with pytest.raises(RunStateError, match=f"run 1 is over since .*; {remedy}"):
+        with pytest.raises(RunStateError, match=f"run 1 already ended at .*; {remedy}"):
             await here.desk.cancel(1, end=lambda _, __: True)
         await here.desk.pause("Digest")
         told = (await here.desk.receipt(filed.number)).data()
         assert told["status"] == "skipped", "what is said to help does"
-        with pytest.raises(RunStateError, match="nothing of it runs; horae status"):
+        with pytest.raises(RunStateError, match="no run is in progress; see horae status"):
             await here.desk.going("Digest")
 
 
@@ -977,5 +984,5 @@ async def test_entries_and_events_come_in_pages_without_a_gap() -> None:
 @story
 async def test_where_the_calendar_ends_there_is_nothing_to_ask(text: str) -> None:
     async with office(cron()) as here:
-        with pytest.raises(RequestError, match="the years 2 to 9998"):
+        with pytest.raises(RequestError, match="the year must be from 2 to 9998"):
             await here.why(text)

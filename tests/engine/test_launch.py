@@ -288,7 +288,7 @@ async def test_what_three_engines_died_over_while_starting_it_is_set_aside() -> 
         await here.engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.FAILED
-        assert "3 engines ended while they were starting it" in filed.receipt.reason
+        assert "the engine exited 3 times while starting the run" in filed.receipt.reason
         assert here.started == []
 
 
@@ -307,7 +307,7 @@ async def test_what_three_engines_died_over_while_it_ran_is_set_aside_though_it_
         await here.engine().start()
         [filed] = await here.receipts()
         assert filed.status is Status.INTERRUPTED
-        assert "3 engines ended while it ran" in filed.receipt.reason
+        assert "the engine exited 3 times during the run" in filed.receipt.reason
 
 
 # The gate
@@ -382,7 +382,7 @@ async def test_an_alert_runs_once_for_each_receipt_that_ends_as_it_waits_for() -
         about = await here.ledger.receipt(int(only.receipt.key.removeprefix("after:")))
         assert about is not None
         assert (about.title, about.status) == ("Digest", Status.FAILED)
-        assert only.receipt.reason.startswith("Digest is failed: ")
+        assert only.receipt.reason.startswith("after Digest (failed): ")
         [run] = await here.ledger.runs_of(only.number)
         job = await here.ledger.job(only, run)
         assert job is not None
@@ -469,9 +469,8 @@ async def test_what_could_start_and_does_not_is_a_stall(monkeypatch: pytest.Monk
         assert await here.almanac.stall() == ""
         await here.advance(2 * SECOND)
         assert await here.almanac.stall() == (
-            f"stalled since 2026-04-01T12:00:00Z: nothing starts, though receipt {filed.number}"
-            " (Noon, plan.org:6) waits and all that it needs is free;"
-            " if this stays, restart the engine"
+            f"stalled since 2026-04-01T12:00:00Z: receipt {filed.number} (Noon, plan.org:6)"
+            " does not start, although nothing blocks it; if this persists, restart the engine"
         )
         goes_on.set()
         here.almanac.note_change()

@@ -221,7 +221,7 @@ def test_a_failure_is_told_once_waits_longer_and_is_over_when_it_goes_well(
     life.until(lambda: len(github.calls()) >= 3)
     [first] = events(home, "poll_failed")
     assert first["trigger"] == "bugs"
-    assert first["reason"] == f"gh ended with 1: {LIMIT}"
+    assert first["reason"] == f"gh exited with 1: {LIMIT}"
     at = github.calls()
     assert at[1] - at[0] > 2.9  # an interval of 1 s, and 2 s for one failure
     assert at[2] - at[1] > 4.9
@@ -256,14 +256,14 @@ async def call(argv: list[str]) -> str:
 @pytest.mark.parametrize(
     ("code", "said", "reason"),
     [
-        (1, LIMIT, f"gh ended with 1: {LIMIT}"),
+        (1, LIMIT, f"gh exited with 1: {LIMIT}"),
         (
             4,
             "To get started with GitHub CLI, please run:  gh auth login\nAlternatively, …",
-            "gh ended with 4: To get started with GitHub CLI, please run:  gh auth login; Alt",
+            "gh exited with 4: To get started with GitHub CLI, please run:  gh auth login; Alt",
         ),
         (1, "error connecting to api.github.com\ncheck your internet\n", "api.github.com; check"),
-        (1, "", "it said nothing"),
+        (1, "", "no error output"),
     ],
 )
 def test_an_error_of_gh_is_handed_on_in_its_own_words(

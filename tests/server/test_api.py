@@ -151,7 +151,7 @@ async def test_only_a_run_that_goes_on_is_cancelled(tmp_path: Path) -> None:
         assert told["reason"] == f"cancelled by {USER}, on the command line"
         over = problem(await here.ask(f"runs/{number}/cancel"))
         assert (over["status"], over["code"]) == (409, "run_state")
-        assert f"run {number} is over since" in over["detail"]
+        assert f"run {number} already ended at" in over["detail"]
         assert problem(await here.ask("runs/99/cancel"))["code"] == "run_not_found"
 
 
@@ -273,7 +273,7 @@ async def test_how_things_stand_says_what_the_desk_says(tmp_path: Path) -> None:
         assert [each["title"] for each in stands["next"]] == ["Digest"]
         assert stands["entries"] == 4
         why = await here.get("why", entry="Digest")
-        assert "it is still to come" in why["answers"][0]["said"]
+        assert "scheduled in" in why["answers"][0]["said"]
         asked = await here.get("why", entry="Digest", at="2026-01-01T09:00")
         assert "the entry was first seen later" in asked["answers"][0]["said"]
         answer = await here.client.get("/api/v1/why?entry=Digest&at=tomorrow")

@@ -388,7 +388,7 @@ def test_the_why_panel_says_why_and_gives_the_page_back(person: Person) -> None:
     person.go("/entries/mail")
     person.click("a.why")
     person.until(lambda: person.driver.execute_script("return panel.open") or None)
-    person.says("it is still to come", "#panel")
+    person.says("scheduled in", "#panel")
     shoot(person.driver, "panel")
     from selenium.webdriver import Keys
 

@@ -1319,7 +1319,7 @@ async def test_a_ledger_without_its_log_can_be_left_behind(tmp_path: Path) -> No
     process.stdout.readline()
     process.kill()
     process.communicate()
-    with pytest.raises(LedgerWholeError, match="it is whole, so it is not left behind"):
+    with pytest.raises(LedgerWholeError, match="the ledger is intact and is not replaced"):
         await start_afresh(tmp_path, now=NINE)
     Path(f"{database_in(tmp_path)}-wal").unlink()
     assert await start_afresh(tmp_path, now=NINE) is not None

@@ -447,11 +447,11 @@ async def test_a_page_has_items_total_limit_and_offset(ledger: BookLedger) -> No
         ({"name": None}, "invalid input: missing field `name`"),
         ({"trigger_config": None}, "invalid input: missing field `trigger_config`"),
         ({"prompt_template": ""}, "invalid input: Invalid prompt template: Template is empty"),
-        ({"enabled": "yes"}, "invalid input: enabled is true or false"),
-        ({"poll_interval_secs": "60"}, "invalid input: poll_interval_secs is a whole number"),
+        ({"enabled": "yes"}, "invalid input: enabled must be true or false"),
+        ({"poll_interval_secs": "60"}, "invalid input: poll_interval_secs must be an integer"),
         ({"tool_policy": {"mode": "auto"}}, "is no mode"),
         ({"tool_policy": {"mode": "allow_list"}}, "needs `tools`"),
-        ({"retry": []}, "invalid input: retry is a text"),
+        ({"retry": []}, "invalid input: retry must be a string"),
         (
             {"trigger_config": {"type": "dispatch_result", "source_workflow_id": "x"}},
             "there is no such workflow",
@@ -664,7 +664,7 @@ async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_he
 ) -> None:
     stage = Stage(ledger, obstacle="agent.command names none")
     assert (await stage.agent())["notes"] == [
-        "agent.command names none; name one; until then its work is held"
+        "agent.command names none; name one; until then its runs are held"
     ]
     await stage.workflow()
     assert await stage.come(now=NINE) == []
@@ -696,7 +696,7 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
     assert await stage.triggers.lapse() == NINE + 5 * MINUTE
     with acting("agent:worker"):
         for refused in (stage.triggers.approve, stage.triggers.deny):
-            with pytest.raises(ApproverError, match="agent worker may not approve or deny a run"):
+            with pytest.raises(ApproverError, match="agent worker cannot approve or reject a run"):
                 await refused(asked["receipt"])
     with acting("cli:wren"):
         assert (await stage.triggers.approve(asked["receipt"]))["status"] == "approved"
@@ -728,8 +728,8 @@ async def test_an_approval_is_asked_for_given_refused_or_runs_out(ledger: BookLe
         each["receipt"]: (each["status"], each["reason"]) for each in await stage.history()
     } == {
         asked["receipt"]: ("completed", ""),
-        by_hand["receipt"]: ("skipped", "denied by token ops, from the page: not today"),
-        late["receipt"]: ("skipped", "nobody approved it within 300 s"),
+        by_hand["receipt"]: ("skipped", "rejected by token ops, from the page: not today"),
+        late["receipt"]: ("skipped", "not approved within 300 s"),
     }
 
 
@@ -747,9 +747,9 @@ async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedg
     assert await stage.triggers.admit(page.receipts) == []
     await stage.triggers.approve(number)
     # It is held back for another reason, which is not a question to anybody.
-    await ledger.hold(number, reason="it waits for an approval until never", now=NINE, term=1)
+    await ledger.hold(number, reason="waiting for approval until never", now=NINE, term=1)
     assert await stage.triggers.approvals() == []
-    with pytest.raises(TriggerConflictError, match="waits for nobody"):
+    with pytest.raises(TriggerConflictError, match="not waiting for approval"):
         await stage.triggers.approve(number)
     await stage.triggers.update_agent("worker", {"model": "small-1"})
     page = await ledger.receipts(statuses=(Status.WAITING,))
@@ -789,7 +789,7 @@ async def test_somebody_asks_and_the_same_key_gives_the_same_dispatch(
     first = await stage.triggers.trigger_now("report", said, key="k-1")
     assert first == await stage.triggers.trigger_now("report", said, key="k-1")
     assert (first["source_id"], first["prompt_sent"]) == ("idem:k-1", "{{body}}: Do it. garden")
-    with pytest.raises(TriggerConflictError, match="not over"):
+    with pytest.raises(TriggerConflictError, match="has an unfinished dispatch"):
         await stage.triggers.trigger_now("report")
     with pytest.raises(TriggerError, match="Idempotency-Key"):
         await stage.triggers.trigger_now("report", key="\n")
@@ -986,7 +986,7 @@ async def test_a_message_that_was_tampered_with_is_refused(ledger: BookLedger) -
             pytest.fail(f"{attack}: receipt {await sent(stage, body, headers, name)}")
         assert refusal(caught.value) == (
             401,
-            {"error": "unauthorized: there is no such webhook, or the signature does not fit"},
+            {"error": "unauthorized: there is no such webhook, or the signature does not match"},
         ), "nobody learns why, nor which names there are"
     for name, headers in {"report": GOOD, "forge": GITHUB}.items():
         doubled = [*headers.items(), *headers.items()]
@@ -1058,7 +1058,7 @@ async def test_the_end_of_a_workflow_starts_those_that_wait_for_it_and_no_circle
     ):
         await stage.workflow(name, trigger_config={**after, **more}, prompt_template=template)
     source = (await stage.triggers.get("all"))["id"]
-    with pytest.raises(TriggerError, match="round in a circle"):
+    with pytest.raises(TriggerError, match="could form a cycle"):
         await stage.workflow("loop", trigger_config={**after, "source_workflow_id": source})
     [filed] = await stage.come(now=NINE)
     ended = await stage.end(filed, now=NINE)
@@ -1088,7 +1088,7 @@ async def test_of_a_workflow_that_rests_nothing_is_asked_and_nothing_else_stops(
     [filed] = await stage.come(now=NINE)
     await stage.end(filed, now=NINE)
     assert await stage.history("after") == []
-    with pytest.raises(TriggerConflictError, match="rests; let it go on with horae resume"):
+    with pytest.raises(TriggerConflictError, match="is paused; resume it with horae resume"):
         await stage.triggers.trigger_now("after")
 
 
@@ -1126,7 +1126,9 @@ async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: BookLedger
     card = await stage.triggers.card("worker")
     assert card.config["env"] == {"TOKEN": "s3cret", "HOST": "h"}
     await stage.workflow()
-    with pytest.raises(TriggerConflictError, match="is started by report; delete those first"):
+    with pytest.raises(
+        TriggerConflictError, match="is used by report; delete these workflows first"
+    ):
         await stage.triggers.delete_agent("worker")
     await stage.triggers.delete("report")
     await stage.triggers.delete_agent("worker")
@@ -1137,10 +1139,10 @@ async def test_an_agent_that_workflows_start_is_not_forgotten(ledger: BookLedger
     ("said", "reason"),
     [
         ({"name": ""}, "name"),
-        ({"name": "a b"}, "is not a word"),
-        ({"env": {"A": 1}}, "env is an object of texts"),
-        ({"command": "ls"}, "command is of the wrong kind"),
-        ({"command": [1]}, "command is a list of texts"),
+        ({"name": "a b"}, "is not valid"),
+        ({"env": {"A": 1}}, "env must be an object of strings"),
+        ({"command": "ls"}, "command must be a list"),
+        ({"command": [1]}, "command must be a list of strings"),
         ({"timeout": "soon"}, "timeout"),
         ({"tool_policy": {"mode": "auto"}}, "is no mode"),
     ],

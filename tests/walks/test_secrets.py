@@ -328,7 +328,7 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         old = Definition("old", "writer", config, "Go.")
         assert await here.house.store.insert("1", old, now=here.now)
         [said] = await here.house.triggers.given_secrets()
-        assert said.startswith("webhook old: a secret of it stands in the ledger; give it ${NAME}")
+        assert said.startswith("webhook old: its secret is stored in the ledger; use ${NAME}")
 
 
 def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_nothing(

@@ -75,7 +75,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         [told] = await here.receipts("daily")
         assert told.receipt.key == "broken:2026-04-01T08:00:00Z"
         first, *others = await problems(here)
-        kept = f"daily ({FILE}:1) is broken since 2026-04-01T08:00:00Z, its last good text"
+        kept = f"daily ({FILE}:1) has been broken since 2026-04-01T08:00:00Z; the last valid version"
         assert first.startswith(f"{kept} stays armed: {why}")
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
@@ -113,7 +113,7 @@ async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is
         await edit(here, ground, HOOK.replace("agent: reporter", "agent: nobody"), hook)
         await edit(here, ground, DAILY.replace("daily", "new").replace("0 9 ", "0 99 "), new)
         broken, never = await problems(here)
-        assert broken.startswith(f"hook ({hook}:1) is broken since 2026-04-01T08:00:00Z")
+        assert broken.startswith(f"hook ({hook}:1) has been broken since 2026-04-01T08:00:00Z")
         assert broken.endswith("line 2: Agent 'nobody' not found (referenced by workflow 'hook')")
         assert never.startswith(f".agentd: {new}:3: Invalid cron")
         assert {each.mark.title for each in await here.house.ledger.entries()} == {

@@ -28,8 +28,8 @@ class TokenTakenError(HoraeError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        remedy = f"choose another name, or revoke it with `horae token revoke {name}`"
-        super().__init__(f"there is a token called {name!r} already; {remedy}")
+        remedy = f"choose another name, or revoke the token with `horae token revoke {name}`"
+        super().__init__(f"a token named {name!r} already exists; {remedy}")
 
 
 class NoTokenError(HoraeError):

@@ -158,7 +158,7 @@ class Almanac:
             self._epoch = now - self._clock.elapsed()
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
-            await self._ask_again(now, "the engine has started anew")
+            await self._ask_again(now, "the engine was restarted")
         await self.read_all()
         await self._offer_waiting()
         self._moved_at = self._clock.elapsed()
@@ -262,7 +262,7 @@ class Almanac:
         if not was <= self._missing:
             await self._offer_waiting()
         if self._obstacle is not None:
-            reason = "what it was held back for is there now"
+            reason = "the cause of the hold is resolved"
             await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
         self.poke()
 
@@ -310,9 +310,9 @@ class Almanac:
         first = found[0]
         begun = max(since[first.number], now - quiet)
         return (
-            f"stalled since {key_time(begun)}: nothing starts, though receipt {first.number}"
-            f" ({first.title}, {first.origin}) waits and all that it needs is free;"
-            " if this stays, restart the engine"
+            f"stalled since {key_time(begun)}: receipt {first.number} ({first.title},"
+            f" {first.origin}) does not start, although nothing blocks it; if this persists,"
+            " restart the engine"
         )
 
     async def stop(self, *, within: timedelta, reason: str = "horae was stopped") -> None:
@@ -624,7 +624,7 @@ def _alert(
 ) -> Receipt:
     """Return what is asked of an entry that follows a receipt."""
     what = " and ".join(each for each in rule.occasions if each in found)
-    reason = f"{known.mark.title} is {what}: {filed.receipt.reason}"
+    reason = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
     return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
 
 

@@ -129,7 +129,7 @@ class Launch:
         try:
             for filed, run in await self._ledger.open_runs():
                 if filed.number not in self._stories:
-                    reason = "whether its start was written down was not known"
+                    reason = "the ledger could not confirm that the run was started"
                     await self._ledger.give_back(run.number, reason=reason, **self._stamp())
         except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
@@ -159,7 +159,7 @@ class Launch:
                 self.failure = error
             finally:
                 if story.held is not None and not story.is_over:
-                    story.held.cancel("its start could not be written down")
+                    story.held.cancel("the start of the run could not be recorded")
                 del self._stories[story.filed.number]
                 self._left(story.filed.number, filed)
 
@@ -188,7 +188,7 @@ class Launch:
         if story.cancelled is None:
             story.held.go()
         elif story.cancelled.outcome is Status.INTERRUPTED:
-            reason = f"{story.cancelled.reason} before it was let go, so nothing of it has run"
+            reason = f"{story.cancelled.reason} before the run started"
             await self._ledger.give_back(run.number, reason=reason, **self._stamp())
             return None  # it waits for the next engine
         else:
@@ -216,7 +216,7 @@ class Launch:
         """Make a run of the text that the receipt stands for."""
         job = await self._ledger.job(filed, run)
         if job is None:
-            raise RunError(f"the text that it should run is not in the ledger: {filed.digest}")
+            raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
         try:
             return await self._runner.hold(job)
         except (HeldBackError, LauncherLostError, LedgerError, RunError):
@@ -231,7 +231,7 @@ class Launch:
         except LedgerError:
             raise
         except (HoraeError, OSError, ValueError) as error:
-            reason = f"how it ended could not be read: {_words(error)}"
+            reason = f"the result of the run cannot be read: {_words(error)}"
             held.cancel(reason)
             return Ended(Status.INTERRUPTED, reason)
 
@@ -275,11 +275,11 @@ class Launch:
         """Write down what became of one run of an engine before this one."""
         deaths = filed.deaths + 1
         if isinstance(found, Unreleased) and deaths < POISON:
-            reason = "the engine ended before it was let go, so nothing of it has run"
+            reason = "the engine exited before the run started"
             await self._ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
             return
         if isinstance(found, Unreleased):
-            reason = f"it was set aside: {deaths} engines ended while they were starting it"
+            reason = f"given up: the engine exited {deaths} times while starting the run"
             await self._write_end(run, Ended(Status.FAILED, reason), is_last=True)
             return
         if found is not None:
@@ -287,11 +287,11 @@ class Launch:
             return
         ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
         times = ends.count(Status.INTERRUPTED) + 1
-        interrupted = Ended(Status.INTERRUPTED, "the engine ended while it ran")
+        interrupted = Ended(Status.INTERRUPTED, "the engine exited during the run")
         if times < POISON:
             await self._write_end(run, interrupted)
         else:
-            reason = f"it was set aside: {times} engines ended while it ran"
+            reason = f"given up: the engine exited {times} times during the run"
             await self._write_end(run, Ended(Status.INTERRUPTED, reason), is_last=True)
 
     def _stamp(self) -> _Stamp:

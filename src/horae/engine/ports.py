@@ -77,7 +77,7 @@ class LedgerWholeError(LedgerError):
 
     def __init__(self, place: str) -> None:
         super().__init__(
-            place, "it is whole, so it is not left behind", remedy="start without --fresh-ledger"
+            place, "the ledger is intact and is not replaced", remedy="start without --fresh-ledger"
         )
 
 
@@ -97,7 +97,7 @@ class StaleTermError(LedgerError):
     def __init__(self, place: str, *, term: int, current: int) -> None:
         self.term = term
         self.current = current
-        reason = f"term {term} is over, the ledger is in term {current}; nothing was written"
+        reason = f"term {term} has ended, the ledger is in term {current}; nothing was written"
         super().__init__(place, reason, remedy="this engine must stop")
 
 
@@ -594,8 +594,8 @@ class LiteralSecretError(HoraeError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"{name}: a ledger that several machines share keeps no secret; say in [secrets] of "
-            "horae.toml where each machine finds it, and give ${NAME} instead"
+            f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and configure "
+            "its source in [secrets] of horae.toml on each node"
         )
 
 

@@ -52,7 +52,7 @@ class AskedMomentError(HoraeError):
     def __init__(self, text: str) -> None:
         self.text = text
         super().__init__(
-            f"{text!r} is not a moment; write it like 2026-04-01T09:00 (in the entry's zone), "
+            f"{text!r} is not a time; write it like 2026-04-01T09:00 (in the entry's zone), "
             "2026-04-01 (that day) or 2026-04-01T09:00:00Z"
         )
 
@@ -235,7 +235,7 @@ def answer_of(filed: Filed, runs: Sequence[Run]) -> Answer:
 def _told(filed: Filed) -> str:
     """Return what a receipt says, in one sentence."""
     receipt = filed.receipt
-    many = f" ({receipt.count} moments in one receipt)" if receipt.count > 1 else ""
+    many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
     return f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
 
 
@@ -246,7 +246,7 @@ def _noted(told: Answer, found: Listed, today: Sequence[datetime]) -> Answer:
     is_today = _has_any(today, receipt.planned_at, receipt.planned_at)
     if not is_single or is_today or not _is_fixed(found):
         return told
-    said = f"{told.said}; the rule was another then, today's has no such moment"
+    said = f"{told.said}; the current rule does not include this time"
     return replace(told, said=said)
 
 
@@ -255,31 +255,31 @@ def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
     place = _zone_of(found)
     at = moment.at
     if found.gone_at is not None and at > found.gone_at:
-        return f"the entry is gone since {moment_text(found.gone_at, place)}"
+        return f"the entry was removed at {moment_text(found.gone_at, place)}"
     if at > now:
         return _future(found, moment, now=now)
     if at < found.first_seen_at:
         seen = moment_text(found.first_seen_at, place)
-        return f"the entry was first seen later, {seen}; what was before that is not run"
+        return f"the entry was first seen later, at {seen}; earlier times do not run"
     if found.pause is not None and at > found.pause.at:
-        return f"the entry is paused{rest_words(found)}; when it goes on this is skipped"
+        return f"the entry is paused{rest_words(found)}; this time is skipped on resume"
     entry = found.item
     if isinstance(entry, Entry) and (entry.accounted_to is None or at > entry.accounted_to):
         ago = length_text(now - at)
-        return f"it came {ago} ago and is not decided yet; an engine that runs does so at once"
-    return "the entry had another rule then, or was not armed: today's rule is younger than that"
+        return f"due {ago} ago and not decided yet; a running engine decides at once"
+    return "the entry had another rule at that time, or was not armed"
 
 
 def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
     """Return what can be said of a moment that is still to come."""
-    said = f"it is still to come, in {length_text(moment.at - now)}"
+    said = f"scheduled in {length_text(moment.at - now)}"
     if found.pause is not None:
         until = found.pause.until
         if until is None or until >= moment.at:
-            way = "" if until else f"; `horae resume {found.number}` lets it go on"
-            return f"{said}; but the entry is paused{rest_words(found)}: this is skipped{way}"
+            way = "" if until else f"; resume it with `horae resume {found.number}`"
+            return f"{said}, but the entry is paused{rest_words(found)}: this time is skipped{way}"
     if moment.is_estimate:
-        return f"{said}; an estimate, as it follows from the end of the run before it"
+        return f"{said} (estimated: it depends on the end of the previous run)"
     return said
 
 
@@ -287,27 +287,27 @@ def nothing_comes(found: Listed) -> str:
     """Return why an entry has no moment that is to come."""
     place, item = _zone_of(found), found.item
     if found.gone_at is not None:
-        return f"no moment is to come: the entry is gone since {moment_text(found.gone_at, place)}"
+        return f"nothing scheduled: the entry was removed at {moment_text(found.gone_at, place)}"
     if not isinstance(item, Entry):
-        return "no moment is to come as long as it is not armed"
-    way = f"`horae run {found.number}` runs it now"
+        return "nothing scheduled: the entry is not armed"
+    way = f"run it now with `horae run {found.number}`"
     match item.rule:
         case OnDemandRule() if item.deadline is not None:
-            return f"it has only a DEADLINE, which never fires; {way}"
+            return f"the entry has only a DEADLINE, which never fires; {way}"
         case OnDemandRule() if found.broken:
-            return f"it has no schedule that can be read: {found.broken}; {way}"
+            return f"the schedule of the entry cannot be read: {found.broken}; {way}"
         case OnDemandRule():
-            return f"it has no schedule, and runs when it is asked to; {way}"
+            return f"the entry has no schedule and runs only on request; {way}"
         case AfterRule():
-            return "it follows other entries, and has no moment of its own"
+            return "the entry runs after other entries and has no schedule of its own"
         case CadenceRule():
-            return "its next moment follows from the end of the run that goes on"
+            return "the next time depends on the end of the current run"
         case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
-            return "its next moment follows from the end of the run that goes on"
+            return "the next time depends on the end of the current run"
     until = item.policy.until
     if until is not None:
-        return f"no moment is to come: its :UNTIL: is {moment_text(until, place)}"
-    return "no moment of its rule is to come"
+        return f"nothing scheduled: :UNTIL: is {moment_text(until, place)}"
+    return "nothing scheduled: the rule has no future time"
 
 
 def at_the_gate(said: Sequence[Answer], obstacles: Mapping[int, str]) -> tuple[Answer, ...]:
@@ -327,14 +327,14 @@ def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
     if not isinstance(found.item, Entry):
         return f"the entry is not armed: {found.item.reason}"
     if found.gone_at is not None:
-        return f"the entry is gone since {moment_text(found.gone_at, _zone_of(found))}"
+        return f"the entry was removed at {moment_text(found.gone_at, _zone_of(found))}"
     if has_receipts:
-        return "no moment of today's rule; receipts of many moments reach over it, of another rule"
+        return "not a scheduled time of the current rule; receipts of an earlier rule span it"
     until = found.item.policy.until
     if until is not None and window.start > until:
         end = moment_text(until, _zone_of(found))
-        return f"its :UNTIL: was {end}, and nothing of it comes after that"
-    return "not a moment of its rule"
+        return f":UNTIL: was {end}; nothing is scheduled after it"
+    return "not a scheduled time of the rule"
 
 
 def rest_words(found: Listed) -> str:
@@ -380,27 +380,27 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
 
     >>> from horae.rules.entry import Policy, Retry
     >>> policy_words(Policy(retry=Retry(3, timedelta(seconds=30))), zone_name="UTC")
-    'catch-up as its rule has it, overlap skip, tried again at most 3 times, first after 30s'
+    'catch-up by rule, overlap skip, retried at most 3 times, first after 30s'
     """
     said = [
-        f"catch-up {policy.catchup or 'as its rule has it'}",
+        f"catch-up {policy.catchup or 'by rule'}",
         f"overlap {policy.overlap}",
     ]
     if policy.retry is not None:
         times = "once" if policy.retry.attempts == 1 else f"at most {policy.retry.attempts} times"
-        said.append(f"tried again {times}, first after {format_duration(policy.retry.wait)}")
+        said.append(f"retried {times}, first after {format_duration(policy.retry.wait)}")
     if policy.timeout is not None:
-        said.append(f"ended after {format_duration(policy.timeout)}")
+        said.append(f"time limit {format_duration(policy.timeout)}")
     if policy.jitter:
-        said.append(f"started up to {format_duration(policy.jitter)} later")
+        said.append(f"jitter up to {format_duration(policy.jitter)}")
     if policy.pause_after is not None:
-        said.append(f"paused after {policy.pause_after} bad ends in a row")
+        said.append(f"paused after {policy.pause_after} failures in a row")
     if policy.until is not None:
         said.append(f"until {moment_text(policy.until, zone_name)}")
     if policy.requires:
-        said.append(f"on a machine with {' and '.join(policy.requires)}")
+        said.append(f"on a node with {' and '.join(policy.requires)}")
     if policy.api:
-        said.append(f"with a token of its own for {' and '.join(policy.api)}")
+        said.append(f"with an API token for {' and '.join(policy.api)}")
     return ", ".join(said)
 
 
@@ -408,9 +408,9 @@ def run_words(run: Run, zone_name: str) -> str:
     """Return one attempt in words."""
     begun = f"attempt {run.attempt}: from {moment_text(run.started_at, zone_name)}"
     if run.ended_at is None:
-        return f"{begun}, goes on"
+        return f"{begun}, in progress"
     took = length_text(run.ended_at - run.started_at)
-    outcome = "given back unused" if run.outcome is None else run.outcome.value.replace("_", " ")
+    outcome = "returned unused" if run.outcome is None else run.outcome.value.replace("_", " ")
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"
     if code and code in run.reason:
         return f"{begun}, {outcome} after {took}, {run.reason}"

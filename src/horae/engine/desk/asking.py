@@ -41,7 +41,7 @@ class Asking(Looking):
         found = await self.named(word)
         end = now + until if isinstance(until, timedelta) else until
         if end is not None and end <= now:
-            raise RequestError(f"{moment_text(end, self._zone_of(found))} is over already")
+            raise RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
         done = await self._ledger.pause(
             found.number, now=now, term=self._term, note=note, until=end
         )
@@ -50,8 +50,8 @@ class Asking(Looking):
             return Rest(await self._again(found), changed=True)
         refuse_gone(found)
         if note or end is not None:
-            reason = f"it is already paused{rest_words(found)}"
-            raise EntryStateError(found, reason, remedy="resume it first to pause it otherwise")
+            reason = f"the entry is already paused{rest_words(found)}"
+            raise EntryStateError(found, reason, remedy="resume it before you pause it again")
         return Rest(await self._again(found), changed=False)
 
     async def resume(self, word: str) -> Rest:
@@ -112,7 +112,7 @@ class Asking(Looking):
                 self._poke()
                 return self._line(filed[0], found)
             found = await self._ledger.entry(found.number) or found
-        raise EntryStateError(found, "its next tick is being decided", remedy="ask again")
+        raise EntryStateError(found, "the next tick is being scheduled", remedy="try again")
 
     async def cancel(
         self, number: int, *, end: Callable[[int, str], bool], reason: str = ""
@@ -125,7 +125,7 @@ class Asking(Looking):
         if again.run.ended_at is not None:
             ended = moment_text(again.run.ended_at, again.line.zone)
             waits = waiting_words(again.line.filed, again.line.zone)
-            raise RunStateError(again.line.title, f"run {number} is over since {ended}{waits}")
+            raise RunStateError(again.line.title, f"run {number} already ended at {ended}{waits}")
         return Cancelled(again, changed)
 
     async def note_edit(self, file: str, what: str) -> None:
@@ -137,7 +137,7 @@ class Asking(Looking):
         """Fold old receipts into ranges and drop what hangs on them."""
         now = self._clock.now()
         if before > now:
-            raise RequestError(f"{key_time(before)} is still to come; only the past is pruned")
+            raise RequestError(f"{key_time(before)} is in the future; prune takes a past time")
         return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
 
     async def _refuse_unready(self, found: Listed) -> None:
@@ -183,10 +183,10 @@ class Asking(Looking):
             if each.status in GOING:
                 since = moment_text(each.receipt.start_at, self._zone_of(found))
                 runs = [run.number for run in await self._ledger.runs_of(each.number)]
-                reason = f"it ticks already, since {since}; `horae logs` shows it"
+                reason = f"a tick has been running since {since}; see `horae logs`"
                 raise RunStateError(found.mark.title, reason, runs=runs[-1:])
             if each.status is Status.HELD:
-                now, reason = self._clock.now(), by_words("another try requested")
+                now, reason = self._clock.now(), by_words("retry requested")
                 await self._ledger.release(each.number, reason=reason, now=now, term=self._term)
             return await self._ledger.receipt(each.number)
         return None
@@ -196,8 +196,8 @@ def _agent_of(found: Listed) -> Entry:
     """Return the entry of an agent that can tick."""
     entry = armed(found)
     if not isinstance(entry.rule, CadenceRule):
-        remedy = f"ask for a run of it with `horae run {found.number}`"
-        raise EntryStateError(found, "it is no agent that ticks", remedy=remedy)
+        remedy = f"start a run with `horae run {found.number}`"
+        raise EntryStateError(found, "the entry is not an agent that ticks", remedy=remedy)
     refuse_rest(found)
     return entry
 
@@ -226,7 +226,7 @@ def armed(found: Listed) -> Entry:
         return found.item
     raise EntryStateError(
         found,
-        f"it is not armed ({found.item.reason})",
+        f"the entry is not armed ({found.item.reason})",
         remedy=f"see horae explain {found.item.origin}",
     )
 
@@ -236,7 +236,7 @@ def refuse_gone(found: Listed) -> None:
     if found.gone_at is not None:
         raise EntryStateError(
             found,
-            f"it is gone since {moment_text(found.gone_at, 'UTC')}",
+            f"the entry was removed at {moment_text(found.gone_at, 'UTC')}",
             remedy=_way_back(found),
         )
 
@@ -245,8 +245,8 @@ def _way_back(found: Listed) -> str:
     """Return how an entry that is gone comes back; what somebody made by request has no file."""
     file, title = found.item.origin.file, found.mark.title
     if found.source == "trigger" and file == f"triggers/{title}":
-        return f"make it again with `horae trigger add {title}`"
-    return f"write it into {file} again"
+        return f"add it again with `horae trigger add {title}`"
+    return f"add it to {file} again"
 
 
 def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
@@ -254,13 +254,13 @@ def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
     if is_sure or found.pause is not None:
         raise EntryStateError(
             found,
-            f"it is paused{rest_words(found)}",
-            remedy=f"let it go on with `horae resume {found.number}` first",
+            f"the entry is paused{rest_words(found)}",
+            remedy=f"resume it with `horae resume {found.number}` first",
         )
 
 
 def checked(name: str, what: str) -> str:
     """Return a name that can stand in a key."""
     if not 0 < len(name) <= 200 or not name.isprintable():
-        raise RequestError(f"{what} has 1 to 200 printable characters")
+        raise RequestError(f"{what} must have 1 to 200 printable characters")
     return name

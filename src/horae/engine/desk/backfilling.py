@@ -87,9 +87,9 @@ def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: s
     check_calendar(start, end)
     first, last = moment_text(start, zone_name), moment_text(end, zone_name)
     if end > now:
-        raise RequestError(f"{last} is still to come; a backfill makes good what is past")
+        raise RequestError(f"{last} is in the future; a backfill covers only past times")
     if start >= end:
-        raise RequestError(f"there is no time from {first} to {last}")
+        raise RequestError(f"the window from {first} to {last} is empty")
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
@@ -99,8 +99,8 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
     if len(found) > MOST:
         total = MOST + 1 + _count_after(entry, found[-1].at, end - TINY)
         raise RequestError(
-            f"that would be {total:,} runs, and a backfill has at most {MOST:,}; "
-            "take a shorter window"
+            f"the window has {total:,} runs, and a backfill can have at most {MOST:,}; "
+            "choose a shorter window"
         )
     return found
 
@@ -128,6 +128,6 @@ def _follows_ends(entry: Entry) -> bool:
 def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
     """Return the receipt of a moment that is made good."""
     key = f"backfill:{name}:{key_time(moment.at)}"
-    reason = f"{by_words('requested')}, {length_text(now - moment.at)} after its time"
+    reason = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
     # Not before now: in the line it stands behind what is due on time.
     return Receipt(key, Status.WAITING, reason, moment.at, now)

@@ -23,10 +23,10 @@ class EntryNotFoundError(HoraeError):
         self.word = word
         self.near = list(near)
         meant = " or ".join(repr(each) for each in near)
-        hint = f"did you mean {meant}?" if near else "horae status lists what there is"
+        hint = f"did you mean {meant}?" if near else "horae status lists the entries"
         super().__init__(
             f"no entry is called {word!r}; {hint} "
-            "(an entry goes by its number, its :ID:, its title, or file:line)"
+            "(name an entry by its number, :ID:, title, or file:line)"
         )
 
 

@@ -67,7 +67,7 @@ class Looking(Base):
     ) -> History:
         """Return receipts, newest first, of one entry or of all, planned in a window."""
         if since is not None and until is not None and until < since:
-            raise RequestError(f"there is no time from {key_time(since)} to {key_time(until)}")
+            raise RequestError(f"the window from {key_time(since)} to {key_time(until)} is empty")
         found = None if word is None else await self.named(word)
         page = await self._ledger.receipts(
             entry=None if found is None else found.number,
@@ -116,10 +116,10 @@ class Looking(Base):
         if not going:
             page = await self._ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
             waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
-            hint = waits[0] if waits else "; horae status shows what does"
-            raise RunStateError(title, f"nothing of it runs{hint}")
+            hint = waits[0] if waits else "; see horae status"
+            raise RunStateError(title, f"no run is in progress{hint}")
         listed = ", ".join(map(str, sorted(going)))
-        raise RunStateError(title, f"several runs of it go on; name one: {listed}", runs=going)
+        raise RunStateError(title, f"several runs are in progress; name one: {listed}", runs=going)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> Happened:
         """Return what happened after an event."""
@@ -224,7 +224,7 @@ def check_calendar(*moments: datetime) -> None:
 
 def beyond() -> RequestError:
     """Return the error for a moment where the calendar ends."""
-    return RequestError("the calendar ends there; a moment lies in the years 2 to 9998")
+    return RequestError("the time is out of range; the year must be from 2 to 9998")
 
 
 def waiting_words(filed: Filed, place: str) -> str:
@@ -233,6 +233,6 @@ def waiting_words(filed: Filed, place: str) -> str:
         return ""
     until = moment_text(filed.receipt.start_at, place)
     return (
-        f"; receipt {filed.number} of it waits to start, from {until} on: `horae pause "
-        f"{filed.entry}` lets it be skipped, and `horae resume {filed.entry}` what comes then go on"
+        f"; receipt {filed.number} is waiting to start at {until}; to skip it, run "
+        f"`horae pause {filed.entry}` and then `horae resume {filed.entry}`"
     )

@@ -159,18 +159,19 @@ def broken_words(found: Listed) -> str:
     name = f"{found.mark.title} ({found.item.origin})"
     if found.broken_at is not None:
         since = key_time(found.broken_at)
-        return f"{name} is broken since {since}, its last good text stays armed: {found.broken}"
+        kept = "the last valid version stays armed"
+        return f"{name} has been broken since {since}; {kept}: {found.broken}"
     if isinstance(found.item, Entry):
-        return f"{name} is armed only with what can be read of it: {found.broken}"
-    return f"{name} is not armed, and never was: {found.broken}"
+        return f"{name} is armed without the parts that cannot be read: {found.broken}"
+    return f"{name} has never been armed: {found.broken}"
 
 
 def _troubles(agent: AgentLine) -> Iterator[str]:
     """Yield what of an agent's work a person should look at, in words."""
     said = {
         "pull": "the plan root is not up to date with its origin",
-        "tree": "its own tree is not up to date with the plan root",
-        "delivery": "its work is not delivered and stays on its branch",
+        "tree": "the agent's clone is not up to date with the plan root",
+        "delivery": "the agent's work is not delivered and stays on its branch",
     }
     for name, why in agent.troubles.items():
         yield f"{agent.name} ({agent.entry.origin}): {said.get(name, name)} ({why})"
@@ -205,10 +206,12 @@ def _overdue(count: int, engine: EngineFacts, now: datetime) -> Iterator[str]:
     is_starting = engine.is_running and engine.since > key_time(now - GRACE)
     if count and not is_starting:
         remedy = (
-            "the engine does not keep up" if engine.is_running else "no engine runs; start horae up"
+            "the engine is falling behind"
+            if engine.is_running
+            else "no engine is running; start one with `horae up`"
         )
-        what = "moment has" if count == 1 else "moments have"
-        yield f"{count} {what} come and nothing is decided about: {remedy}"
+        what = "scheduled time has" if count == 1 else "scheduled times have"
+        yield f"{count} {what} passed without a decision: {remedy}"
 
 
 def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
@@ -216,7 +219,7 @@ def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
     for each in troubled:
         name = f"{each.mark.title} ({each.item.origin})"
         if each.failures >= STUCK:
-            yield f"{name} ended badly {each.failures} times in a row; see horae history"
+            yield f"{name} failed {each.failures} times in a row; see horae history"
         # The next scan tells whether it is gone; only one that does not come is a problem.
         if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
-            yield f"{name} is missing from its plan since {key_time(each.missing_at)}"
+            yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"

@@ -294,7 +294,7 @@ class Watch:
                 self.seen["interrupted and retried"] += 1
         elif status is Status.FAILED or status is Status.INTERRUPTED:
             filed = await self._world.ledger.receipt(seen.filed.number)
-            if filed is not None and "set aside" in filed.receipt.reason:
+            if filed is not None and "given up" in filed.receipt.reason:
                 self.seen["set aside"] += 1
             if filed is not None and "was stopped" in filed.receipt.reason:
                 self.seen["ended by a stop"] += 1

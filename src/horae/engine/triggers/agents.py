@@ -42,6 +42,13 @@ AGENT_FIELDS: Final[Mapping[str, type]] = {
     "timeout": str,
     "api": str,
 }
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    dict: "an object",
+    int: "an integer",
+    list: "a list",
+    str: "a string",
+}
 # What is kept because somebody wrote it, and means nothing here.
 _UNUSED: Final = (
     "user",
@@ -85,7 +92,7 @@ class Agents(Asking, Doorman):
         )
         if card.name in self._others() or not await self._store.insert_agent(card):
             await self._drop(_env(card).values())
-            raise TriggerConflictError(f"an agent called '{card.name}' is already there")
+            raise TriggerConflictError(f"an agent named '{card.name}' already exists")
         await self._tell_agent(card, LifecycleEvent.SESSION_START)
         return {**agent_shape(card), "notes": self._notes(card)}
 
@@ -102,7 +109,7 @@ class Agents(Asking, Doorman):
                 for name, value in given["env"].items()
             }
         if given.get("name", was.name) != was.name:
-            raise TriggerError("an agent keeps its name; make another one")
+            raise TriggerError("an agent cannot be renamed; create another one")
         said = {**was.config, "enabled": was.is_enabled, **given, "name": was.name}
         card = replace(self.judged_card(said, file=was.file), created_at=was.created_at)
         card = card if file is None else replace(card, file=file)
@@ -126,7 +133,7 @@ class Agents(Asking, Doorman):
         if starts:
             names = ", ".join(each.definition.name for each in starts[:5])
             more = f" and {len(starts) - 5} more" if len(starts) > 5 else ""
-            reason = f"agent '{card.name}' is started by {names}{more}; delete those first"
+            reason = f"agent '{card.name}' is used by {names}{more}; delete these workflows first"
             raise TriggerConflictError(reason)
         for each in every:
             await self._store.remove(each.id, now=self._clock.now())
@@ -145,26 +152,28 @@ class Agents(Asking, Doorman):
         name = data.get("name")
         if not isinstance(name, str) or not is_id(name):
             shown = (
-                f"{str(name)[:64]!r} is not a word of letters, digits and .-_"
+                f"{str(name)[:64]!r} is not valid; use letters, digits, '.', '-' and '_'"
                 if name
-                else "missing"
+                else "is missing"
             )
-            raise TriggerError(f"the agent's name is {shown}", field="name")
+            raise TriggerError(f"the agent's name {shown}", field="name")
         # What is empty is as if it were not there, so a file can take something back.
         config = {key: value for key in AGENT_FIELDS if (value := data.get(key))}
         for key, value in config.items():
             if not isinstance(value, AGENT_FIELDS[key]):
-                kind = AGENT_FIELDS[key].__name__
-                raise TriggerError(f"{key} is of the wrong kind; it is a {kind}", field=key)
+                kind = _KINDS[AGENT_FIELDS[key]]
+                raise TriggerError(f"{key} must be {kind}", field=key)
         parse_tools(config.get("tool_policy"))
         for key in ("command", "additional_dirs"):
             if not all(isinstance(each, str) and each for each in config.get(key, ())):
-                raise TriggerError(f"{key} is a list of texts", field=key)
+                raise TriggerError(f"{key} must be a list of strings", field=key)
         env = config.get("env", {})
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in env.items()):
-            raise TriggerError("env is an object of texts", field="env")
+            raise TriggerError("env must be an object of strings", field="env")
         if own := [name for text in env.values() for name in names_in(text) if is_own(name)]:
-            raise TriggerError(f"env names {own[0]}, which is the engine's own", field="env")
+            raise TriggerError(
+                f"env refers to {own[0]}, which is reserved for the engine", field="env"
+            )
         try:
             parse_duration(config.get("timeout", "1h"))
         except DurationError as error:
@@ -190,9 +199,9 @@ class Agents(Asking, Doorman):
     def _notes(self, card: AgentCard) -> list[str]:
         """Return what somebody should know of an agent that was just made."""
         unused = [name for name in _UNUSED if name in card.config]
-        notes = [f"{', '.join(unused)}: kept, and not used by horae"] if unused else []
+        notes = [f"{', '.join(unused)}: stored, but not used by horae"] if unused else []
         obstacle = self.why_unready(card) if card.is_enabled else None
-        return notes if obstacle is None else [*notes, f"{obstacle}; until then its work is held"]
+        return notes if obstacle is None else [*notes, f"{obstacle}; until then its runs are held"]
 
 
 def _env(card: AgentCard) -> Mapping[str, str]:

@@ -64,7 +64,7 @@ class Asking(Base):
         if not trigger.definition.is_enabled:
             raise TriggerError(f"Workflow {trigger.id} is not enabled")
         if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
-            raise TriggerError("an Idempotency-Key has 1 to 200 printable characters")
+            raise TriggerError("an Idempotency-Key must have 1 to 200 printable characters")
         name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
         if trigger.definition.kind is Kind.MANUAL and key is None:
             await self._refuse_open(trigger)
@@ -83,7 +83,7 @@ class Asking(Base):
         which webhooks there are.
         """
         if len(body) > LARGEST_DELIVERY:
-            raise TriggerError(f"a message has at most {LARGEST_DELIVERY:,} bytes")
+            raise TriggerError(f"a message can have at most {LARGEST_DELIVERY:,} bytes")
         given = [(name.lower(), value) for name, value in headers]
         trigger, now = await self._webhook(word), self._clock.now()
         config = {} if trigger is None else await self._with_values(trigger)
@@ -100,7 +100,7 @@ class Asking(Base):
         message = read_delivery(body, event=event, delivery=delivery, now=now)
         if not is_wanted(config, message):
             return None
-        filed = await self._filed(trigger, verdict.key, message.task, reason="a message came in")
+        filed = await self._filed(trigger, verdict.key, message.task, reason="message received")
         return filed.number
 
     async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
@@ -131,14 +131,14 @@ class Asking(Base):
             for card in await self._store.agents()
             if any(looks_secret(*each) for each in card.config.get("env", {}).items())
         ]
-        fix = "give it ${NAME}, and say in [secrets] of horae.toml where that is"
-        return [f"{each}: a secret of it stands in the ledger; {fix}" for each in found]
+        fix = "use ${NAME} instead, and configure its source in [secrets] of horae.toml"
+        return [f"{each}: its secret is stored in the ledger; {fix}" for each in found]
 
     def _log_refusal(self, word: str, reason: str, now: datetime) -> None:
         """Log why a message was refused, at most once a minute: anybody can send one."""
         if self._logged_at is None or now - self._logged_at >= QUIET:
             self._logged_at = now
-            _LOG.warning("webhook %r: a message was refused: %s", word[:100], reason)
+            _LOG.warning("webhook %r: message rejected: %s", word[:100], reason)
 
     async def _webhook(self, word: str) -> Trigger | None:
         """Return the webhook that an id or a name means, if there is one."""
@@ -182,7 +182,7 @@ class Asking(Base):
             is_it = config.get("source_workflow_id", ended) == ended and trigger.id != ended
             if is_it and config.get("status", status) == status:
                 task = Task(title, metadata=facts)
-                key, reason = f"after:{receipt.number}", f"{listed.mark.title} is {status}"
+                key, reason = f"after:{receipt.number}", f"after {listed.mark.title} ({status})"
                 await self._ask(trigger, key, task, reason=reason)
 
     async def _ask(
@@ -221,7 +221,7 @@ class Asking(Base):
         asked = await self._ask(trigger, key, task, reason=reason)
         if asked is None:
             name = trigger.definition.name
-            raise TriggerConflictError(f"workflow '{name}' rests; let it go on with horae resume")
+            raise TriggerConflictError(f"workflow '{name}' is paused; resume it with horae resume")
         return asked[0]
 
     async def _refuse_open(self, trigger: Trigger) -> None:
@@ -229,7 +229,7 @@ class Asking(Base):
         found, _ = await self._store.dispatches(trigger.id, limit=1, offset=0)
         if found and found[0].filed.status in OPEN:
             name = trigger.definition.name
-            raise TriggerConflictError(f"workflow '{name}' has a dispatch that is not over")
+            raise TriggerConflictError(f"workflow '{name}' has an unfinished dispatch")
 
     async def _tell_agent(self, card: AgentCard, event: LifecycleEvent) -> None:
         """Ask the workflows that wait for what happens to an agent."""

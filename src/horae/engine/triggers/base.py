@@ -79,8 +79,8 @@ class Base:
         if by_id is not None and by_name is not None and by_id.id != by_name.id:
             first = f"{by_id.id} (called '{by_id.definition.name}')"
             second = f"{by_name.id} (called '{by_name.definition.name}')"
-            reason = f"'{word}' means two workflows, {first} and {second}"
-            hint = f"say '{by_id.definition.name}' or '{by_name.id}'"
+            reason = f"'{word}' matches two workflows, {first} and {second}"
+            hint = f"use '{by_id.definition.name}' or '{by_name.id}'"
             raise TriggerConflictError(f"{reason}; {hint}")
         return await self.found(word)
 
@@ -142,7 +142,7 @@ class Base:
         """
         known = {text: await self._values([text]) for text in was if is_kept(text)}
         if any(is_kept(text) and text not in known for text in texts.values()):
-            raise TriggerError("a name of a secret has no slash; write ${NAME}")
+            raise TriggerError("the name of a secret cannot contain a slash; write ${NAME}")
         same = {value: text for text, values in known.items() for value in values}
         return {name: same.get(text, text) for name, text in texts.items()}
 

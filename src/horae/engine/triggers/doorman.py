@@ -53,7 +53,7 @@ class Doorman(Base):
         now, reason = self._clock.now(), by_words("approved")
         text = order.approved(by=actor, at=now).text()
         if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
-            raise TriggerConflictError(f"receipt {number} waits for no approval any more")
+            raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self._poke()
         return {**_approval(filed, order), "status": "approved"}
 
@@ -61,9 +61,9 @@ class Doorman(Base):
         """Let a receipt never start that waits for an approval."""
         _approver()
         filed, order = await self._one_awaiting(number)
-        said = by_words("denied", reason)
+        said = by_words("rejected", reason)
         if not await self._store.skip(number, reason=said, now=self._clock.now()):
-            raise TriggerConflictError(f"receipt {number} waits for no approval any more")
+            raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self._poke()
         return {**_approval(filed, order), "status": "denied"}
 
@@ -90,7 +90,7 @@ class Doorman(Base):
                 coming.append(order.asked_until)
                 continue
             length = int(APPROVAL.total_seconds())
-            reason = f"nobody approved it within {length} s"
+            reason = f"not approved within {length} s"
             await self._store.skip(filed.number, reason=reason, now=now)
         return min(coming, default=None)
 
@@ -157,7 +157,9 @@ class Doorman(Base):
             raise TriggerNotFoundError("approval", str(number))
         order = await self._order(filed, {})
         if filed.status is not Status.HELD or not order.is_asked:
-            raise TriggerConflictError(f"receipt {number} is {filed.status}, and waits for nobody")
+            raise TriggerConflictError(
+                f"receipt {number} is {filed.status}, not waiting for approval"
+            )
         return filed, order
 
     async def _refit(self, trigger: Trigger) -> None:
@@ -173,7 +175,7 @@ class Doorman(Base):
             fit = replace(order, tools=definition.tools)
             if fit == order or await self.why_agent(definition.agent, fit.enforced) is not None:
                 continue
-            reason = "its workflow has another tool policy now"
+            reason = "the tool policy of the workflow has changed"
             await self._store.carry(
                 filed.number, fit.text(), status=Status.WAITING, reason=reason, now=now
             )
@@ -189,7 +191,7 @@ class Doorman(Base):
             if agent not in filed.agents or order.is_asked:
                 continue
             if not await self._lack(agent, order.enforced):
-                reason = f"agent '{agent}' can take it now"
+                reason = f"agent '{agent}' is available now"
                 await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
         self._poke()
 
@@ -219,4 +221,4 @@ def _approval(filed: Filed, order: Order) -> dict[str, Any]:
 
 def waits(order: Order) -> str:
     """Return why a receipt is held whose order somebody was asked to approve."""
-    return f"it waits for an approval until {key_time(order.asked_until)}"
+    return f"waiting for approval until {key_time(order.asked_until)}"

@@ -55,7 +55,7 @@ class ApproverError(HoraeError):
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
-        super().__init__(f"{actor_words(actor)} may not approve or deny a run; a person has to")
+        super().__init__(f"{actor_words(actor)} cannot approve or reject a run; only a person can")
 
 
 class UnsignedError(HoraeError):
@@ -65,7 +65,7 @@ class UnsignedError(HoraeError):
     exit_code = Exit.UNAUTHORISED
 
     def __init__(self) -> None:
-        super().__init__("unauthorized: there is no such webhook, or the signature does not fit")
+        super().__init__("unauthorized: there is no such webhook, or the signature does not match")
 
 
 class PollError(HoraeError):
@@ -78,8 +78,8 @@ class PollError(HoraeError):
         self.program = program
         self.said = said
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        told = "; ".join(lines[:2])[:300] or "it said nothing"
-        super().__init__(f"{program} ended with {exit_code}: {told}")
+        told = "; ".join(lines[:2])[:300] or "no error output"
+        super().__init__(f"{program} exited with {exit_code}: {told}")
 
 
 class FilesError(HoraeError):

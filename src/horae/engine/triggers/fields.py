@@ -15,7 +15,7 @@ def options(data: Mapping[str, Any]) -> dict[str, str]:
     given = {name: data[name] for name in OPTIONS if data.get(name) is not None}
     for name, value in given.items():
         if not isinstance(value, str | int) or isinstance(value, bool):
-            raise TriggerError(f"{name} is a text", field=name)
+            raise TriggerError(f"{name} must be a string", field=name)
     return {name: str(value) for name, value in given.items()}
 
 
@@ -29,7 +29,7 @@ def whole(value: object, name: str, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TriggerError(f"{name} is a whole number", field=name)
+        raise TriggerError(f"{name} must be an integer", field=name)
     return value
 
 
@@ -38,5 +38,5 @@ def flag(value: object, name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise TriggerError(f"{name} is true or false", field=name)
+        raise TriggerError(f"{name} must be true or false", field=name)
     return value

@@ -17,7 +17,7 @@ class Messages(Workflows, Agents):
         """Let an agent run once with a message as its prompt; return the dispatch."""
         card = await self.card(word)
         if not isinstance(content, str) or not content.strip():
-            raise TriggerError("a message is a text that says something", field="content")
+            raise TriggerError("a message must be a non-empty string", field="content")
         name = message_name(card.name)
         was = await self._store.named(name)
         if was is None:
@@ -25,6 +25,6 @@ class Messages(Workflows, Agents):
             said = {"name": name, "agent": card.name, "trigger_config": config}
             await self.create({**said, "prompt_template": "{{body}}"})
         elif was.definition.agent != card.name or was.definition.kind is not Kind.MANUAL:
-            raise TriggerConflictError(f"workflow '{name}' is not there for messages; rename it")
+            raise TriggerConflictError(f"workflow '{name}' is not a message workflow; rename it")
         sent = await self.trigger_now(name, {"title": "Message", "body": content})
         return {**sent, "status": "sent", "dispatch_status": sent["status"]}

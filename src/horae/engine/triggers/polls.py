@@ -123,5 +123,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, HoraeError):
         return str(error).removeprefix("invalid input: ")
     if isinstance(error, OSError):
-        return f"gh cannot be called: {error}"
+        return f"gh cannot be started: {error}"
     return unexpected(error)

@@ -82,7 +82,7 @@ class Runs(Base):
         if going:
             return going[-1].number
         if is_going:
-            raise TriggerNotFoundError("run that goes on of agent", card.name)
+            raise TriggerNotFoundError("active run of agent", card.name)
         last = max([run.number async for run in self._runs_of(card.name)], default=None)
         if last is None:
             raise TriggerNotFoundError("run of agent", card.name)
@@ -92,10 +92,10 @@ class Runs(Base):
         """Return why a workflow would not fire by itself; nothing if it would."""
         trigger = await self.found(word)
         if not trigger.definition.is_enabled:
-            return "it is disabled"
+            return "the workflow is disabled"
         known = await self._store.entry(trigger.id)
         if known is None or known.gone_at is not None:
-            return "the engine does not know it yet"
+            return "the engine has not loaded it yet"
         return "" if isinstance(known.item, Entry) else known.item.reason
 
     async def _runs_of(self, agent: str) -> AsyncIterator[Run]:

@@ -62,7 +62,7 @@ class Workflows(Doorman):
         made = self._ids()
         if not await self._store.insert(made, definition, now=self._clock.now()):
             await self._drop(secrets_of(definition.config))
-            raise TriggerConflictError(f"a workflow called '{definition.name}' is already there")
+            raise TriggerConflictError(f"a workflow named '{definition.name}' already exists")
         self._poke()
         return await self._told(made, definition)
 
@@ -87,8 +87,8 @@ class Workflows(Doorman):
             taken = await self._store.named(definition.name)
             if taken is not None and taken.id != was.id:
                 name = definition.name
-                raise TriggerConflictError(f"a workflow called '{name}' is already there")
-        raise TriggerConflictError(f"workflow '{word}' is being changed by somebody else")
+                raise TriggerConflictError(f"a workflow named '{name}' already exists")
+        raise TriggerConflictError(f"workflow '{word}' is being changed by another request")
 
     async def rotate(self, word: str, secret: str | None) -> dict[str, Any]:
         """Give a webhook another secret beside the one that it has; None: the older one ends."""
@@ -98,7 +98,7 @@ class Workflows(Doorman):
         config = dict(trigger.definition.config)
         was = config.pop("old_secret", None)
         if secret is not None and was is not None:
-            reason = f"'{trigger.definition.name}' has two secrets already; end the older one first"
+            reason = f"'{trigger.definition.name}' already has two secrets; end the older one first"
             raise TriggerConflictError(reason)
         if secret is not None:
             config |= {"secret": secret, "old_secret": config["secret"]}
@@ -149,7 +149,7 @@ class Workflows(Doorman):
         template, name = (given.get(each) for each in ("prompt_template", "name"))
         for each in (template, name):
             if each is not None and not isinstance(each, str):
-                raise TriggerError("name and prompt_template are texts")
+                raise TriggerError("name and prompt_template must be strings")
         definition = replace(
             was,
             name=was.name if name is None else name,
@@ -179,8 +179,8 @@ class Workflows(Doorman):
             raise TriggerError("Agent not found", field="agent")
         if made.kind in GITHUB and made.is_enabled and not self._has_gh():
             raise TriggerError(
-                "GitHub triggers look through the program gh, which is not installed; "
-                "get it from https://cli.github.com and call `gh auth login`",
+                "GitHub triggers need the program gh, which is not installed; "
+                "install it from https://cli.github.com and run `gh auth login`",
                 field="type",
             )
         if made.kind is Kind.DISPATCH_RESULT:
@@ -243,8 +243,8 @@ class Workflows(Doorman):
             raise TriggerError(reason, field="source_workflow_id")
         if trigger.definition.kind is Kind.DISPATCH_RESULT:
             reason = (
-                f"workflow '{trigger.definition.name}' itself follows others, and what follows "
-                "is followed by nothing: they could go round in a circle"
+                f"workflow '{trigger.definition.name}' itself follows a workflow; chains of such "
+                "workflows are not allowed, as they could form a cycle"
             )
             raise TriggerError(reason, field="source_workflow_id")
 
@@ -254,5 +254,5 @@ class Workflows(Doorman):
         if kept is None:
             raise TriggerNotFoundError("workflow", trigger)
         why = await self.why_unfit(definition, None) if definition.is_enabled else None
-        notes = [] if why is None else [f"{why}; until then its work is held"]
+        notes = [] if why is None else [f"{why}; until then its runs are held"]
         return {**workflow_shape(kept), "notes": notes}
