@@ -334,7 +334,7 @@ async def test_what_a_person_saves_before_it_begins_wins(home: Home) -> None:
         (home.path / "go").touch()
         [(key, status, reason)] = await hall.until_ended(2)
         assert (key, status) == ("dispatch:1", "no_work")
-        assert reason == "task #2 was not begun: no water"
+        assert reason == "task #2 was not started: no water"
         assert (home.tasks / "002-bed.md").read_bytes() == before
         # And when the person has done with it, it goes out again.
         home.save(2, blocked=None, priority="high")
@@ -527,7 +527,7 @@ async def test_work_is_done_in_a_clone_and_delivered_and_each_edit_is_committed_
     log = home.git("log", "--reverse", "--no-merges", "--format=%an: %s", "--name-only")
     told = [line for line in log.splitlines() if line]
     assert told[-6:] == [
-        "horae: Hand task #1 to wren",
+        "horae: Assign task #1 to wren",
         "board/tasks/001-bed.md",
         "wren: Sow",
         "bed.txt",
@@ -586,7 +586,7 @@ async def test_somebody_can_ask_for_a_task_that_names_who_does_it(home: Home) ->
         assert [status for _, status, _ in await hall.until_ended(1, times=2)] == ["failed", "done"]
         await hall.desk.run_now("task:2:work")
         [(key, status, reason)] = await hall.until_ended(2)
-        assert (key, status, reason) == ("manual:x", "failed", "ann is no member of the crew")
+        assert (key, status, reason) == ("manual:x", "failed", "ann is not a member of the crew")
     assert [member for _, _, member in home.log()] == ["moss"] * 3
 
 
@@ -783,7 +783,7 @@ async def test_two_files_with_one_number_are_not_handed_out_and_others_are(home:
         held.go()
         ended = await held.ended()
     assert ended.outcome is Status.NO_WORK
-    assert ended.reason.startswith("task #1 was not begun: 2 files have the id 1: ")
+    assert ended.reason.startswith("task #1 was not started: 2 files have the id 1: ")
     assert "001-bed.md" in ended.reason
     assert "007-copy.md" in ended.reason
 

@@ -453,7 +453,7 @@ async def test_a_crashing_agent_is_retried_in_its_place_and_after_three_times_is
     [
         ("definition", "no agent is defined here"),
         ("no definition", "does not exist"),
-        ("no day", "its lifecycle cannot be read"),
+        ("no day", "the lifecycle cannot be read"),
         ("tree", "its tree"),
     ],
 )
@@ -633,7 +633,7 @@ async def test_a_rest_writes_a_page_without_waking_anybody_and_a_quiet_one_write
         quiet = await here.tick()
         assert (quiet.status, quiet.receipt.reason) == (
             Status.NO_WORK,
-            "nothing happened since the last rest",
+            "nothing has happened since the last rest",
         )
         ground.commit("a.txt", "a\n")
         second = await here.tick()

@@ -346,13 +346,13 @@ def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_wor
     ground.restore("horae.toml")
     if shape not in EXCHANGED:
         ground.put(".horae", shape)
-        with pytest.raises(LedgerWriteError, match=r"\.horae: it is no directory; move it away"):
+        with pytest.raises(LedgerWriteError, match=r"\.horae: not a directory; move it away"):
             asyncio.run(start())
         code = run(horae, name="horae", args=["up", str(ground.root), "--seconds", "0"])
         said = capsys.readouterr().err
         assert (code, said) == (
             Exit.TEMPORARY,
-            f"horae: {ground.root}/.horae: it is no directory; move it away\n",
+            f"horae: {ground.root}/.horae: not a directory; move it away\n",
         )
         ground.restore(".horae")
     asyncio.run(start())

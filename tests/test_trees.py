@@ -254,6 +254,6 @@ def test_of_a_machine_that_is_gone_nothing_is_guessed() -> None:
     left = Undelivered.lost("wren", "machine-2")
     assert left.commits is None
     assert str(left) == (
-        "what wren did and did not deliver from machine-2 is not known: "
-        "its machine is gone, and nobody can look"
+        "undelivered work of wren on machine-2 is not known: "
+        "the node is gone, and its clone cannot be read"
     )

@@ -315,8 +315,8 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             await house.settings.refresh()
             [note] = house.settings.notes
             assert note == (
-                "settings: agent.command is changed in horae.toml; it counts when the engine is"
-                " started again, or once you run `horae config trust`"
+                "settings: agent.command is changed in horae.toml; it takes effect after a restart"
+                " of the engine or after `horae config trust`"
             )
             git("checkout", "-q", "horae.toml", at=world.plan)
             commit = world.push(THEIRS)

@@ -181,7 +181,7 @@ def _size(raw: object) -> int:
 def _memory(raw: object) -> int:
     size = _size(raw)
     if size < LEAST_MEMORY:
-        raise UnfitError("with less than 16M not even a shell is sure to start")
+        raise UnfitError("the minimum is 16M")
     return size
 
 
@@ -199,7 +199,7 @@ def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
     from horae.timing.duration import DurationError, parse_duration
 
     if isinstance(raw, int):
-        raise UnfitError("put it in quotes, with a unit")
+        raise UnfitError("write it in quotes, with a unit")
     try:
         return parse_duration(_text(raw), allow_zero=allow_zero)
     except DurationError as error:
@@ -349,7 +349,7 @@ SWITCH: Final = Kind("true or false", _switch)
 SIZE: Final = Kind("a number of bytes such as 16MiB", _size)
 MEMORY: Final = Kind("a number of bytes such as 512M or 2G", _memory)
 CORES: Final = Kind("a number of cores from 0.01 to 1024 such as 1.5", _cores)
-LENGTH: Final = Kind("a length of time such as 30s or 1h30m", _length)
+LENGTH: Final = Kind("a duration such as 30s or 1h30m", _length)
 LENGTH_OR_ZERO: Final = Kind(LENGTH.words, lambda raw: _length(raw, allow_zero=True))
 MILLISECONDS: Final = Kind("a number of milliseconds such as 30000", _milliseconds)
 ZONE: Final = Kind("a time zone such as Europe/Berlin", _zone)
@@ -393,10 +393,10 @@ class Waiting(NamedTuple):
     def __str__(self) -> str:
         if self.commit:
             said = f"commit {self.commit[:12]} changes {self.name} in {FILE}"
-            return f"{said}; it counts only once you run `horae config trust`"
+            return f"{said}; it takes effect after `horae config trust`"
         return (
-            f"{self.name} is changed in {FILE}; it counts when the engine is started again,"
-            " or once you run `horae config trust`"
+            f"{self.name} is changed in {FILE}; it takes effect after a restart of the engine"
+            " or after `horae config trust`"
         )
 
     def data(self) -> dict[str, object]:
@@ -409,149 +409,169 @@ class Config:
 
     __slots__ = ("_given", "_values", "findings", "home", "root", "secrets", "trusted")
 
-    data = Setting("data", PATH, ".horae", "where Horae keeps its own files", "WB_DATA")
-    zone = Setting("zone", optional(ZONE), None, "zone of org plans; unset, the machine's")
-    store = Setting(
-        "store", optional(STORE), None, "where the ledger is; unset, in `data`", is_secret=True
+    data = Setting("data", PATH, ".horae", "directory for the files of Horae", "WB_DATA")
+    zone = Setting(
+        "zone", optional(ZONE), None, "time zone of org plans; default: the zone of this machine"
     )
-    listen = Setting("listen", ADDRESS, "127.0.0.1:7117", "where the server listens")
+    store = Setting(
+        "store",
+        optional(STORE),
+        None,
+        "database of the ledger; default: a file in `data`",
+        is_secret=True,
+    )
+    listen = Setting("listen", ADDRESS, "127.0.0.1:7117", "address on which the server listens")
     server_remote = Setting(
-        "server.remote", SWITCH, False, "whether `listen` may be reached from other machines"
+        "server.remote", SWITCH, False, "allow `listen` to be reachable from other machines"
     )
     server_names = Setting(
         "server.names",
         optional(NAMES),
         None,
-        "names that this machine is asked by, besides localhost",
+        "accepted host names besides localhost",
     )
     server_url = Setting(
-        "server.url", optional(SITE), None, "where a proxy serves the page, if one stands in front"
+        "server.url", optional(SITE), None, "public address of the page behind a proxy"
     )
     server_trusted_proxies = Setting(
         "server.trusted_proxies",
         optional(NETWORKS),
         None,
-        "proxies whose `X-Forwarded-For` is believed",
+        "proxies whose `X-Forwarded-For` is trusted",
     )
     server_public = Setting(
-        "server.public", SWITCH, False, "whether everybody may see how the agents are"
+        "server.public", SWITCH, False, "show the state of the agents without a login"
     )
-    tenant = Setting("tenant", ID, "local", "whose repository the commits land in", "WB_TENANT")
+    tenant = Setting(
+        "tenant", ID, "local", "tenant whose repository receives the commits", "WB_TENANT"
+    )
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")
     git_local = Setting(
-        "git.local", optional(PATHS), None, "repositories on this machine that may be an origin"
+        "git.local", optional(PATHS), None, "local repositories that are allowed as origin"
     )
-    plan_max_bytes = Setting("plan.max_bytes", SIZE, "16MiB", "the largest plan that is read")
+    plan_max_bytes = Setting("plan.max_bytes", SIZE, "16MiB", "maximum size of a plan")
     plan_max_files = Setting(
-        "plan.max_files", whole(1, 1_000_000), 20_000, "how many plans a root may hold"
+        "plan.max_files", whole(1, 1_000_000), 20_000, "maximum number of plans in a plan root"
     )
-    check_floor = Setting(
-        "check.floor", LENGTH, "1m", "a rule that comes more often is reported by check"
-    )
-    run_timeout = Setting("run.timeout", LENGTH, "1h", "how long a run may take that says nothing")
+    check_floor = Setting("check.floor", LENGTH, "1m", "`check` reports rules that fire more often")
+    run_timeout = Setting("run.timeout", LENGTH, "1h", "time limit of runs without `:TIMEOUT:`")
     run_drain = Setting(
-        "run.drain", LENGTH_OR_ZERO, "30s", "how long runs may go on when Horae is stopped"
+        "run.drain", LENGTH_OR_ZERO, "30s", "time that runs get to finish when Horae stops"
     )
-    run_memory = Setting(
-        "run.memory", optional(MEMORY), None, "how much memory a run may use, in a cgroup"
-    )
+    run_memory = Setting("run.memory", optional(MEMORY), None, "memory limit of a run, by cgroup")
     run_processes = Setting(
         "run.processes",
         optional(whole(1, 1_000_000)),
         None,
-        "how many processes and threads a run may have, in a cgroup",
+        "limit of processes and threads of a run, by cgroup",
     )
-    run_cpus = Setting(
-        "run.cpus", optional(CORES), None, "how many cores a run may keep busy, in a cgroup"
-    )
+    run_cpus = Setting("run.cpus", optional(CORES), None, "CPU limit of a run in cores, by cgroup")
     watch_quiet = Setting(
-        "watch.quiet", LENGTH, "200ms", "how long a plan must rest before it is read again"
+        "watch.quiet", LENGTH, "200ms", "time without changes before a plan is read again"
     )
     watch_poll = Setting(
-        "watch.poll", optional(LENGTH), None, "look that often instead of being told of changes"
+        "watch.poll",
+        optional(LENGTH),
+        None,
+        "poll for changes at this interval instead of watching",
     )
-    logs_keep = Setting("logs.keep", LENGTH, "30d", "how long the output of runs is kept")
-    logs_most = Setting("logs.most", SIZE, "1GiB", "how much of it is kept")
+    logs_keep = Setting("logs.keep", LENGTH, "30d", "time for which the output of runs is kept")
+    logs_most = Setting("logs.most", SIZE, "1GiB", "maximum size of the output that is kept")
     alert_heartbeat = Setting(
         "alert.heartbeat",
         optional(WEB),
         None,
-        "an address that is asked for while Horae is well, so that silence is noticed",
+        "URL to request regularly while Horae is healthy (dead man's switch)",
         is_secret=True,
     )
-    alert_every = Setting("alert.every", LENGTH, "1m", "how often it is asked for")
-    gate_slots = Setting("gate.slots", whole(1, 1024), 4, "how many runs go on at a time")
+    alert_every = Setting("alert.every", LENGTH, "1m", "interval of the heartbeat")
+    gate_slots = Setting("gate.slots", whole(1, 1024), 4, "maximum number of concurrent runs")
     agent_command = Setting(
-        "agent.command", optional(COMMAND), None, "what runs an agent that names no command"
+        "agent.command",
+        optional(COMMAND),
+        None,
+        "command that runs agents without a command of their own",
     )
     board_dir = Setting(
         "board.dir",
         optional(Kind("a path from the plan root", _text)),
         None,
-        "where the board is; unset, `board` or where the other tool keeps it",
+        "directory of the board; default: `board`, or the directory of the other tool",
     )
     board_auto_dispatch = Setting(
-        "board.auto_dispatch", SWITCH, True, "whether open tasks go to free members of the crew"
+        "board.auto_dispatch", SWITCH, True, "assign open tasks to free members of the crew"
     )
     crew_def = Setting(
-        "crew.def", optional(PATH), None, "the crew's manifest; wins over a keeper", "WB_CREW_DEF"
+        "crew.def",
+        optional(PATH),
+        None,
+        "manifest of the crew; takes precedence over a keeper",
+        "WB_CREW_DEF",
     )
     crew_max_concurrent = Setting(
-        "crew.max_concurrent", whole(1, 1024), 2, "slots for the crew", "WB_CREW_MAX_CONCURRENT"
+        "crew.max_concurrent",
+        whole(1, 1024),
+        2,
+        "concurrent runs of the crew",
+        "WB_CREW_MAX_CONCURRENT",
     )
     crew_stagger = Setting(
-        "crew.stagger", LENGTH_OR_ZERO, "30s", "between members at start", "WB_CREW_STAGGER_MS"
+        "crew.stagger",
+        LENGTH_OR_ZERO,
+        "30s",
+        "delay between members at start",
+        "WB_CREW_STAGGER_MS",
     )
     keeper_def = Setting(
-        "keeper.def", optional(PATH), None, "the agent file of a single keeper", "WB_KEEPER_DEF"
+        "keeper.def", optional(PATH), None, "agent file of a single keeper", "WB_KEEPER_DEF"
     )
     keeper_interval = Setting(
-        "keeper.interval", LENGTH, "1h", "from a tick's end to the next", "WB_KEEPER_INTERVAL_MS"
+        "keeper.interval", LENGTH, "1h", "time between ticks", "WB_KEEPER_INTERVAL_MS"
     )
     keeper_continuous = Setting(
-        "keeper.continuous", SWITCH, False, "only a breather between ticks", "WB_KEEPER_CONTINUOUS"
+        "keeper.continuous", SWITCH, False, "tick without an interval", "WB_KEEPER_CONTINUOUS"
     )
     keeper_breather = Setting(
-        "keeper.breather", LENGTH, "45s", "between continuous ticks", "WB_KEEPER_BREATHER_MS"
+        "keeper.breather", LENGTH, "45s", "pause between continuous ticks", "WB_KEEPER_BREATHER_MS"
     )
     keeper_timeout = Setting(
-        "keeper.timeout", LENGTH, "15m", "how long a tick may run", "WB_KEEPER_RUN_TIMEOUT_MS"
+        "keeper.timeout", LENGTH, "15m", "time limit of a tick", "WB_KEEPER_RUN_TIMEOUT_MS"
     )
     keeper_mode = Setting(
-        "keeper.mode", choice("plan", "edit"), "plan", "what a tick is told to do", "WB_KEEPER_MODE"
+        "keeper.mode", choice("plan", "edit"), "plan", "instructions for a tick", "WB_KEEPER_MODE"
     )
     cluster_name = Setting(
         "cluster.name",
         optional(ID),
         None,
-        "what this machine is called among others; unset, its host name",
+        "name of this node; default: the host name",
     )
     cluster_labels = Setting(
         "cluster.labels",
         optional(LABELS),
         None,
-        "what this machine is good for, for entries that ask",
+        "labels of this node, matched by `:HOST:`",
     )
     cluster_runs = Setting(
-        "cluster.runs", whole(1, 1024), 4, "how many runs go on at a time on this machine"
+        "cluster.runs", whole(1, 1024), 4, "maximum number of concurrent runs on this node"
     )
     cluster_lease = Setting(
-        "cluster.lease", LENGTH, "15s", "after how long a machine that is not heard of is lost"
+        "cluster.lease", LENGTH, "15s", "time after which a silent node counts as lost"
     )
     cluster_branch = Setting(
         "cluster.branch",
         optional(ID),
         None,
-        "the branch whose commits are the plan; unset, the current",
+        "branch that holds the plan; default: the current branch",
     )
     cluster_address = Setting(
         "cluster.address",
         optional(ADDRESS),
         None,
-        "where other machines reach this one; unset, `listen`",
+        "address at which other nodes reach this one; default: `listen`",
     )
     lifecycle_def = Setting(
-        "lifecycle.def", optional(PATH), None, "the single keeper's lifecycle", "WB_LIFECYCLE_DEF"
+        "lifecycle.def", optional(PATH), None, "lifecycle of a single keeper", "WB_LIFECYCLE_DEF"
     )
 
     root: str
@@ -748,9 +768,7 @@ class SettingsChangedError(HoraeError):
     exit_code = Exit.CONFLICT
 
     def __init__(self) -> None:
-        super().__init__(
-            f"{FILE} has changed since it was looked at; run `horae config trust` again"
-        )
+        super().__init__(f"{FILE} has changed since it was shown; run `horae config trust` again")
 
 
 class Untrusted(NamedTuple):
@@ -834,7 +852,9 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
         name, origin = ".".join(path[1:]), file.origin(path)
         try:
             if not name:
-                raise UnfitError('it is a table; write [secrets] and below it NAME = "file:PATH"')
+                raise UnfitError(
+                    'secrets is a table; write [secrets] and below it NAME = "file:PATH"'
+                )
             if why := why_no_name(name):
                 raise UnfitError(why)
             source = parse_source(raw if isinstance(raw, str) else "")
@@ -915,7 +935,9 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
 
     if dots := re.search(DOTS, text):
         line = text.count("\n", 0, dots.start()) + 1
-        raise SettingError(f"{name}:{line}", "100 dots in one line; a setting has at most one")
+        raise SettingError(
+            f"{name}:{line}", "100 dots in one line; the name of a setting has at most one"
+        )
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -923,7 +945,7 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
 
 
 def _broken(text: str, name: str, error: Exception) -> SettingError:
-    words = "too many brackets in one another" if isinstance(error, RecursionError) else str(error)
+    words = "too many nested brackets" if isinstance(error, RecursionError) else str(error)
     problem, _, place = words.partition(" (at ")
     numbers = re.fullmatch(r"line (\d+), column (\d+)\)", place)
     if numbers:
@@ -1032,4 +1054,4 @@ def settings_hint(root: str) -> str:
     """Return where to name a command for every agent that has none."""
     if os.path.isfile(f"{root}/{FILE}"):  # noqa: PTH113 - pathlib is slow to load
         return f"set agent.command in {FILE}"
-    return f"make a file {FILE} in the plan root that sets agent.command"
+    return f"create {FILE} in the plan root and set agent.command in it"

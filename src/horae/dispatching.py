@@ -225,7 +225,7 @@ class Dispatcher:
         if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
             return None
         count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
-        reason = f"handed to {member}: the first in line by {task.priority or 'no'} priority"
+        reason = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
         receipt = Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)
         made = await self._ledger.add(
             known.number, [receipt], now=now, term=self._term, agents=(member,)
@@ -389,7 +389,7 @@ class DispatchRunner:
         """Make the run of a task that waits for its go; its file says so from now on."""
         errand = await self._errand(job.filed)
         if errand is None:
-            raise RunError("it is not handed out at an address of the board")
+            raise RunError("the entry is not a task of the board")
         agent, timeout = await asyncio.to_thread(self._who, job.filed, errand)
         obstacle = await why_unable(self._registry, agent, self._place)
         if obstacle is not None:
@@ -401,7 +401,7 @@ class DispatchRunner:
         except (HoraeError, OSError) as error:
             raise RunError(str(error)) from error
         if isinstance(card, str):
-            return _NotBegun(f"task #{errand.task} was not begun: {card}")
+            return _NotBegun(f"task #{errand.task} was not started: {card}")
         try:
             tree = await self._trees.make(errand.member)
             run = await hold_agent(
@@ -474,15 +474,15 @@ class DispatchRunner:
     def _who(self, filed: Filed, errand: Errand) -> tuple[Agent, timedelta]:
         """Return who does a task, and how long that may take."""
         if not filed.agents:
-            reason = f"task #{errand.task} goes to nobody; write an assignee into it"
-            raise RunError(f"{reason}, or let it be handed out by itself")
+            reason = f"task #{errand.task} has no assignee; write one into its file"
+            raise RunError(f"{reason}, or let the board assign it")
         try:
             members = () if self._roster is None else self._roster.members()
         except PlanFileError as error:
             raise RunError(str(error)) from None
         member = next((each for each in members if each.name == errand.member), None)
         if self._roster is None or member is None:
-            raise RunError(f"{errand.member} is no member of the crew")
+            raise RunError(f"{errand.member} is not a member of the crew")
         agent = self._roster.agent(member)
         own = member.timeout or agent.definition.timeout
         return agent, own or self._timeout or self._place.timeout
@@ -502,7 +502,7 @@ class DispatchRunner:
             return claim(task, errand.member, now=run.started_at, ttl=timeout + GRACE)
 
         made = await self._board.change(
-            errand.task, decide, message=lambda task: f"Hand task #{task.id} to {errand.member}"
+            errand.task, decide, message=lambda task: f"Assign task #{task.id} to {errand.member}"
         )
         return made.card if reason is None else reason
 
@@ -615,7 +615,7 @@ def _objection(task: Task, member: str, ground: Ground, now: datetime) -> str | 
     """Return why a member does not get a task, as it stands now."""
     assignee = task.text("assignee")
     is_for_others = assignee is not None and assignee != member
-    return why_not(task, ground, now=now) or (f"it is for {assignee}" if is_for_others else None)
+    return why_not(task, ground, now=now) or (f"assigned to {assignee}" if is_for_others else None)
 
 
 def _moved(task: Task) -> str:

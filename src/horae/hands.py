@@ -80,7 +80,7 @@ class AskedWorkflows:
             try:
                 await held.ended()
             except asyncio.CancelledError:
-                held.cancel("whoever asked has gone away")
+                held.cancel("the client disconnected")
                 await held.ended()
                 raise
             records.append(held.record.data())
@@ -174,13 +174,13 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
     """Return what is to be written, or raise an error that says what is wrong with it."""
     at, cron, place = asked["at"], asked["cron"], asked["timezone"]
     if at is None and cron is None and not asked["clear"]:
-        raise TaskScheduleError("a schedule is `at`, `cron` or both, or `clear`")
+        raise TaskScheduleError("a schedule needs `at`, `cron` or both, or `clear`")
     others = ("at", "cron", "timezone", "catchup", "until")
     given = [f"`{name}`" for name in others if asked[name] is not None]
     if asked["clear"] and given:
         raise TaskScheduleError(f"`clear` cannot be used with {' or '.join(given)}; send it alone")
     if at is not None and moment(at) is None:
-        raise TaskScheduleError(f"at is a moment like 2026-06-06T09:00:00Z, not {at[:100]!r}")
+        raise TaskScheduleError(f"`at` is a time like 2026-06-06T09:00:00Z, not {at[:100]!r}")
     if place is not None:
         zone(place)
     if cron is not None:

@@ -79,8 +79,8 @@ FOLDERS: Final = ("runs", "trees", "cache", "backups", FOLDER)  # in the data di
 ROOT_NAME: Final = "root"  # in the data directory: which plans its ledger is about
 NIGHT: Final = timedelta(hours=3, minutes=30)  # after midnight in UTC: backups, old output
 _SIGNATURE: Final = "post.key"
-_WATCH: Final = "changes are not told: "  # what a note about the watch begins with
-_NIGHT: Final = "by night: "  # what a note about backups and old output begins with
+_WATCH: Final = "file changes are not detected: "  # what a note about the watch begins with
+_NIGHT: Final = "nightly maintenance: "  # what a note about backups and old output begins with
 _FILES: Final = ".agentd: "  # what a note about these files begins with
 _LONGEST_PATH: Final = 1 << 16  # bytes of the file that names the plan root
 _LONGEST_KEY: Final = 1 << 10  # bytes of the file that holds a key
@@ -98,8 +98,8 @@ class OtherRootError(HoraeError):
         self.theirs = theirs
         self.ours = ours
         super().__init__(
-            f"{data}: is the ledger of the plans in {theirs}, not of those in {ours}; "
-            f"name them with --root {theirs}"
+            f"{data}: the ledger belongs to the plans in {theirs}, not in {ours}; "
+            f"use --root {theirs}"
         )
 
 
@@ -122,10 +122,10 @@ class EmptyPlanError(HoraeError):
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
-        what = "holds no plan" if root.is_dir() else "does not exist"
+        what = "contains no plan" if root.is_dir() else "does not exist"
         super().__init__(
-            f"{root}: {what}, but the ledger knows entries of it; nothing is decided or started "
-            "until a plan appears; if its entries are to go, run horae up --empty-plan"
+            f"{root}: {what}, but the ledger has entries from it; nothing is scheduled or "
+            "started until a plan appears; to remove the entries, run horae up --empty-plan"
         )
 
 
@@ -146,7 +146,7 @@ class Runners:
         """Make a run that waits for its go."""
         runner = self._runners.get(job.filed.work)
         if runner is None:
-            raise RunError(f"this version of horae does not run a {job.filed.work} by itself yet")
+            raise RunError(f"this version of horae cannot run work of the kind {job.filed.work}")
         number = job.run.number
         try:
             held = await runner.hold(job)
@@ -927,8 +927,8 @@ async def _apply(house: House) -> None:
     for each in found.changes:
         if each.left:
             house.notes.append(
-                f"{each.name} ({each.place}) is disabled: the ledger was begun afresh, and"
-                f" {each.left}; to let it fire, `horae trigger enable {each.name}`"
+                f"{each.name} ({each.place}) is disabled: the ledger was newly created, and"
+                f" {each.left}; enable it with `horae trigger enable {each.name}`"
             )
     if found.broken is not None and found.broken != house.store.broken_files:
         house.store.broken_files = found.broken

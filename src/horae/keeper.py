@@ -208,7 +208,7 @@ class KeeperRunner:
             lifecycle = await asyncio.to_thread(self._lifecycle, member)
         except RunError:
             return found
-        how = found or Ended(Status.INTERRUPTED, "the engine ended while it ran")
+        how = found or Ended(Status.INTERRUPTED, "the engine exited during the run")
         if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
             how = Ended(Status.NO_WORK, note.reason)
         state = None if lifecycle is None else lifecycle.states.get(note.state)
@@ -259,7 +259,7 @@ class KeeperRunner:
         now, since = self._clock.now(), story.memory.rested_at
         facts = await self._facts(since, told)
         if is_quiet(facts):
-            return Ended(Status.NO_WORK, "nothing happened since the last rest"), story.memory
+            return Ended(Status.NO_WORK, "nothing has happened since the last rest"), story.memory
         text = rest_text(facts, agent=story.member.name, now=now, zone_name=self._keeping.zone_name)
         words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
         return Ended(Status.DONE, words), replace(story.memory, carry=carry_of(text))
@@ -340,7 +340,7 @@ class KeeperRunner:
         try:
             day = parse_lifecycle(read_plan(path).text, str(path)).lifecycle
         except PlanFileError as error:
-            raise RunError(f"its lifecycle cannot be read: {error}") from None
+            raise RunError(f"the lifecycle cannot be read: {error}") from None
         return day
 
     async def _told(self, member: Member, memory: Memory, now: datetime) -> Handed:
@@ -456,7 +456,7 @@ class KeeperRunner:
                 continue
             committed = f"; {made.words}" if made.words else ""
             return f"wrote {each}{committed}"
-        raise RunError(f"there are {_PAGES} pages of this minute already: {name}")
+        raise RunError(f"{_PAGES} pages of this minute already exist: {name}")
 
     # Files of state
 
@@ -557,7 +557,7 @@ class _Still:
         """Return how it ended, and what the agent remembers after it."""
         story = self._story
         if not self._is_let_go:
-            return Ended(Status.KILLED, "it was never let go")
+            return Ended(Status.KILLED, "the run was never started")
         if story.beat is not Beat.REST:
             return await self._keeper.over(story, Ended(Status.NO_WORK, story.reason))
         await self._keeper.began(story)
@@ -587,7 +587,7 @@ def _member(text: str) -> Member:
     """Return the member whose tick it is, as the manifest had it when that was decided."""
     members = parse_crew(text).members
     if not members:
-        raise RunError("the manifest says nothing about it that could tick")
+        raise RunError("the manifest does not define this member")
     return members[0]
 
 
@@ -620,5 +620,5 @@ def _read(path: Path) -> bytes:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(EINVAL, "is no plain file", os.fspath(path))
+            raise OSError(EINVAL, "is not a regular file", os.fspath(path))
         return file.read(_LONGEST_NOTE)

@@ -91,9 +91,9 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
     try_reader()
     name = config.cluster_name or socket.gethostname().partition(".")[0] or "member"
     if config.store is None:
-        raise ClusterError("a worker needs `store`, the database that it shares with the others")
+        raise ClusterError("a worker needs `store`, the database that all nodes share")
     if config.zone is None:
-        raise ClusterError("set `zone` in horae.toml: machines in several zones share one plan")
+        raise ClusterError("set `zone` in horae.toml: nodes in different time zones share one plan")
     data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
     prepare(data)
     clock = SharedClock()
@@ -201,14 +201,14 @@ class Member:
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(porch.serve(stop))
         try:
-            self.said(f"member {self.name} of {self.ledger.place}, at {self.address}")
+            self.said(f"node {self.name} joined {self.ledger.place}, at {self.address}")
             if porch.link is not None:
-                self.said(f"look at it with {porch.link} (good once)")
+                self.said(f"open {porch.link} (valid once)")
             while not stop.is_set():
                 try:
                     await self._take_part(stop, may_lead=may_lead)
                 except (LeaseLostError, StaleTermError) as error:
-                    self.said(f"{error}; its runs are ended, and it joins again")
+                    self.said(f"{error}; stopping its runs and joining again")
                 except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
                     self.said(f"{error}")
                     await self._pause(AGAIN, stop)
@@ -279,7 +279,7 @@ class Member:
             try:
                 await part()
             except (LedgerBusyError, LedgerWriteError) as error:
-                self.said(f"{error}; its runs go on")
+                self.said(f"{error}; its runs continue")
             await asyncio.sleep(AGAIN.total_seconds())
 
     async def _beat(self, generation: int) -> None:
@@ -356,11 +356,11 @@ class Member:
             with suppress(LedgerBusyError, LedgerWriteError):
                 term = await leases.lead(self.name, self.lease)
             if term is not None:
-                self.said(f"leads, in term {term}")
+                self.said(f"is the leader in term {term}")
                 try:
                     await self._decide(term, began, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
-                    self.said(f"leads no longer: {error}")
+                    self.said(f"is no longer the leader: {error}")
                 with suppress(LedgerError):
                     await leases.resign(term)
             await self._pause(self.lease / 6, stop)
@@ -435,7 +435,9 @@ class Member:
                         term=term,
                         remember=partial(_remembered, machine=lost.name),
                     )
-                    self.said(f"{lost.name} is gone; {len(taken)} of its receipts are taken back")
+                    self.said(
+                        f"node {lost.name} is lost; {len(taken)} of its receipts were taken back"
+                    )
                     for number in taken:
                         await launch.look(number)
                         await self._note_lost(number, lost.name, term=term)

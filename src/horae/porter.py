@@ -76,7 +76,7 @@ class Porter:
             if found is None and run.facts.get("output") == 0:
                 found = b""  # it has said nothing
             if found is None:
-                reason = f"{run.member}, where it ran, is gone, and its output was not copied"
+                reason = f"the node {run.member} is gone, and the output of the run was not copied"
                 await refuse(NoLeaderError(reason), scope)(scope, receive, send)
             else:
                 told = Response(found, media_type="text/plain; charset=utf-8")
@@ -88,7 +88,7 @@ class Porter:
         """Return how this machine is, while it does not lead: whether its lease holds."""
         member = self._member
         now, is_up = member.clock.now(), member.is_up
-        problems = [] if is_up else ["the lease of this machine is not renewed"]
+        problems = [] if is_up else ["the lease of this node is not renewed"]
         said = {
             "ok": is_up,
             "at": stamp(now, "UTC"),

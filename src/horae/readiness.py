@@ -93,7 +93,7 @@ class Readiness:
         try:
             call = call_of(headlines[0].props) if headlines else None
         except HoraeError as error:
-            return Unready(str(error), "correct it")
+            return Unready(str(error), "correct the command")
         if call is None or not call.argv:
             return None
         beside = (self.root / file).parent
@@ -124,7 +124,7 @@ class Readiness:
         """Return why an agent cannot run that a request or a file made."""
         if not card.is_enabled:
             reason = f"the agent {card.name} is disabled"
-            return Unready(reason, "enable it in its file, or in a request")
+            return Unready(reason, "enable the agent in its file, or with a request")
         try:
             policy = policy_for(card, tools)
         except (HoraeError, ToolPolicyError) as error:

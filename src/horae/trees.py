@@ -65,13 +65,13 @@ class Undelivered:
     @classmethod
     def lost(cls, member: str, machine: str) -> Undelivered:
         """Return what is known of the work of a member whose machine is gone: nothing."""
-        return cls(member, machine, reason="its machine is gone, and nobody can look")
+        return cls(member, machine, reason="the node is gone, and its clone cannot be read")
 
     def __str__(self) -> str:
         if self.branch is not None:
             return f"{self.branch}: {self.reason}"
         if self.commits is None:
-            what = f"what {self.member} did and did not deliver from {self.place} is not known"
+            what = f"undelivered work of {self.member} on {self.place} is not known"
         else:
             many = "1 commit" if self.commits == 1 else f"{self.commits} commits"
             what = f"{many} in {self.place}"
@@ -153,7 +153,7 @@ class Trees:
                 await self._clone(path)
             pulled = await self._pull(path)
         except (GitError, OSError) as error:
-            raise RunError(f"its tree {path} cannot be made: {error}") from None
+            raise RunError(f"the clone {path} cannot be created: {error}") from None
         return Tree(path, why_left(pulled) if pulled.is_left_alone else "")
 
     async def deliver(self, name: str) -> Brought:
@@ -173,7 +173,7 @@ class Trees:
         """Return the work of a member that is nowhere but in its clone; None if there is none."""
         if not is_repository(self.path_of(name)):
             return None
-        left = await self._left(name, "it waits for the next delivery")
+        left = await self._left(name, "waiting for the next delivery")
         return None if left.commits == 0 else left
 
     def _has_clones(self) -> bool:
@@ -192,8 +192,8 @@ class Trees:
         if self.origin is None:
             return await git.pull(source=self.root)
         if await Git(path).origin() != (origin := without_password(self.origin)):
-            reason = f"is a clone of another origin than {origin}"
-            raise GitError(git.root, f"{reason}; deliver what is in it, and move it away")
+            reason = f"not a clone of {origin}"
+            raise GitError(git.root, f"{reason}; deliver its commits and move the directory away")
         return await git.pull()
 
     async def _deliver(self, path: Path, name: str) -> Delivery:
@@ -257,8 +257,8 @@ class PlanTree:
         url = await git.origin() if is_repository(root) else None
         if url is None:
             raise ClusterError(
-                f"{root}: machines share a plan through git, and this directory has no origin;"
-                " push it somewhere all of them can reach: git remote add origin URL"
+                f"{root}: nodes share a plan through git, and this directory has no origin;"
+                " add one that all nodes can reach: git remote add origin URL"
             )
         return cls(data / _PLAN, url, config.cluster_branch or await git.branch(), local)
 
@@ -278,7 +278,7 @@ class PlanTree:
             if await git.unshared():
                 pushed = await git.push()
                 if pushed.ending is not Pushed.PUSHED:
-                    return f"{self.path}: what was committed here is not shared: {pushed.words}"
+                    return f"{self.path}: local commits are not pushed: {pushed.words}"
         except GitError as error:
             return str(error)
         return None

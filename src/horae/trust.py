@@ -32,7 +32,7 @@ class TrustError(HoraeError):
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
-        super().__init__(f"{actor_words(actor)} may not confirm settings; a person has to")
+        super().__init__(f"{actor_words(actor)} cannot confirm settings; only a person can")
 
 
 class EngineSettings:
@@ -87,7 +87,7 @@ class EngineSettings:
                 found = await asyncio.to_thread(untrusted, self._config)
             said = [str(each) for each in found.waiting]
         except (SettingError, ArrivalsError) as error:  # half an edit, perhaps
-            said = [f"{error}; the engine keeps those that it started with"]
+            said = [f"{error}; the engine keeps the settings that it started with"]
         before, self.notes = self.notes, tuple(f"settings: {each}" for each in said)
         return [each for each in self.notes if each not in before]
 

@@ -71,7 +71,7 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
     ]
     assert found.data[0]["obstacle"] == (
         "the agent moss has no command; write :COMMAND: in defs/both.org:11,"
-        " or make a file horae.toml in the plan root that sets agent.command"
+        " or create horae.toml in the plan root and set agent.command in it"
     )
 
 
@@ -202,8 +202,8 @@ def test_what_keeps_one_from_running_that_somebody_asked_for_is_said(
     call("words", "apply", ".agentd")
     told = {row["agent"]: row["obstacle"] for row in call("agents", "--json").data}
     assert told["finch"] == (
-        "the agent finch has no command; make a file horae.toml in the plan root that sets "
-        "agent.command"
+        "the agent finch has no command; create horae.toml in the plan root and set "
+        "agent.command in it"
     )
     assert told["crow"] == f"the agent crow: {MISSING}"
     assert told["robin"].startswith("the agent robin is disabled; ")

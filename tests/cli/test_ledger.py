@@ -108,7 +108,7 @@ def test_a_ledger_that_vanished_is_no_fresh_start(call: Call, data: Path) -> Non
     for args in (["status"], ["pause", "Digest"]):
         ending = call(*args)
         assert ending.code == 5
-        assert "it is gone, though there was a ledger here; restore a backup" in ending.err
+        assert "the ledger file is missing; restore a backup" in ending.err
 
 
 def test_a_look_does_not_hide_that_the_last_writes_were_lost(call: Call, data: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_damaged_cell_is_named_with_its_row_and_a_remedy(
 
 def test_a_ledger_of_another_version_is_not_read(call: Call, data: Path) -> None:
     for version, code, remedy in (
-        (99, 5, "use the newer horae that wrote it"),
+        (99, 5, "use the newer version of horae that wrote it"),
         (0, 1, "horae up brings it up to date"),
     ):
         with closing(sqlite3.connect(data / "ledger.db")) as connection:
@@ -262,7 +262,7 @@ def test_why_tells_all_that_is_known_of_a_moment(call: Call) -> None:
         "2026-04-01 Wed 09:00 Europe/Berlin  failed: no news",
         "  decided 2026-04-01 Wed 09:00 Europe/Berlin",
         "  receipt 4, cron:2026-04-01T07:00:00Z, from plan.org:1, commit c0ffee",
-        "  catch-up as its rule has it, overlap skip",
+        "  catch-up default, overlap skip",
         "  attempt 1: from 2026-04-01 Wed 09:00 Europe/Berlin, failed after 0s, exit code 3 (no news)",
     ]
 
@@ -302,7 +302,7 @@ def test_an_entry_rests_until_it_is_resumed(call: Call) -> None:
     again = call("pause", "Digest", "--table")
     assert (again.code, "is already paused by" in again.out) == (0, True)
     conflict = call("pause", "Digest", "--until", "3h")
-    assert (conflict.code, "it is already paused by" in conflict.err) == (6, True)
+    assert (conflict.code, "the entry is already paused by" in conflict.err) == (6, True)
     assert call("resume", "Digest", "--json").data["changed"] is True
     assert call("resume", "Digest", "--table").out.startswith("Digest (entry 1) does not rest")
     assert call("status", "--json").data["paused"] == []

@@ -80,8 +80,8 @@ def test_the_ledger_of_other_plans_is_left_alone(
     error = json.loads(ending.err)["error"]
     assert (ending.code, error["code"]) == (6, "other_root")
     assert error["message"] == (
-        f"{data}: is the ledger of the plans in {root}, not of those in {places / 'elsewhere'}; "
-        f"name them with --root {root}"
+        f"{data}: the ledger belongs to the plans in {root}, not in {places / 'elsewhere'}; "
+        f"use --root {root}"
     )
     assert armed(call, "--data", data, "--root", root) == ["Plan of tenants/local"]
     assert call("run", "Plan of tenants/local", "--data", data, "--root", root).code == 0

@@ -223,7 +223,7 @@ def test_a_database_that_does_not_answer_costs_one_row_and_no_password(
     assert "s3cret" not in ending.out + ending.err
     [(grade, found, _)] = rows(call, "store")
     assert grade == "fail"
-    assert "it cannot be reached" in found
+    assert "the database cannot be reached" in found
 
 
 def test_a_replica_an_old_schema_and_a_role_that_may_make_nothing() -> None:

@@ -261,7 +261,7 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     (data / "runs" / "2026-01-01" / "41").mkdir(parents=True)  # it ran, long ago
     (data / "HORAE").write_text("There was a ledger here.\n")
     (data / "ledger.db").touch()
-    lost = f"{data}/ledger.db: it is empty, though there was a ledger here"
+    lost = f"{data}/ledger.db: the ledger file is empty"
 
     refused = up(tmp_path)
     _, err = refused.communicate(timeout=30)

@@ -137,7 +137,7 @@ def test_a_run_asks_its_own_machine_and_no_commit_sets_what_that_machine_starts(
     stage.until(lambda: ask(box, "status", token)[0] == 401)
 
     stage.write({}, more='\n[agent]\ncommand = ["theirs"]\n')
-    waits = "changes agent.command in horae.toml; it counts only once you run `horae config trust`"
+    waits = "changes agent.command in horae.toml; it takes effect after `horae config trust`"
     for node in (east, box):
         stage.until(lambda node=node: waits in node.said())  # type: ignore[misc]
         found = json.loads(node.ask("/api/v1/settings/waiting")[1])

@@ -33,7 +33,7 @@ def test_an_edit_of_the_board_is_pushed_at_once_and_again_when_that_failed(stage
     def told() -> str:
         return " ".join(json.loads(east.ask("/api/v1/status")[1])["problems"])
 
-    stage.until(lambda: "what was committed here is not shared" in told())
+    stage.until(lambda: "local commits are not pushed" in told())
     assert "status: done" in _shared(stage)
     hook.unlink()
     stage.until(lambda: "status: todo" in _shared(stage))

@@ -89,7 +89,7 @@ def test_what_an_agent_left_on_a_lost_machine_is_reported_until_it_is_back(stage
         found = asked(stage, "status", "--root", str(other.root), "--data", str(other.data))
         return dict(found["agents"][0]["troubles"])
 
-    reason = f"what wren did and did not deliver from {lost.name} is not known"
+    reason = f"undelivered work of wren on {lost.name} is not known"
     assert told()[f"left on {lost.name}"].startswith(reason)
     stage.until(lambda: len(ticks(stage, "wren")) >= 2)
     assert ticks(stage, "wren")[-1] == (other.name, "add", "done")

@@ -40,14 +40,14 @@ def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
     stage.do("UPDATE term SET version = version + 1")
     code, said = horae(stage, "up", str(stage.desk), HORAE_CLUSTER_NAME="old")
     assert code != 0
-    assert "use the newer horae that wrote it, on every member" in said
+    assert "use the newer version of horae on every node" in said
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("postgresql://nobody@127.0.0.1:1/none", "it cannot be reached"),
-        ("postgresql://127.0.0.1:port/none", "write it as postgresql://user@host:5432/database"),
+        ("postgresql://nobody@127.0.0.1:1/none", "the database cannot be reached"),
+        ("postgresql://127.0.0.1:port/none", "write it like postgresql://user@host:5432/database"),
         ("mysql://127.0.0.1/none", "is not"),
     ],
 )
@@ -121,7 +121,7 @@ def test_tls_is_verified_by_name_and_authority(stage: Stage) -> None:
         code, said = horae(stage, "nodes", HORAE_STORE=url)
         assert code != 0
         assert words in said
-        assert "check its certificate, or sslmode and sslrootcert in its address" in said
+        assert "check the certificate, or sslmode and sslrootcert in the address" in said
         assert "Traceback" not in said
 
     stage.member("east", url=f"{place}{good}").joined()

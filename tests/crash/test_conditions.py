@@ -72,7 +72,7 @@ def nothing_starts_until(life: Life, has_room_again: Callable[[], object]) -> No
     """Go through a time in which nothing can be written, and come out of it."""
     home = life.home
     life.until(lambda: problems(home))
-    assert "it cannot be written" in problems(home)[0]
+    assert "cannot be written" in problems(home)[0]
     assert "make room" in problems(home)[0]
     begun = home.rows("SELECT number FROM run")
     time.sleep(1.2)  # one more moment
@@ -327,12 +327,15 @@ def newer(path: Path) -> None:
 
 
 HARM: dict[str, tuple[Callable[[Path], object], str]] = {
-    "corrupt": (corrupt, "it is damaged"),
-    "cut short": (lambda path: os.truncate(path, path.stat().st_size // 2), "it is damaged"),
-    "empty": (lambda path: os.truncate(path, 0), "it is empty, though there was a ledger here"),
-    "vanished": (Path.unlink, "it is gone, though there was a ledger here"),
-    "newer": (newer, "its schema is version 999"),
-    "foreign": (lambda path: path.write_text("a letter"), "it is damaged"),
+    "corrupt": (corrupt, "the ledger is damaged"),
+    "cut short": (
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        "the ledger is damaged",
+    ),
+    "empty": (lambda path: os.truncate(path, 0), "the ledger file is empty"),
+    "vanished": (Path.unlink, "the ledger file is missing"),
+    "newer": (newer, "the schema has version 999"),
+    "foreign": (lambda path: path.write_text("a letter"), "the ledger is damaged"),
 }
 
 
@@ -384,4 +387,4 @@ def test_a_ledger_that_was_deleted_is_missed_at_the_next_start(home: Home) -> No
     life.stop()
     refused = home.up()
     assert refused.ended() == Exit.VERIFICATION
-    assert "it is gone, though there was a ledger here" in refused.said()
+    assert "the ledger file is missing" in refused.said()

@@ -121,7 +121,7 @@ def test_memory_is_asked_for_as_settings_write_sizes(size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("HORAE_RUN_MEMORY", "15M", "with less than 16M not even a shell is sure to start"),
+        ("HORAE_RUN_MEMORY", "15M", "the minimum is 16M"),
         ("HORAE_RUN_MEMORY", "lots", "is not a number of bytes such as 512M or 2G"),
         ("HORAE_RUN_PROCESSES", "0", "is not a whole number from 1 to 1,000,000"),
         ("HORAE_RUN_CPUS", "0", "is not a number of cores from 0.01 to 1024 such as 1.5"),

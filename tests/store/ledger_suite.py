@@ -59,7 +59,7 @@ def at(text: str) -> datetime:
 
 NOW = at("2026-04-01T08:00Z")
 NINE = at("2026-04-01T09:00Z")
-STARTING = "its run is being made"
+STARTING = "the run is being started"
 
 
 def story(
@@ -228,7 +228,7 @@ class ScanSuite:
         [changed] = await taken(ledger, workflow("Digest", "*/10 * * * *"), now=later)
         assert changed.number == entry.number
         assert changed.accounted_to == later
-        assert await history(ledger, entry) == ["3 skipped: its rule was changed"]
+        assert await history(ledger, entry) == ["3 skipped: the rule was changed"]
         [filed] = await decided(ledger, changed, later + 10 * MINUTE)
         assert filed.receipt.planned_at == later + 10 * MINUTE
 
@@ -241,7 +241,7 @@ class ScanSuite:
         later = NOW + DAY
         changed = workflow("Digest", "0 9 * * *", "", *properties)
         assert (await taken(ledger, changed, now=later))[0].accounted_to == later
-        assert await history(ledger, entry) == ["1 skipped: its rule was changed"]
+        assert await history(ledger, entry) == ["1 skipped: the rule was changed"]
 
     @story
     async def test_another_catch_up_is_the_same_rule(self, ledger: Ledger) -> None:
@@ -277,7 +277,7 @@ class ScanSuite:
         assert back.number == entry.number
         assert back.accounted_to == NOW + 5 * DAY
         assert await history(ledger, entry) == [
-            "5 skipped: it was not there from 2026-04-01T08:00:00Z to 2026-04-06T08:00:00Z"
+            "5 skipped: the entry was not in the plan from 2026-04-01T08:00:00Z to 2026-04-06T08:00:00Z"
         ]
 
     @story
@@ -305,7 +305,7 @@ class ScanSuite:
         assert found.item.reason == "its state is DONE"
         [again] = await taken(ledger, workflow("Digest"), now=NOW + 3 * DAY)
         assert again == replace(entry, accounted_to=NOW + 3 * DAY)
-        assert await history(ledger, entry) == ["1 skipped: it is not armed: its state is DONE"]
+        assert await history(ledger, entry) == ["1 skipped: not armed: its state is DONE"]
 
     @pytest.mark.parametrize(
         "broken",
@@ -866,7 +866,7 @@ class RunSuite:
         assert not await ledger.resume(entry.number, now=NINE + 4 * DAY, term=1)
         assert await history(ledger, entry) == [
             "1 skipped: paused by token ops: holiday",
-            "3 skipped: it was paused from 2026-04-01T09:00:00Z to 2026-04-04T10:00:00Z",
+            "3 skipped: paused from 2026-04-01T09:00:00Z to 2026-04-04T10:00:00Z",
         ]
         [again] = await taken(ledger, workflow("Digest"), now=NINE + 4 * DAY)
         assert again.accounted_to == NINE + 3 * DAY + HOUR
@@ -1150,7 +1150,7 @@ class DueSuite:
         await ledger.pause(digest.number, now=NOW, term=1, until=NINE + HOUR)
         late = NINE + DAY + MINUTE
         assert await ledger.wake(now=late, term=1) == [digest.number]
-        said = "1 skipped: it was paused from 2026-04-01T08:00:00Z to 2026-04-01T10:00:00Z"
+        said = "1 skipped: paused from 2026-04-01T08:00:00Z to 2026-04-01T10:00:00Z"
         assert await history(ledger, digest) == [said]
         [due] = await ledger.due(now=late)
         [filed] = await decided(ledger, due.entry, late)
@@ -1351,7 +1351,7 @@ class CadenceSuite:
         [entry] = await armed(ledger, "crew")
         assert await history(ledger, entry) == ["1 no_work: it ended"]
         await scanned(ledger, "crew", [keeper(2 * MINUTE, later)], now=later + MINUTE)
-        assert (await history(ledger, entry))[1:] == ["1 skipped: its rule was changed"]
+        assert (await history(ledger, entry))[1:] == ["1 skipped: the rule was changed"]
         assert await self.counts(ledger) == (2, 1, 0)
         assert await ledger.wake_at() == later + 3 * MINUTE
 
@@ -1443,7 +1443,7 @@ class CadenceSuite:
         assert [await run(each) for each in bad[:2]] == [2, 3]
         [listed] = await ledger.entries()
         assert listed.pause
-        assert listed.pause.note == "it failed 3 times in a row"
+        assert listed.pause.note == "failed 3 times in a row"
         assert await ledger.wake_at() is None
         assert (await ledger.events_after(0))[-1].kind == "paused"
         await ledger.resume(entry.number, now=NOW + HOUR, term=1)
@@ -1459,7 +1459,7 @@ class CadenceSuite:
         [listed] = await ledger.entries()
         assert listed.number == entry.number
         assert listed.pause
-        assert listed.pause.note == "it failed once"
+        assert listed.pause.note == "failed once"
 
 
 class ClockSuite:

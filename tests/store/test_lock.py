@@ -85,7 +85,7 @@ def test_the_second_is_refused_at_once_and_told_who_was_first(
     assert caught.value.exit_code == Exit.CONFLICT
     assert str(caught.value) == (
         f"{tmp_path}: in use by process {holder.pid} (-c) since 2026-04-01T08:00:00Z;"
-        " stop it first, or ask it instead"
+        " stop that process first"
     )
 
 

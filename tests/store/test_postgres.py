@@ -229,7 +229,7 @@ class TestMembers:
             assert not await ledger.leases.renew("east", first, LONG)
             assert await ledger.leases.renew("east", second, LONG)
             filed = await handed(ledger, "manual:1")
-            with pytest.raises(LeaseOverError, match=r"the lease of east \(\d+\) is over"):
+            with pytest.raises(LeaseOverError, match=r"the lease of east \(\d+\) has expired"):
                 await old.start(filed.number, now=NOW, term=1)
             assert await status(ledger, filed) is Status.WAITING
             assert await new.start(filed.number, now=NOW, term=1)
@@ -337,7 +337,7 @@ class TestMembers:
                 (Status.INTERRUPTED, "east"),
             ]
             assert found[2] is not None
-            assert found[2].receipt.reason == "east was lost while it ran"
+            assert found[2].receipt.reason == "east was lost during the run"
 
     @story
     async def test_what_a_machine_that_is_back_had_left_is_its_own_matter(self, url: str) -> None:
@@ -571,7 +571,7 @@ class TestTrouble:
     async def test_a_server_that_says_nothing_is_given_up(self) -> None:
         with proxied() as proxy:
             proxy.is_silent = True
-            with pytest.raises(LedgerWriteError, match="it cannot be reached") as caught:
+            with pytest.raises(LedgerWriteError, match="the database cannot be reached") as caught:
                 await PostgresLedger.open(proxy.url, timeouts=short())
             assert "s3cret" not in str(caught.value)
 
@@ -587,7 +587,7 @@ class TestTrouble:
                 calls = (ledger.note("lost", now=NOW, term=1), ledger.events_after(0))
                 said = await asyncio.gather(*calls, ledger.leases.now(), return_exceptions=True)
                 assert [type(each) for each in said] == [LedgerWriteError] * 3
-                assert all("it does not answer" in str(each) for each in said)
+                assert all("the database does not answer" in str(each) for each in said)
                 proxy.is_silent = False
                 await ledger.note("second", now=NOW, term=1)
                 assert [each.kind for each in await ledger.events_after(0)] == ["first", "second"]
@@ -604,7 +604,7 @@ class TestTrouble:
                 book.execute("SELECT 1")
 
             async with opened(proxy.url, timeouts=short()) as ledger:
-                with pytest.raises(LedgerWriteError, match="it does not answer"):
+                with pytest.raises(LedgerWriteError, match="the database does not answer"):
                     await ledger.write(1, hush)
                 proxy.is_silent = False
                 await ledger.note("noted", now=NOW, term=1)
@@ -653,9 +653,9 @@ class TestTrouble:
             await ledger.note("first", now=NOW, term=1)
             server().stop()
             try:
-                with pytest.raises(LedgerWriteError, match="it cannot be reached"):
+                with pytest.raises(LedgerWriteError, match="the database cannot be reached"):
                     await ledger.note("lost", now=NOW, term=1)
-                with pytest.raises(LedgerWriteError, match="it cannot be reached"):
+                with pytest.raises(LedgerWriteError, match="the database cannot be reached"):
                     await ledger.events_after(0)
             finally:
                 server().start()
@@ -669,7 +669,7 @@ class TestTrouble:
         async with opened(url, timeouts=short()) as ledger:
             with psycopg.connect(url) as holder:
                 holder.execute(f"SELECT 1 FROM {SCHEMA}.term FOR UPDATE".encode())
-                with pytest.raises(LedgerBusyError, match="another member is writing to it"):
+                with pytest.raises(LedgerBusyError, match="another node is writing to the ledger"):
                     await ledger.note("noted", now=NOW, term=1)
                 await ledger.events_after(0)  # which waits for nobody
             await ledger.note("noted", now=NOW, term=1)
@@ -709,9 +709,9 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("address", "said"),
         [
-            ("postgresql://ada:s3cret@127.0.0.1:1/x", "it cannot be reached"),
-            ("postgresql://ada:s3cret@[::1", "its address cannot be read"),
-            ("host=/nowhere password=s3cret dbname=x", "it cannot be reached"),
+            ("postgresql://ada:s3cret@127.0.0.1:1/x", "the database cannot be reached"),
+            ("postgresql://ada:s3cret@[::1", "the address of the database cannot be read"),
+            ("host=/nowhere password=s3cret dbname=x", "the database cannot be reached"),
         ],
     )
     @pytest.mark.usefixtures("url")
@@ -726,12 +726,12 @@ class TestTrouble:
 
     @story
     async def test_a_database_that_is_not_there_is_named(self, url: str) -> None:
-        with pytest.raises(LedgerError, match=r"it does not let us in \(.*nowhere"):
+        with pytest.raises(LedgerError, match=r"the database rejects the login \(.*nowhere"):
             await PostgresLedger.open(url.replace("/postgres?", "/nowhere?"))
 
     @story
     async def test_a_schema_has_a_plain_name(self, url: str) -> None:
-        with pytest.raises(LedgerError, match="is no name for a schema"):
+        with pytest.raises(LedgerError, match="is not a valid schema name"):
             await PostgresLedger.open(url, schema='a"; DROP TABLE term; --')
 
     @story
@@ -799,9 +799,7 @@ class TestSchema:
         async with opened(url) as ledger:
             server().do("UPDATE term SET version = 99")
             try:
-                message = (
-                    f"its schema is version 99, and this horae knows {len(migrations('postgres'))}"
-                )
+                message = f"the schema has version 99, and this horae supports {len(migrations('postgres'))}"
                 with pytest.raises(LedgerNewerError, match=message):
                     await ledger.note("noted", now=NOW, term=1)
                 with pytest.raises(LedgerNewerError, match=message):
@@ -832,7 +830,7 @@ class TestSchema:
         server().drop("dropped")
         async with opened(url, schema="dropped") as ledger:
             server().drop("dropped")
-            with pytest.raises(LedgerDamagedError, match="its tables are not as we know them"):
+            with pytest.raises(LedgerDamagedError, match="the tables do not match the schema"):
                 await ledger.note("noted", now=NOW, term=1)
 
     @story
@@ -968,7 +966,7 @@ class TestMoving:
         await lived(data)
         async with opened(url) as target:
             await target.note("noted", now=NOW, term=1)
-            with pytest.raises(LedgerError, match=r"it is not empty \(there are rows in event\)"):
+            with pytest.raises(LedgerError, match=r"the database is not empty \(rows in event\)"):
                 await moving.move(data, target, now=NINE)
             assert await target.entries() == []
 

@@ -429,7 +429,7 @@ def test_a_full_disk_refuses_for_a_while_and_loses_nothing(tmp_path: Path) -> No
     assert process.returncode == 0
     refused = [line for line in lines if line.startswith("refused")]
     assert len(refused) == 3
-    assert refused[0].startswith(f"refused 75 {database_in(tmp_path)}: it cannot be written")
+    assert refused[0].startswith(f"refused 75 {database_in(tmp_path)}: cannot be written")
     assert lines[-1].startswith("kept")
     kept = [line.split()[2] for line in lines if line.startswith("kept")]
     assert value(database_in(tmp_path), "PRAGMA integrity_check") == "ok"
@@ -454,7 +454,7 @@ async def test_while_another_process_writes_reads_answer_and_a_write_can_be_trie
         with pytest.raises(LedgerBusyError) as caught:
             await decided(ledger, entry, NINE)
         assert caught.value.exit_code == Exit.TEMPORARY
-        assert "another process is writing to it; nothing was recorded" in str(caught.value)
+        assert "another process is writing to the ledger; nothing was recorded" in str(caught.value)
         assert await known(ledger, entry.number) == entry
         other.execute("ROLLBACK")
     assert await decided(ledger, entry, NINE + HOUR)
@@ -512,7 +512,7 @@ async def test_a_ledger_that_was_harmed_while_the_disk_failed_is_not_trusted_aga
         await ledger.write(1, fail)
     database_in(tmp_path).unlink()
     for _ in range(2):
-        with pytest.raises(LedgerDamagedError, match="it was removed or replaced"):
+        with pytest.raises(LedgerDamagedError, match="the ledger was removed or replaced"):
             await decided(ledger, entry, NINE)
     await ledger.close()
 
@@ -877,19 +877,19 @@ def let_time_pass(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "kind", "message"),
     [
-        (vanish, LedgerDamagedError, "it is gone, though there was a ledger here"),
-        (empty, LedgerDamagedError, "it is empty, though there was a ledger here"),
-        (cut_to(0.9), LedgerDamagedError, "it is damaged"),
-        (cut_to(0.5), LedgerDamagedError, "it is damaged"),
-        (cut_to(0.001), LedgerDamagedError, "it is damaged"),
-        (replace_with_nulls, LedgerDamagedError, "it is damaged"),
-        (replace_with_prose, LedgerDamagedError, "it is damaged"),
-        (replace_with_another, LedgerDamagedError, "it is a database, but no ledger of horae"),
-        (replace_with_none, LedgerDamagedError, "it is empty, though there was a ledger here"),
+        (vanish, LedgerDamagedError, "the ledger file is missing"),
+        (empty, LedgerDamagedError, "the ledger file is empty"),
+        (cut_to(0.9), LedgerDamagedError, "the ledger is damaged"),
+        (cut_to(0.5), LedgerDamagedError, "the ledger is damaged"),
+        (cut_to(0.001), LedgerDamagedError, "the ledger is damaged"),
+        (replace_with_nulls, LedgerDamagedError, "the ledger is damaged"),
+        (replace_with_prose, LedgerDamagedError, "the ledger is damaged"),
+        (replace_with_another, LedgerDamagedError, "not a ledger of horae, but another database"),
+        (replace_with_none, LedgerDamagedError, "the ledger file is empty"),
         (
             let_time_pass,
             LedgerNewerError,
-            f"its schema is version 99, and this horae knows {len(migrations())}",
+            f"the schema has version 99, and this horae supports {len(migrations())}",
         ),
     ],
 )
@@ -952,7 +952,7 @@ async def test_a_large_ledger_that_was_closed_is_read_through_while_it_is_used(
     ledger._checkup.finish()
     assert len(await ledger.entries()) == 1
     for _ in range(2):
-        with pytest.raises(LedgerDamagedError, match="it is damaged"):
+        with pytest.raises(LedgerDamagedError, match="the ledger is damaged"):
             await ledger.note("rain", now=NOW, term=1)
     await ledger.close()
 
@@ -982,7 +982,7 @@ async def test_a_large_ledger_that_was_not_closed_is_read_through_before_it_is_u
     break_a_page(database_in(tmp_path))
     (tmp_path / "ledger.db-open").touch()
     (tmp_path / "ledger.db-wal").touch()
-    with pytest.raises(LedgerDamagedError, match="it is damaged"):
+    with pytest.raises(LedgerDamagedError, match="the ledger is damaged"):
         await opened(tmp_path)
 
 
@@ -994,7 +994,7 @@ async def test_a_large_ledger_that_is_cut_short_is_refused_before_it_is_used(
     monkeypatch.setattr(database, "SMALL", 0)
     await filled(tmp_path)
     harm(database_in(tmp_path))
-    with pytest.raises(LedgerDamagedError, match="it is damaged"):
+    with pytest.raises(LedgerDamagedError, match="the ledger is damaged"):
         await opened(tmp_path)
 
 
@@ -1384,7 +1384,9 @@ async def test_an_engine_whose_directory_was_exchanged_leaves_the_new_one_alone(
     ledger = await opened(data)
     await taken(ledger, workflow("First"))
     data.rename(old)
-    with pytest.raises(LedgerWriteError, match="its directory is gone; put it back"):
+    with pytest.raises(
+        LedgerWriteError, match="the data directory is missing; restore the directory"
+    ):
         await ledger.note("noted", now=NOW, term=1)
     old.rename(data)
     await ledger.note("back", now=NOW, term=1)

@@ -275,7 +275,7 @@ async def test_a_trigger_that_cannot_be_understood_stops_no_other(
     await ledger.scan("trigger", await seen(ledger), now=NOW, term=1)
     good, odd = (each.item for each in await ledger.entries(source="trigger"))
     assert isinstance(odd, Unarmed)
-    assert odd.reason == "its definition in the ledger cannot be understood"
+    assert odd.reason == "the definition in the ledger cannot be read"
     assert isinstance(good, Entry)
     assert await seen(ledger) == Scan((), standing=("",))  # it is known now
 
@@ -590,7 +590,7 @@ async def test_a_deleted_workflow_starts_nothing_and_its_receipts_stay(
     await stage.triggers.delete("report")
     kept = await ledger.receipt(filed.number)
     assert kept is not None
-    assert (kept.status, kept.receipt.reason) == (Status.SKIPPED, "it was removed")
+    assert (kept.status, kept.receipt.reason) == (Status.SKIPPED, "the workflow was removed")
     assert await stage.come(now=NINE + DAY) == []
     again = await stage.workflow()
     assert await stage.history() == []

@@ -380,10 +380,10 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
 
     >>> from horae.rules.entry import Policy, Retry
     >>> policy_words(Policy(retry=Retry(3, timedelta(seconds=30))), zone_name="UTC")
-    'catch-up by rule, overlap skip, retried at most 3 times, first after 30s'
+    'catch-up default, overlap skip, retried at most 3 times, first after 30s'
     """
     said = [
-        f"catch-up {policy.catchup or 'by rule'}",
+        f"catch-up {policy.catchup or 'default'}",
         f"overlap {policy.overlap}",
     ]
     if policy.retry is not None:

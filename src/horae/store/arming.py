@@ -49,7 +49,7 @@ def resume(book: Book, number: int, *, now: datetime) -> bool:
     again = book.entry(number)
     if again is not None and isinstance(again.item, Entry):
         over = now if was.pause.until is None else min(now, was.pause.until)
-        reason = f"it was paused from {key_time(was.pause.at)} to {key_time(over)}"
+        reason = f"paused from {key_time(was.pause.at)} to {key_time(over)}"
         begin_afresh(book, again.item, again.item, now=now, reason=reason, since=over)
     book.tell("resumed", now=now, entry=number)
     return True
@@ -180,7 +180,7 @@ def first_seen(book: Book, entry: Entry, *, now: datetime) -> Decision:
     fresh_at = book.fresh_at() if begun.receipts else None
     if fresh_at is None:
         return begun
-    reason = f"whether it ran is not known: the ledger was begun afresh at {key_time(fresh_at)}"
+    reason = f"not known whether it ran: the ledger was newly created at {key_time(fresh_at)}"
     receipts = [
         replace(each, status=Status.SKIPPED, reason=reason) if each.planned_at <= fresh_at else each
         for each in begun.receipts
@@ -202,7 +202,7 @@ def _pause_if_failing(book: Book, number: int, *, now: datetime) -> None:
     if most is not None and was.failures >= most:
         times = "once" if was.failures == 1 else f"{was.failures} times in a row"
         with book.as_engine():
-            pause(book, number, now=now, note=f"it failed {times}", until=None)
+            pause(book, number, now=now, note=f"failed {times}", until=None)
 
 
 def _set_back(book: Book, row: sqlite3.Row, *, now: datetime) -> bool:

@@ -91,8 +91,8 @@ RECEIPT: Final = "receipt"
 RUN: Final = "run"
 ANYTHING: Final = "anything"  # what an answer is about that no change leaves as it is
 NOTHING: Final = "nothing"  # what an answer is about that no change spoils
-_STARTING: Final = "its run is being made"
-_RUNNING: Final = "it runs"
+_STARTING: Final = "the run is being started"
+_RUNNING: Final = "the run has started"
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 

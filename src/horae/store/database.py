@@ -41,7 +41,7 @@ _BESIDE: Final = ("-wal", "-shm", "-open")
 _FILES: Final = {
     ".gitignore": "*\n",
     IN_USE: "The ledger beside this file is open, or was not closed.\n",
-    MARK: "A data directory of horae. Without its files it would forget what has run.\n",
+    MARK: "A data directory of horae. It holds the record of what has run.\n",
 }
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _REFUSED: Final = frozenset({
@@ -53,7 +53,7 @@ _REFUSED: Final = frozenset({
 })  # fmt: skip
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _RESTORE: Final = "restore a backup with `horae restore FILE`"
-_FRESH: Final = "leave it behind with `horae up --fresh-ledger`"
+_FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 
 class told:  # noqa: N801 - used as a word: with told(place)
@@ -77,8 +77,8 @@ class told:  # noqa: N801 - used as a word: with told(place)
         elif isinstance(error, OSError):
             raise LedgerWriteError(
                 self._place,
-                f"it cannot be written ({error.strerror})",
-                remedy="make room, or make it writable, and try again",
+                f"cannot be written ({error.strerror})",
+                remedy="free disk space or fix the permissions, and try again",
             ) from error
 
 
@@ -89,16 +89,16 @@ def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
     if kind in _BUSY:
         return LedgerBusyError(
             place,
-            "another process is writing to it; nothing was recorded",
-            remedy="try again, or end that process",
+            "another process is writing to the ledger; nothing was recorded",
+            remedy="try again, or stop that process",
         )
     if kind in _REFUSED:
         return LedgerWriteError(
             place,
-            f"it cannot be written ({error})",
-            remedy="make room, or make it writable, and try again",
+            f"cannot be written ({error})",
+            remedy="free disk space or fix the permissions, and try again",
         )
-    return _damaged(place, f"it is damaged ({error})") if kind in _BROKEN else None
+    return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else None
 
 
 def prepare(directory: Path) -> None:
@@ -107,7 +107,7 @@ def prepare(directory: Path) -> None:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
-            reason = "it is no directory"
+            reason = "not a directory"
             raise LedgerWriteError(str(directory), reason, remedy="move it away") from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
@@ -239,15 +239,15 @@ def check(
     )
     if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         if not may_be_empty:
-            raise _damaged(place, "it is empty, though there was a ledger here")
+            raise _damaged(place, "the ledger file is empty")
         return
     if application != APPLICATION:
-        raise _damaged(place, "it is a database, but no ledger of horae")
+        raise _damaged(place, "not a ledger of horae, but another database")
     if version > len(migrations()):
         raise LedgerNewerError(
             place,
-            f"its schema is version {version}, and this horae knows {len(migrations())}",
-            remedy="use the newer horae that wrote it",
+            f"the schema has version {version}, and this horae supports {len(migrations())}",
+            remedy="use the newer version of horae that wrote it",
         )
 
 
@@ -255,7 +255,7 @@ def _check_pages(connection: sqlite3.Connection, place: str) -> None:
     """Raise an error unless all pages of a database fit together."""
     problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if problem != "ok":
-        raise _damaged(place, f"it is damaged ({problem})")
+        raise _damaged(place, f"the ledger is damaged ({problem})")
 
 
 def migrate(connection: sqlite3.Connection, *, seal: Seal | None = None) -> None:
@@ -316,7 +316,7 @@ def verify(path: Path) -> None:
     """Raise an error unless a file is a ledger that could be used as it is."""
     if not path.is_file() or path.stat().st_size == 0:
         raise LedgerDamagedError(
-            str(path), "it is no backup: there is nothing in it", remedy="name another backup"
+            str(path), "not a backup: the file is empty", remedy="name another backup"
         )
     with told(str(path)):
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -324,7 +324,7 @@ def verify(path: Path) -> None:
             check(connection, str(path))
             problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
-                raise _damaged(str(path), f"it is damaged ({problem})")
+                raise _damaged(str(path), f"the ledger is damaged ({problem})")
 
 
 def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
@@ -412,16 +412,16 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
     if not was_there:
         return
     if not path.exists():
-        raise _damaged(str(path), "it is gone, though there was a ledger here")
+        raise _damaged(str(path), "the ledger file is missing")
     if path.stat().st_size == 0:
-        raise _damaged(str(path), "it is empty, though there was a ledger here")
+        raise _damaged(str(path), "the ledger file is empty")
     # SQLite keeps its log as long as a ledger is open, so after a kill there is one.
     in_use = path.with_name(IN_USE)
     if in_use.exists() and not Path(f"{path}-wal").exists():
-        merged = f"remove {in_use.name} if sqlite3 has merged the log"
+        merged = f"remove {in_use.name} if sqlite3 has already merged the log"
         raise LedgerDamagedError(
             str(path),
-            "it was not closed, and its log (ledger.db-wal) with the last writes is gone",
+            "the ledger was not closed, and its log (ledger.db-wal) is missing",
             remedy=f"{_RESTORE}, or {merged}, or {_FRESH}",
         )
 
@@ -435,7 +435,7 @@ def _refuse_short(path: Path) -> None:
     pages = int.from_bytes(head[28:32], "big")
     told_size = pages * (65_536 if size == 1 else size)
     if not head.startswith(b"SQLite format 3\0") or path.stat().st_size < told_size:
-        raise _damaged(str(path), "it is damaged (it is shorter than its first page says)")
+        raise _damaged(str(path), "the ledger is damaged (the file is truncated)")
 
 
 def _damaged(place: str, reason: str) -> LedgerDamagedError:

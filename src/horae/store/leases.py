@@ -34,8 +34,8 @@ class LeaseOverError(StaleTermError):
         self.name = name
         self.generation = generation
         self.term, self.current = generation, 0
-        reason = f"the lease of {name} ({generation}) is over; nothing was written"
-        LedgerError.__init__(self, place, reason, remedy="this member must end its runs")
+        reason = f"the lease of {name} ({generation}) has expired; nothing was written"
+        LedgerError.__init__(self, place, reason, remedy="this node must stop its runs")
 
 
 class Leases:

@@ -55,7 +55,7 @@ class DataLockedError(HoraeError):
         who = "another process" if pid is None else f"process {pid}"
         what = f" ({command})" if command else ""
         when = f" since {since}" if since else ""
-        super().__init__(f"{path}: in use by {who}{what}{when}; stop it first, or ask it instead")
+        super().__init__(f"{path}: in use by {who}{what}{when}; stop that process first")
 
 
 class NetworkDiskError(HoraeError):

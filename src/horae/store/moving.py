@@ -123,8 +123,8 @@ def _refuse_used(wire: Wire) -> None:
         if row is not None and row[0]:
             raise LedgerError(
                 wire.address.place,
-                f"it is not empty (there are rows in {table.name}); nothing was moved",
-                remedy="name an empty database, or another schema",
+                f"the database is not empty (rows in {table.name}); nothing was migrated",
+                remedy="use an empty database, or another schema",
             )
 
 
@@ -146,7 +146,7 @@ def _copy(source: sqlite3.Connection, wire: Wire, table: _Table) -> Moved:
         for rows in _chunks(cursor):
             here.add(rows)
     if (there.rows, there.hex) != (here.rows, here.hex):
-        reason = f"{table.name} is not the same after it was copied; nothing was moved"
+        reason = f"{table.name} differs after the copy; nothing was migrated"
         raise LedgerError(wire.address.place, reason, remedy="please report this")
     return Moved(table.name, here.rows, here.hex)
 
@@ -162,8 +162,8 @@ def _put(wire: Wire, table: _Table, names: str, rows: Iterable[tuple[Any, ...]])
                 for row in rows:
                     copy.write_row(row)
     except DataError as error:
-        reason = f"it does not take a row of {table.name} ({wire.address.masked(error)})"
-        remedy = "change the text that it names, in SQLite"
+        reason = f"the database rejects a row of {table.name} ({wire.address.masked(error)})"
+        remedy = "change the text named there in the SQLite ledger"
         raise LedgerError(wire.address.place, reason, remedy=remedy) from None
 
 

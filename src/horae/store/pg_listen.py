@@ -35,7 +35,7 @@ async def heard(address: Address, *, pulse: timedelta) -> AsyncIterator[int]:
                 async with asyncio.timeout(_WAIT):
                     await connection.execute("SELECT 1")
         except TimeoutError:
-            raise psycopg.OperationalError("it does not answer") from None
+            raise psycopg.OperationalError("the database does not answer") from None
         finally:
             await connection.close()
 

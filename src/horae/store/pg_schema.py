@@ -40,7 +40,7 @@ def _version(wire: Wire) -> int:
     row = wire.execute("SELECT version FROM term").fetchone()
     if row is None:
         raise LedgerDamagedError(
-            wire.address.place, "it has no term", remedy="restore a backup of it"
+            wire.address.place, "the table term is empty", remedy="restore a backup"
         )
     return int(row[0])
 
@@ -66,7 +66,7 @@ def _forbidden(wire: Wire, version: int) -> LedgerError:
     """Return the error of a role that may not change the schema."""
     return LedgerError(
         wire.address.place,
-        f"its schema is version {version}, {len(migrations(DIALECT))} is needed, "
-        "and our role may not change it",
-        remedy="run `horae store migrate` once with a role that may create tables",
+        f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
+        "and the database role cannot change it",
+        remedy="run `horae store migrate` once with a role that can create tables",
     )

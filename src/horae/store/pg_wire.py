@@ -53,7 +53,7 @@ _SECOND: Final = timedelta(seconds=1)
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IN_TRANSACTION: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
-_TRY_AGAIN: Final = "try again when it answers"
+_TRY_AGAIN: Final = "try again when the database answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class Address:
             # What libpq says about it quotes it.
             raise LedgerError(
                 "postgresql",
-                "its address cannot be read",
-                remedy="write it as postgresql://user@host:5432/database",
+                "the address of the database cannot be read",
+                remedy="write it like postgresql://user@host:5432/database",
             ) from None
         if not _SCHEMA.fullmatch(schema):
             raise LedgerError(
                 "postgresql",
-                f"{schema!r} is no name for a schema",
-                remedy="use small letters, digits and _, a letter first",
+                f"{schema!r} is not a valid schema name",
+                remedy="use lower-case letters, digits and _, starting with a letter",
             )
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         port = f":{parts['port']}" if parts.get("port") else ""
@@ -207,7 +207,7 @@ def _answered(
                 give_up()
                 with suppress(Exception):  # one that asked several things wants to ask once more
                     gen.close()
-                raise _SilentError("it does not answer")
+                raise _SilentError("the database does not answer")
             wanted = gen.send(ready)
     except StopIteration as end:
         result: T = end.value
@@ -505,7 +505,7 @@ class Wire:
         row = found.fetchone()
         if row is None:
             raise LedgerDamagedError(
-                self.address.place, "it has no term", remedy="restore a backup of it"
+                self.address.place, "the table term is empty", remedy="restore a backup"
             )
         self._memory.learn(asked)
         return row[0], row[1]
@@ -695,11 +695,11 @@ class told:  # noqa: N801 - used as a word: with told(address)
 
 
 _BUSY: Final = {
-    errors.LockNotAvailable: "another member is writing to it",
-    errors.QueryCanceled: "it took too long to answer",
-    errors.DeadlockDetected: "two members waited for each other",
-    errors.SerializationFailure: "another member was first",
-    errors.TooManyConnections: "it has no connection left for us",
+    errors.LockNotAvailable: "another node is writing to the ledger",
+    errors.QueryCanceled: "the query timed out",
+    errors.DeadlockDetected: "two nodes deadlocked",
+    errors.SerializationFailure: "another node wrote first",
+    errors.TooManyConnections: "the database has no free connection",
 }
 _REFUSED: Final = (
     errors.DiskFull,
@@ -737,34 +737,38 @@ def _meant(address: Address, error: psycopg.Error, *, is_commit: bool) -> Ledger
     place, why = address.place, address.masked(error)
     for kind, reason in _BUSY.items():
         if isinstance(error, kind):
-            return LedgerBusyError(
-                place, f"{reason}; nothing was recorded", remedy="try again soon"
-            )
+            return LedgerBusyError(place, f"{reason}; nothing was recorded", remedy="try again")
     if isinstance(error, _UNKNOWN_USER) or _NOT_IN.search(why):
         return LedgerError(
-            place, f"it does not let us in ({why})", remedy="check its address and user"
+            place,
+            f"the database rejects the login ({why})",
+            remedy="check the address, user and password",
         )
     if _NOT_SECURE.search(why):
-        remedy = "check its certificate, or sslmode and sslrootcert in its address"
-        return LedgerError(place, f"it is not to be trusted ({why})", remedy=remedy)
+        remedy = "check the certificate, or sslmode and sslrootcert in the address"
+        return LedgerError(place, f"the server cannot be verified ({why})", remedy=remedy)
     if _NOT_READ.search(why):
-        remedy = "write it as postgresql://user@host:5432/database"
-        return LedgerError(place, f"its address is not one ({why})", remedy=remedy)
+        remedy = "write it like postgresql://user@host:5432/database"
+        return LedgerError(
+            place, f"the address of the database is not valid ({why})", remedy=remedy
+        )
     if isinstance(error, _REFUSED):
-        remedy = "make room, or let our role write, and try again"
-        return LedgerWriteError(place, f"it cannot be written ({why})", remedy=remedy)
+        remedy = "free disk space or let the role write, and try again"
+        return LedgerWriteError(place, f"the ledger cannot be written ({why})", remedy=remedy)
     if isinstance(error, _BROKEN):
-        return LedgerDamagedError(place, f"it is damaged ({why})", remedy="restore a backup of it")
+        return LedgerDamagedError(
+            place, f"the ledger is damaged ({why})", remedy="restore a backup"
+        )
     if isinstance(error, _GONE):
-        reason = f"its tables are not as we know them ({why})"
-        return LedgerDamagedError(place, reason, remedy="restore a backup of it")
+        reason = f"the tables do not match the schema ({why})"
+        return LedgerDamagedError(place, reason, remedy="restore a backup")
     if not isinstance(error, _LOST):
         return None
     if is_commit:
-        reason = f"the answer to a commit was lost ({why}), and whether it was kept is not known"
-        return LedgerWriteError(place, reason, remedy="look again when it answers")
+        reason = f"the connection was lost during a commit ({why}); the result is not known"
+        return LedgerWriteError(place, reason, remedy="check again when the database answers")
     return LedgerWriteError(
-        place, f"it cannot be reached ({why}); nothing was recorded", remedy=_TRY_AGAIN
+        place, f"the database cannot be reached ({why}); nothing was recorded", remedy=_TRY_AGAIN
     )
 
 
@@ -774,8 +778,8 @@ def refuse_newer(address: Address, version: int) -> None:
     if version > known:
         raise LedgerNewerError(
             address.place,
-            f"its schema is version {version}, and this horae knows {known}",
-            remedy="use the newer horae that wrote it, on every member",
+            f"the schema has version {version}, and this horae supports {known}",
+            remedy="use the newer version of horae on every node",
         )
 
 

@@ -325,8 +325,8 @@ class PostgresLedger(BookLedger):
         """Raise an error: PostgreSQL has its own means."""
         raise LedgerError(
             self.place,
-            f"a ledger on PostgreSQL is not copied to {target.name}",
-            remedy=f"use `pg_dump --schema={self.address.schema}` or your server's own backups",
+            f"a ledger on PostgreSQL cannot be copied to {target.name}",
+            remedy=f"use `pg_dump --schema={self.address.schema}` or the backups of your server",
         )
 
     async def changes(self) -> AsyncIterator[None]:
@@ -672,14 +672,16 @@ def _reap(
     touched = []
     for row in book.execute(_MEMBER["open_runs_of"], values).fetchall():
         if row["status"] == Status.STARTING:
-            book.give_back(row["number"], reason=f"{reason} before it ran", now=now, died=True)
+            book.give_back(
+                row["number"], reason=f"{reason} before the run started", now=now, died=True
+            )
         else:
             arming.end(
                 book,
                 row["number"],
                 Status.INTERRUPTED,
                 exit_code=None,
-                reason=f"{reason} while it ran",
+                reason=f"{reason} during the run",
                 facts=None,
                 is_last=False,
                 memory=_remembered(book, int(row["receipt"]), remember),

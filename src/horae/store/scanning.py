@@ -261,7 +261,7 @@ def _stay(
     if entry is None:
         if isinstance(was.item, Entry):
             why = str(facts["unarmed"])
-            end_rule(book, was, now=now, reason=why if why == GONE else f"it is not armed: {why}")
+            end_rule(book, was, now=now, reason=why if why == GONE else f"not armed: {why}")
     else:
         _change(book, was, mark, entry, now=now)
 
@@ -320,12 +320,12 @@ def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime)
     """Close what an entry was and begin what it is, as far as that is another thing."""
     old = was.item if isinstance(was.item, Entry) else None
     if was.gone_at is not None:
-        reason = f"it was not there from {key_time(was.gone_at)} to {key_time(now)}"
+        reason = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
         begin_afresh(book, old, entry, now=now, reason=reason)
     elif old is None:
         begin_rule(book, entry, now=now)
     elif _is_other_rule(was, mark, old, entry):
-        begin_afresh(book, old, entry, now=now, reason="its rule was changed")
+        begin_afresh(book, old, entry, now=now, reason="the rule was changed")
     elif _is_idle(book, entry):
         begin_rule(book, entry, now=now)
 

@@ -319,7 +319,9 @@ class SqliteLedger(BookLedger):
         if self._path is None or _file(self._path) == self._file:
             return
         if not self._path.parent.is_dir():
-            raise LedgerWriteError(self.place, "its directory is gone", remedy="put it back")
+            raise LedgerWriteError(
+                self.place, "the data directory is missing", remedy="restore the directory"
+            )
         if self._rescued is None:
             names = (f"ledger-rescued{n}.db" for n in ("", *range(2, 1000)))
             free = (self._path.with_name(name) for name in names)
@@ -328,7 +330,7 @@ class SqliteLedger(BookLedger):
             self._rescued = rescued
         raise LedgerDamagedError(
             self.place,
-            "it was removed or replaced while it was in use; what it held is in "
+            "the ledger was removed or replaced while in use; its content is in "
             f"{self._rescued.name}",
             remedy=f"`horae restore {self._rescued}`",
         )

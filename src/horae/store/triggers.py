@@ -150,7 +150,7 @@ class BookTriggers:
                 return False
             was = _entry_of(book, trigger)
             if was is not None and was.gone_at is None:
-                end_rule(book, was, now=now, reason="it was removed")
+                end_rule(book, was, now=now, reason="the workflow was removed")
                 book.mark_gone(was.number, now=now)
                 facts = {"address": was.mark.address, "title": was.mark.title}
                 book.tell("entry_gone", now=now, entry=was.number, facts=facts)
@@ -424,7 +424,7 @@ def _scanned(row: sqlite3.Row, *, known: str = "") -> Scanned:
         return replace(scanned(_trigger(row)), broken=known)
     except (LookupError, TypeError, ValueError, AttributeError):
         address, name = f"trigger:{row['id']}", row["name"]
-        reason = "its definition in the ledger cannot be understood"
+        reason = "the definition in the ledger cannot be read"
         item = Unarmed(address, Origin(f"triggers/{name}", 1), name, reason)
         return Scanned(Mark(address, name, "", ""), item)
 
