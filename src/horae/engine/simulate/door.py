@@ -49,7 +49,7 @@ class SimDoorman:
                 asked.pop(number, None)
             elif until <= now:
                 self._world.approved[number] = None
-                reason = "nobody approved it, and it is done all the same"
+                reason = "not approved in time, done anyway"
                 await self._ledger.release(number, reason=reason, now=now, term=self._life.term)
                 asked.pop(number, None)
                 self._world.watch.seen["approval lapsed"] += 1
@@ -66,7 +66,7 @@ class SimDoorman:
                 world.approved[number] = None  # asked once, it is always the same answer
                 return False
             world.asked[number] = world.clock.now() + APPROVAL
-        reason, now = "it waits for an approval", world.clock.now()
+        reason, now = "waiting for approval", world.clock.now()
         await self._ledger.hold(number, reason=reason, now=now, term=self._life.term)
         return True
 

@@ -125,7 +125,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._pass()
         self._steps += 1
         if self._steps > _BUSIEST:
-            raise Standstill("somebody is so busy that no time passes")
+            raise Standstill("a task never yields, so the clock cannot advance")
         ready, last = self._ready, len(self._ready) - 1
         if self._roll is None:
             call = ready.pop(0)
@@ -159,7 +159,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     timer.is_out = True
                     self._ready.append(timer)
         if not self._ready:
-            raise Standstill("everybody waits, and nothing will ever come")
+            raise Standstill("deadlock: every task waits and no timer is set")
 
     # What asyncio asks of a loop
 

@@ -34,7 +34,7 @@ LIFELINE: Final = timedelta(seconds=2)  # so long a run may outlive its engine
 
 # What a supervisor reports that has heard nothing of its engine before the go.
 _TOO_LATE: Final = Ended(
-    Status.KILLED, "its time was over before it was let go", facts={"released": False}
+    Status.KILLED, "the time limit passed before the run started", facts={"released": False}
 )
 
 
@@ -84,9 +84,9 @@ class SimRunner:
         if world.weather.strikes(Fault.LAUNCHER):
             raise LauncherLostError("the launcher is gone")
         if world.weather.strikes(Fault.CANNOT):
-            raise RunError("there is no such program")
+            raise RunError("the program does not exist")
         if world.weather.strikes(Fault.HOLD):
-            raise HeldBackError("nobody has said what it should run")
+            raise HeldBackError("no command is configured")
         child = world.children.make(job, self._life)
         world.making(self._life)
         world.tell(f"run {job.run.number} of receipt {job.filed.number} is made")
@@ -126,7 +126,7 @@ class SimHeld:
         await self._child.over.wait()
         await self._world.breathe(self._life)
         ended = self._child.ended
-        return ended or Ended(Status.INTERRUPTED, "it left no report")
+        return ended or Ended(Status.INTERRUPTED, "the run left no report")
 
 
 class Children:
@@ -159,7 +159,7 @@ class Children:
                 self._set(child, min(left, _LOOK.total_seconds()), over)
                 return
             is_killed = left <= 0 and ended.outcome is not Status.KILLED
-            last = Ended(Status.KILLED, "it outlived its wall clock") if is_killed else ended
+            last = Ended(Status.KILLED, "the run exceeded its time limit") if is_killed else ended
             del self.live[child.run.number]
             self._world.tell(f"run {child.run.number} ends: {last.outcome}")
             child.finish(last)
@@ -225,23 +225,23 @@ class Children:
         limit = filed.policy.timeout or WALL_CLOCK
         if world.roll is None:
             length = world.setting.lengths.get(filed.origin, timedelta(0))
-            return Ended(Status.DONE, "it is done", 0), min(length, limit)
+            return Ended(Status.DONE, "simulated", 0), min(length, limit)
         after = timedelta(seconds=world.roll.choice((0, 1, 20, 90, 600)))
         if world.weather.strikes(Fault.LONG):
             after = timedelta(minutes=world.roll.choice((30, 70, 100)))
         if world.weather.strikes(Fault.HANG):
             after = limit
         if after >= limit:
-            return Ended(Status.KILLED, "it outlived its wall clock"), limit
+            return Ended(Status.KILLED, "the run exceeded its time limit"), limit
         if world.weather.strikes(Fault.FAIL):
-            return Ended(Status.FAILED, "it failed", 1), after
+            return Ended(Status.FAILED, "simulated failure", 1), after
         if world.weather.strikes(Fault.IDLE):
-            return Ended(Status.NO_WORK, "it found no work", 0), after
-        return Ended(Status.DONE, "it is done", 0), after
+            return Ended(Status.NO_WORK, "no work found", 0), after
+        return Ended(Status.DONE, "simulated", 0), after
 
 
 def _report(world: World) -> Ended | None:
     """Return the report of a run whose engine died: the supervisor may have died, too."""
     if world.roll is None or world.roll.random() < 0.5:
         return None
-    return Ended(Status.KILLED, "its engine ended")
+    return Ended(Status.KILLED, "the engine exited")

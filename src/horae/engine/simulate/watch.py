@@ -378,7 +378,7 @@ class Watch:
         now = world.clock.now()
         self._again = 0 if is_idle else self._again + 1
         if self._again > 2000:
-            self.fail("liveness", f"something is due and nobody decides it, at {now}")
+            self.fail("liveness", f"an entry is due and is not decided, at {now}")
         stories = set(almanac.launch.receipts)
         holders = {each.ask.number for each in almanac.gate.holders}
         if isinstance(almanac.gate, WatchedGate):
@@ -387,10 +387,10 @@ class Watch:
             self.fail("I7", f"slots are held by {sorted(holders)}, and {sorted(stories)} run")
         for number, seen in self._open.items():
             if seen.status in {Status.STARTING, Status.RUNNING} and number not in stories:
-                self.fail("I7", f"{seen.name} is {seen.status}, and nobody knows of it")
+                self.fail("I7", f"{seen.name} is {seen.status}, and the engine does not track it")
             is_due = seen.filed.receipt.start_at + _SLACK <= now and not world.is_stopping
             if seen.status is Status.WAITING and is_due and not stories and is_idle:
-                self.fail("I7", f"{seen.name} waits, every slot is free, and nobody starts it")
+                self.fail("I7", f"{seen.name} waits although every slot is free")
         if world.loop.timers > _MOST_TIMERS + len(world.children.live):
             self.fail("I18", f"{world.loop.timers} timers are set")
 
@@ -412,7 +412,7 @@ class Watch:
         """Look at a world that has been calm for two days."""
         world, now = self._world, self._world.clock.now()
         if world.almanac is None or world.almanac.trouble is not None:
-            self.fail("liveness", "the engine is not well, though nothing goes wrong any more")
+            self.fail("liveness", "the engine is not healthy after the last fault")
             return
         for seen in self._open.values():
             since = max(seen.filed.receipt.start_at, seen.filed.decided_at)
@@ -448,7 +448,9 @@ class Watch:
         for entry, (rule, since) in self._alarms.items():
             is_known = seen.over_at - since > _NOTICED
             if is_known and _waits_for(rule, seen) and (entry, f"after:{number}") not in self._keys:
-                self.fail("alerts", f"{seen.name} is {seen.status}, and nobody told entry {entry}")
+                self.fail(
+                    "alerts", f"{seen.name} is {seen.status}, and entry {entry} was not notified"
+                )
 
     # Keepers
 
