@@ -882,7 +882,7 @@ async def test_a_receipt_that_names_nobody_is_refused_with_what_to_do(home: Home
         asked = Receipt("manual:x", Status.WAITING, "", NOW, NOW)
         [filed] = await desk.ledger.add(known.number, [asked], now=NOW, term=1)
         runner = runner_of(desk, processes)
-        with pytest.raises(RunError, match="write an assignee into it"):
+        with pytest.raises(RunError, match="has no assignee; write one into its file"):
             await runner.hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
 
 

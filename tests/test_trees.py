@@ -246,7 +246,7 @@ async def test_a_clone_of_another_origin_is_not_worked_in(ground: Ground) -> Non
     second = ground.side / "second.git"
     git("clone", "-q", "--bare", str(ground.origin), str(second), at=ground.side)
     moved = Trees(ground.side / "none", ground.side / "other", [second], str(second))
-    with pytest.raises(RunError, match="a clone of another origin"):
+    with pytest.raises(RunError, match="not a clone of"):
         await moved.make("wren")
 
 

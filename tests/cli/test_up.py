@@ -216,7 +216,7 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     try:
         assert engine.stderr is not None
         said = next(line for line in engine.stderr if "does not exist, but" in line)
-        assert said.endswith("if its entries are to go, run horae up --empty-plan\n")
+        assert said.endswith("to remove the entries, run horae up --empty-plan\n")
         asked = [*HORAE, "run", "Tick", "--root", str(root), "--data", str(data)]
         refused = subprocess.run(asked, capture_output=True, text=True, check=False)
         assert (refused.returncode, refused.stderr) == (6, said)

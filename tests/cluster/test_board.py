@@ -37,7 +37,7 @@ def test_an_edit_of_the_board_is_pushed_at_once_and_again_when_that_failed(stage
     assert "status: done" in _shared(stage)
     hook.unlink()
     stage.until(lambda: "status: todo" in _shared(stage))
-    stage.until(lambda: "is not shared" not in told())
+    stage.until(lambda: "are not pushed" not in told())
     assert "Bring task #1 back to todo" in git(stage.origin, "log", "--format=%s", "main")
 
 

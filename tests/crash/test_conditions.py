@@ -244,7 +244,7 @@ def test_a_second_engine_is_refused_at_once_and_told_who_is_there(home: Home) ->
     second = home.up()
     assert second.ended(within=10) == Exit.CONFLICT  # 2 s on a machine that does nothing else
     assert f"in use by process {life.pid}" in second.said()
-    assert "stop it first" in second.said()
+    assert "stop that process first" in second.said()
     goes_on(life)
     life.kill()
     third = home.up().begun()  # the lock died with its holder
@@ -367,7 +367,7 @@ def test_a_log_of_writes_that_vanished_after_a_kill_is_missed(home: Home) -> Non
     (home.data / "ledger.db-wal").unlink()
     refused = home.up()
     assert refused.ended() == Exit.VERIFICATION
-    assert "its log (ledger.db-wal) with the last writes is gone" in refused.said()
+    assert "its log (ledger.db-wal) with the last writes is missing" in refused.said()
 
 
 def test_a_ledger_that_is_deleted_under_a_running_engine_is_missed(home: Home) -> None:

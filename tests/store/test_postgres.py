@@ -616,7 +616,7 @@ class TestTrouble:
             async with opened(proxy.url, timeouts=short()) as ledger:
                 await ledger.note("first", now=NOW, term=1)
                 proxy.lose = b"COMMIT"
-                with pytest.raises(LedgerWriteError, match="whether it was kept is not known"):
+                with pytest.raises(LedgerWriteError, match="the result is not known"):
                     await ledger.note("second", now=NOW, term=1)
                 proxy.lose, proxy.is_silent = None, False
                 found = [each.kind for each in await ledger.events_after(0)]
@@ -849,7 +849,7 @@ class TestSchema:
             filed = await handed(ledger, "manual:1")
             assert await east.start(filed.number, now=NOW, term=1)
             assert await ledger.leases.lead("east", LONG)
-        with pytest.raises(LedgerError, match="our role may not change it"):
+        with pytest.raises(LedgerError, match="the database role cannot change it"):
             await PostgresLedger.open(as_worker, schema="elsewhere")
 
     def test_every_query_can_be_asked(self, url: str) -> None:

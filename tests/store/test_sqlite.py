@@ -1006,7 +1006,7 @@ def test_a_log_that_is_gone_after_a_kill_is_missed(tmp_path: Path) -> None:
     process.communicate()
     database_in(tmp_path).with_name("ledger.db-wal").unlink()
     with pytest.raises(
-        LedgerDamagedError, match=r"its log \(ledger.db-wal\) with the last writes is gone"
+        LedgerDamagedError, match=r"its log \(ledger.db-wal\) with the last writes is missing"
     ):
         asyncio.run(opened(tmp_path))
     (tmp_path / "ledger.db-open").unlink()

@@ -298,7 +298,7 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         assert not await asked("/workflows", **hook("two", "${FILE_KEY}"))
         file = f"${{secrets/{kept.name}}}"
         for secret, why in (
-            (file, "a name of a secret has no slash"),
+            (file, "the name of a secret cannot contain a slash"),
             ("${HORAE_TOKEN}", "the engine's own"),
             ("${GONE}", "secret GONE cannot be read"),
             ("${NOTHING}", "no variable NOTHING is set, and [secrets] does not name it"),

@@ -78,7 +78,7 @@ class told:  # noqa: N801 - used as a word: with told(place)
             raise LedgerWriteError(
                 self._place,
                 f"cannot be written ({error.strerror})",
-                remedy="free disk space or fix the permissions, and try again",
+                remedy="free disk space or make it writable, and try again",
             ) from error
 
 
@@ -96,7 +96,7 @@ def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
         return LedgerWriteError(
             place,
             f"cannot be written ({error})",
-            remedy="free disk space or fix the permissions, and try again",
+            remedy="free disk space or make it writable, and try again",
         )
     return _damaged(place, f"the ledger is damaged ({error})") if kind in _BROKEN else None
 
@@ -421,7 +421,8 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
         merged = f"remove {in_use.name} if sqlite3 has already merged the log"
         raise LedgerDamagedError(
             str(path),
-            "the ledger was not closed, and its log (ledger.db-wal) is missing",
+            "the ledger was not closed, and its log (ledger.db-wal) with the last writes"
+            " is missing",
             remedy=f"{_RESTORE}, or {merged}, or {_FRESH}",
         )
 
