@@ -139,7 +139,7 @@ def test_a_damaged_cell_is_named_with_its_row_and_a_remedy(
 
 def test_a_ledger_of_another_version_is_not_read(call: Call, data: Path) -> None:
     for version, code, remedy in (
-        (99, 5, "use the newer version of horae that wrote it"),
+        (99, 5, "use the newer horae that wrote it"),
         (0, 1, "horae up brings it up to date"),
     ):
         with closing(sqlite3.connect(data / "ledger.db")) as connection:

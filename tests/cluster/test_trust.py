@@ -40,7 +40,7 @@ def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
     stage.do("UPDATE term SET version = version + 1")
     code, said = horae(stage, "up", str(stage.desk), HORAE_CLUSTER_NAME="old")
     assert code != 0
-    assert "use the newer version of horae on every node" in said
+    assert "use the newer horae that wrote it, on every node" in said
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def check(
         raise LedgerNewerError(
             place,
             f"the schema has version {version}, and this horae supports {len(migrations())}",
-            remedy="use the newer version of horae that wrote it",
+            remedy="use the newer horae that wrote it",
         )
 
 

@@ -779,7 +779,7 @@ def refuse_newer(address: Address, version: int) -> None:
         raise LedgerNewerError(
             address.place,
             f"the schema has version {version}, and this horae supports {known}",
-            remedy="use the newer version of horae on every node",
+            remedy="use the newer horae that wrote it, on every node",
         )
 
 
