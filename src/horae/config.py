@@ -526,7 +526,11 @@ class Config:
         "keeper.def", optional(PATH), None, "agent file of a single keeper", "WB_KEEPER_DEF"
     )
     keeper_interval = Setting(
-        "keeper.interval", LENGTH, "1h", "time between ticks", "WB_KEEPER_INTERVAL_MS"
+        "keeper.interval",
+        LENGTH,
+        "1h",
+        "time from the end of a tick to the next",
+        "WB_KEEPER_INTERVAL_MS",
     )
     keeper_continuous = Setting(
         "keeper.continuous", SWITCH, False, "tick without an interval", "WB_KEEPER_CONTINUOUS"

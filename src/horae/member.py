@@ -356,11 +356,11 @@ class Member:
             with suppress(LedgerBusyError, LedgerWriteError):
                 term = await leases.lead(self.name, self.lease)
             if term is not None:
-                self.said(f"is the leader in term {term}")
+                self.said(f"this node is the leader in term {term}")
                 try:
                     await self._decide(term, began, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
-                    self.said(f"is no longer the leader: {error}")
+                    self.said(f"this node is no longer the leader: {error}")
                 with suppress(LedgerError):
                     await leases.resign(term)
             await self._pause(self.lease / 6, stop)

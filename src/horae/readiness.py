@@ -93,7 +93,7 @@ class Readiness:
         try:
             call = call_of(headlines[0].props) if headlines else None
         except HoraeError as error:
-            return Unready(str(error), "correct the command")
+            return Unready(str(error), "correct the entry")
         if call is None or not call.argv:
             return None
         beside = (self.root / file).parent
