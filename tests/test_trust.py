@@ -326,8 +326,8 @@ def test_a_running_engine_keeps_its_command_until_somebody_trusts_the_new_one(
             await house.settings.refresh()
             [problem] = house.facts().problems
             assert problem == (
-                f"settings: commit {commit[:12]} changes agent.command in horae.toml; it counts"
-                " only once you run `horae config trust`"
+                f"settings: commit {commit[:12]} changes agent.command in horae.toml; it takes"
+                " effect after `horae config trust`"
             )
             assert (config.agent_command, world.command()) == (("mine",), ("mine",))
             seen = await house.settings.look()

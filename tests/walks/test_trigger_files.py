@@ -75,7 +75,9 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         [told] = await here.receipts("daily")
         assert told.receipt.key == "broken:2026-04-01T08:00:00Z"
         first, *others = await problems(here)
-        kept = f"daily ({FILE}:1) has been broken since 2026-04-01T08:00:00Z; the last valid version"
+        kept = (
+            f"daily ({FILE}:1) has been broken since 2026-04-01T08:00:00Z; the last valid version"
+        )
         assert first.startswith(f"{kept} stays armed: {why}")
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
