@@ -22,7 +22,7 @@ def test_headlines_go_to_stdout_and_the_proof_to_stderr(call: Call, tmp_path: Pa
     ending = call("import", "crontab", "tab", *AT)
     assert ending.code == Exit.OK
     note, *proofs = ending.err.splitlines()
-    assert note.startswith("tab:2:11: note: starts in the directory of the plan")
+    assert note.startswith("tab:2:11: note: runs in the plan's directory")
     assert proofs == [
         "tab:2: 'Back up': 50 of 50 next fires equal",
         "tab:3: 'poll | log': 50 of 50 next fires equal",
@@ -38,8 +38,8 @@ def test_what_is_not_taken_is_named_and_the_exit_code_says_so(call: Call, tmp_pa
     (tmp_path / "tab").write_text(TAB + "@reboot x\n0 0 30 2 * y\n")
     ending = call("import", "crontab", "tab", *AT)
     assert ending.code == Exit.FINDINGS
-    assert "tab:4:1: not taken: @reboot names no moment in time; " in ending.err
-    assert "tab:5:1: not taken: 'y': cron '0 0 30 2 *' names a day that never comes" in ending.err
+    assert "tab:4:1: not imported: @reboot is not a time; " in ending.err
+    assert "tab:5:1: not imported: 'y': cron '0 0 30 2 *' matches no date" in ending.err
     assert len(entries(ending.out)) == 2
 
 
@@ -132,14 +132,14 @@ def test_an_alert_is_not_written_without_what_it_follows(call: Call, tmp_path: P
     (tmp_path / "x.service").write_text(service)
     ending = call("import", "systemd", "x.timer", *AT)
     assert (ending.code, ending.out) == (Exit.FINDINGS, "")
-    assert "not taken: 'y': what it follows is not taken" in ending.err
+    assert "not imported: 'y': the job that it follows is not imported" in ending.err
 
 
 def test_a_user_of_this_machine_is_no_command(call: Call, tmp_path: Path) -> None:
     (tmp_path / "tab").write_text("17 * * * * root cd / && run-parts /etc/cron.hourly\n")
     ending = call("import", "crontab", "tab", *AT)
     assert (ending.code, ending.out) == (Exit.FINDINGS, "")
-    assert "tab:1:12: not taken: 'root' is a user" in ending.err
+    assert "tab:1:12: not imported: 'root' is a user name" in ending.err
     assert call("import", "crontab", "--system", "tab", *AT).code == Exit.OK
 
 

@@ -71,7 +71,7 @@ def test_a_calendar_goes_to_stdout_and_what_is_not_armed_to_stderr(call: Call) -
     assert ending.events[0]["RRULE"].to_ical() == b"FREQ=DAILY"
     assert ending.err == (
         "horae: garden.org:8: 'Prune' is not armed: "
-        "its SCHEDULED is in square brackets: a note, not a time\n"
+        "SCHEDULED is in square brackets, so it is inactive\n"
     )
 
 
@@ -247,7 +247,7 @@ def test_a_crontab_runs_what_it_can_say_and_the_rest_is_named(hand: Call, tmp_pa
         f"0 9 13 * FRI horae run --root {tmp_path} half",
     ]
     assert "plan.org:1: 'Back up': 50 of 50 next fires equal" in ending.err
-    assert "plan.org:14: 'Last day' is left out: it counts days from the end" in ending.err
+    assert "plan.org:14: 'Last day' is left out: the schedule uses L, W or #" in ending.err
     assert "plan.org:19: 'Tokyo 5%' is left out: its zone is Asia/Tokyo" in ending.err
 
 

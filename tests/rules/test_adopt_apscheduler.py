@@ -129,7 +129,7 @@ def test_from_crontab_counts_weekdays_from_monday_and_says_so() -> None:
     made = CronTrigger.from_crontab("0 9 * * 1", timezone="UTC")
     assert reading.jobs[0].schedule == "0 9 * * TUE"
     assert list(islice(reading.jobs[0].fires(NOW, 50, None), 50)) == next_fires(made, 50)
-    assert "which is Monday to APScheduler" in reading.remarks[0].what
+    assert "counts from 0 = Monday in APScheduler" in reading.remarks[0].what
 
 
 def test_decorators_objects_and_zones_of_the_program_are_read() -> None:
@@ -156,26 +156,26 @@ scheduler.add_job(obj.method, IntervalTrigger(hours=1), name="Each hour", jitter
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        ("s.add_job(f, 'cron', hour=HOUR)", "hour=HOUR is no literal"),
-        ("s.add_job(f, 'cron', **options)", "not written out"),
-        ("s.add_job(f, trigger)", "is no literal"),
-        ("s.add_job(f)", "it runs once, at once"),
+        ("s.add_job(f, 'cron', hour=HOUR)", "hour=HOUR is not a literal"),
+        ("s.add_job(f, 'cron', **options)", "passed with **"),
+        ("s.add_job(f, trigger)", "is not a literal"),
+        ("s.add_job(f)", "the job runs once, immediately"),
         ("s.add_job(lambda: 1, 'cron', hour=1)", "has no name"),
-        ("s.add_job(f, 'interval', minutes=7)", "no even part of an hour"),
+        ("s.add_job(f, 'interval', minutes=7)", "does not divide an hour evenly"),
         ("s.add_job(f, 'cron', week=5)", "weeks of the year"),
-        ("s.add_job(f, 'cron', day=13, day_of_week='fri')", "must both be met"),
-        ("s.add_job(f, 'date', run_date='2020-01-01 00:00:00')", "is past"),
+        ("s.add_job(f, 'cron', day=13, day_of_week='fri')", "must both match"),
+        ("s.add_job(f, 'date', run_date='2020-01-01 00:00:00')", "is in the past"),
         ("s.add_job(f, 'cron', hour=25)", "outside 0-23"),
-        ("s.add_job(f, 'cron', hour=1, args=[x])", "its args are no literals"),
+        ("s.add_job(f, 'cron', hour=1, args=[x])", "the args are not literals"),
         ("s.add_job(f, 'cron', hour=1, timezone='Mars/Base')", "no such zone"),
-        ("s.add_job(f, OrTrigger([a, b]))", "is not known"),
-        ("s.add_job(f, 'cron', hour=1, start_date='2030-01-01')", "still to come"),
-        ("s.add_job(f, 'weekly')", "is not known"),
-        ("s.add_job(f, 'cron', hour=1, next_run_time=None)", "at rest"),
-        ("s.add_job(f, 'cron', hour=1, next_run_time=soon)", "sets its first moment"),
-        ("x = 1", "adds no job"),
-        ("def (", "is no Python"),
-        ("\0", "is no Python"),
+        ("s.add_job(f, OrTrigger([a, b]))", "is not supported"),
+        ("s.add_job(f, 'cron', hour=1, start_date='2030-01-01')", "is in the future"),
+        ("s.add_job(f, 'weekly')", "is not supported"),
+        ("s.add_job(f, 'cron', hour=1, next_run_time=None)", "is added paused"),
+        ("s.add_job(f, 'cron', hour=1, next_run_time=soon)", "sets the first run time"),
+        ("x = 1", "does not add a job"),
+        ("def (", "is not valid Python"),
+        ("\0", "is not valid Python"),
     ],
 )
 def test_what_is_not_taken_is_said(call: str, what: str) -> None:

@@ -122,7 +122,7 @@ def test_only_so_many_zones_are_looked_at_and_the_others_are_named() -> None:
     proofs: Proofs = {}
     adopted = [adopt(job, now=NOW, proofs=proofs) for job in reading.jobs]
     assert [each.is_taken for each in adopted] == [True] * MOST_ZONES + [False, True]
-    assert adopted[-2].reason == f"there are more than {MOST_ZONES} time zones; divide the file"
+    assert adopted[-2].reason == f"there are more than {MOST_ZONES} time zones; split the file"
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -156,26 +156,26 @@ def test_the_walk_comes_on_the_days_that_counting_day_by_day_finds(seed: int) ->
         (crontab, f"*/{DIGITS} * * * * x\n", "has no step after /"),
         (crontab, f"{DASHES} * * * * x\n", "minute '------"),
         (crontab, f"1{'-1' * 4_000} * * * * x\n", "cannot be read"),
-        (timer, f"OnCalendar=*-*-{DIGITS} 00:00:00", "is no calendar event"),
-        (timer, f"OnCalendar=*-*~1/{'9' * 900} 00:00:00", "leads past the end of the month"),
-        (timer, f"OnCalendar={DASHES}", "is no calendar event"),
+        (timer, f"OnCalendar=*-*-{DIGITS} 00:00:00", "is not a calendar event"),
+        (timer, f"OnCalendar=*-*~1/{'9' * 900} 00:00:00", "goes past the end of the month"),
+        (timer, f"OnCalendar={DASHES}", "is not a calendar event"),
         (workflow, "- " * 450_000 + "x\n", "columns deep"),
         (workflow, f"on:\n  schedule:\n    {'- ' * 400}cron: x\n{WORK}", "64"),
         (workflow, f"{CRON}    - cron: '{DIGITS} * * * *'\n{WORK}", "minute '999999"),
         (workflow, f"{CRON}    - cron: '{DASHES} * * * *'\n{WORK}", "minute '------"),
         (program, f"s.add_job(f, 'interval', hours={'-' * 100_000}1)\n", "nested too deeply"),
-        (program, f"s.add_job(f, {'-' * 900}x)\n", "is no literal"),
-        (program, f"s.add_job(f, 'cron', hour=1, args=[{'-' * 900}1])\n", "are no literals"),
+        (program, f"s.add_job(f, {'-' * 900}x)\n", "is not a literal"),
+        (program, f"s.add_job(f, 'cron', hour=1, args=[{'-' * 900}1])\n", "are not literals"),
         (program, f"s.add_job(f, 'interval', hours={DIGITS})\n", "larger than 1,000,000,000"),
-        (program, f"s.add_job(f, 'interval', hours={DIGITS}{DIGITS})\n", "no Python"),
+        (program, f"s.add_job(f, 'interval', hours={DIGITS}{DIGITS})\n", "not valid Python"),
         (program, f"s.add_job(f, 'cron', hour={DIGITS})\n", "larger than 1,000,000,000"),
         (program, f"s.add_job(f, 'cron', hour=0x{'f' * 190_000})\n", "larger than"),
         (program, f"s.add_job(f, 'cron', hour='{DIGITS}')\n", "hour '999999"),
         (program, f"s.add_job(f, 'cron', hour=1, jitter={DIGITS})\n", "larger than"),
         (program, "s.add_job(f, 'cron', hour=1, jitter=1e999)\n", "larger than"),
-        (program, f"s.add_job(f, 'cron', hour=1, args=[0x{'f' * 9_000}])\n", "out of bounds"),
-        (program, f"s.add_job(f, 'date', run_date=datetime({DIGITS}, 1, 1))\n", "is no literal"),
-        (program, f"s.add_job(f, 'date', run_date='{DIGITS}')\n", "is no date"),
+        (program, f"s.add_job(f, 'cron', hour=1, args=[0x{'f' * 9_000}])\n", "out of range"),
+        (program, f"s.add_job(f, 'date', run_date=datetime({DIGITS}, 1, 1))\n", "is not a literal"),
+        (program, f"s.add_job(f, 'date', run_date='{DIGITS}')\n", "is not a date"),
         (program, "s.add_job(f, 'date', run_date='9999-12-31')\n", "the year 9999"),
         (program, "s.add_job(f, 'interval', weeks=999999999)\n", "longer than 30 years"),
     ],

@@ -76,21 +76,21 @@ def test_there_are_at_least_thirty_real_lines() -> None:
 @pytest.mark.parametrize(
     ("line", "place", "what"),
     [
-        ("@reboot /usr/bin/once", "1:1", "@reboot names no moment"),
-        ("0 9 */2 * 1 x", "1:11", "must both be met"),
-        ("0 9 1 * */2 x", "1:9", "must both be met"),
+        ("@reboot /usr/bin/once", "1:1", "@reboot is not a time"),
+        ("0 9 */2 * 1 x", "1:11", "must both match"),
+        ("0 9 1 * */2 x", "1:9", "must both match"),
         ("5/10 * * * * x", "1:1", "has a step without a range"),
         ("0 25 * * * x", "1:3", "hour 25 is outside 0-23"),
         ("0 9 * * fri-mon x", "1:9", "runs backwards"),
         ("0 9 * * monday x", "1:9", "cannot be read"),
         ("0 9 L * * x", "1:5", "cannot be read"),
-        ("0~30 9 * * * x", "1:1", "drawn by lot"),
+        ("0~30 9 * * * x", "1:1", "chosen at random"),
         ("0 9 * * 1,,2 x", "1:11", "cannot be read"),
         ("*/0 9 * * * x", "1:1", "no step"),
-        ("@every_minute x", "1:1", "known to one cron only"),
-        ("@fortnightly x", "1:1", "is not known to cron"),
-        ("0 9 * * *", "1:1", "has 5 words"),
-        ("hello", "1:1", "has 1 words"),
+        ("@every_minute x", "1:1", "is not standard cron"),
+        ("@fortnightly x", "1:1", "is not a cron nickname"),
+        ("0 9 * * *", "1:1", "has 5 fields"),
+        ("hello", "1:1", "has 1 fields"),
         ("0 9 * * * x\0y", "1:1", "control character"),
         ("CRON_TZ=Mars/Base", "1:9", "there is no such zone"),
     ],
@@ -115,7 +115,7 @@ def test_a_day_that_never_comes_is_not_taken() -> None:
     job = read_crontab("0 0 30 2 * never", zone_name="UTC").jobs[0]
     adopted = adopt(job, now=NOW)
     assert not adopted.is_taken
-    assert "never comes" in adopted.reason
+    assert "matches no date" in adopted.reason
 
 
 def test_the_comment_above_a_job_is_its_title_and_a_blank_line_ends_it() -> None:
@@ -143,8 +143,8 @@ def test_a_user_column_without_the_option_is_named() -> None:
     reading = read_crontab(text, zone_name="UTC", users={"root", "ada"})
     assert [job.command for job in reading.jobs] == ["mail -s x y", "root"]
     assert [str(each) for each in reading.remarks[:2]] == [
-        f"{line}:11: not taken: {user!r} is a user, and stands where the command should; "
-        "give --system if each line of this file names a user, as in /etc/crontab"
+        f"{line}:11: not imported: {user!r} is a user name where the command should be; "
+        "use --system if each line of this file names a user, as in /etc/crontab"
         for line, user in ((1, "root"), (2, "ada"))
     ]
 
@@ -154,8 +154,8 @@ def test_a_command_where_the_user_should_stand_is_named() -> None:
     reading = read_crontab(text, zone_name="UTC", is_system=True)
     assert [job.command for job in reading.jobs] == ["/usr/bin/y"]
     assert str(reading.remarks[0]) == (
-        "1:11: not taken: '/usr/bin/x' is no user; "
-        "leave --system out if the lines of this file name no user"
+        "1:11: not imported: '/usr/bin/x' is not a user name; "
+        "omit --system if the lines of this file do not name a user"
     )
 
 
@@ -171,8 +171,8 @@ def test_commands_that_do_not_start_in_the_home_directory_are_named_once() -> No
     text = "0 1 * * * make a\n0 2 * * * ./b\n0 3 * * * make c\n0 4 * * * cd /srv && ./d\n"
     [remark] = read_crontab(text, zone_name="UTC").remarks
     assert str(remark) == (
-        "1:11: note: starts in the directory of the plan (as on line 3), and under cron in the "
-        "home directory; write `sh -c 'cd && exec …'` where that makes a difference"
+        "1:11: note: runs in the plan's directory (as on line 3); cron runs it in the home "
+        "directory; use `sh -c 'cd && exec …'` where the directory matters"
     )
 
 

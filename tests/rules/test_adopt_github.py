@@ -109,16 +109,16 @@ def test_jobs_stand_in_the_order_in_which_they_need_one_another() -> None:
     ("text", "place", "what"),
     [
         ("on: push\n", "1:1", "has no `on: schedule:`"),
-        ("- a\n", "1:1", "is no workflow"),
-        ("on:\n  schedule:\n    - cron: '0 0 * *'\n", "3:7", "a cron of 4 fields"),
-        ("on:\n  schedule:\n    - cron: '@daily'\n", "3:7", "a cron of 1 fields"),
+        ("- a\n", "1:1", "is not a workflow"),
+        ("on:\n  schedule:\n    - cron: '0 0 * *'\n", "3:7", "the cron has 4 fields"),
+        ("on:\n  schedule:\n    - cron: '@daily'\n", "3:7", "the cron has 1 fields"),
         ("on:\n  schedule:\n    - cron: '0 0 * * 7'\n", "3:7", "weekday 7 is outside 0-6"),
-        ("on:\n  schedule:\n    - cron: '0 0 */2 * 1'\n", "3:7", "must both be met"),
+        ("on:\n  schedule:\n    - cron: '0 0 */2 * 1'\n", "3:7", "must both match"),
         ("on:\n  schedule:\n    - every: day\n", "2:1", "has no cron"),
         (
             "on:\n  schedule:\n    - cron: '0 0 * * *'\n      zone: x\n",
             "4:7",
-            "`zone` beside a cron",
+            "`zone` next to cron",
         ),
         ("on: &a\n  schedule: *a\n", "1:5", "anchor"),
         ("a: b: c\n", "1:5", "where no key can be"),
@@ -134,7 +134,7 @@ def test_what_is_not_taken_is_said_with_its_place(text: str, place: str, what: s
 
 def test_a_schedule_that_github_runs_less_often_is_named() -> None:
     text = "on:\n  schedule:\n    - cron: '* * * * *'\n" + RUN
-    assert "every five minutes at most" in read_workflow(text, name="x.yml").remarks[0].what
+    assert "at most every five minutes" in read_workflow(text, name="x.yml").remarks[0].what
 
 
 @given(st.text(max_size=300))

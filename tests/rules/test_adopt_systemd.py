@@ -79,8 +79,8 @@ def test_what_a_failure_starts_becomes_an_alert() -> None:
     ]
     assert [each.what for each in reading.remarks] == [
         "page.service reads MONITOR_…, which only systemd sets",
-        "gone.service is not beside it",
-        "OnFailure=x-%H.service is not taken over",
+        "gone.service is not next to the timer",
+        "OnFailure=x-%H.service is not imported",
     ]
     adopted = adopt(alerts[0], now=NOW, after="report")
     assert adopted.entry is not None
@@ -109,8 +109,8 @@ def test_what_a_unit_waits_for_is_named() -> None:
     for text, beside in ((timer, service), (timer + service, None)):
         reading = read_timer(text, service=beside, name="report.timer", zone_name="UTC")
         assert [each.what for each in reading.remarks] == [
-            "report.timer: not taken over: OnFailure=a.service",
-            "report.service: not taken over: After=network-online.target",
+            "report.timer: not imported: OnFailure=a.service",
+            "report.service: not imported: After=network-online.target",
         ]
         assert len(reading.jobs) == 1
 
@@ -241,7 +241,7 @@ def test_a_timer_in_two_zones_becomes_two_headlines() -> None:
         ("OnUnitActiveSec=1h", "2:17", "OnCalendar=hourly"),
         ("OnUnitInactiveSec=6h", "2:19", "OnCalendar=0/6:00"),
         ("OnActiveSec=1w", "2:13", "OnCalendar=weekly"),
-        ("OnStartupSec=7min", "2:14", "comes near"),
+        ("OnStartupSec=7min", "2:14", "is close to it"),
         ("OnCalendar=noon", "2:12", "write Mon"),
         ("OnClockChange=yes", "2:15", "write when"),
         ("Persistent=true", "2:1", "write when"),
@@ -312,7 +312,7 @@ def test_what_only_systemd_gives_a_service_is_named() -> None:
         zone_name="UTC",
     )
     assert [each.what for each in reading.remarks] == [
-        "x.service: not taken over: User=web, EnvironmentFile=/etc/default/x"
+        "x.service: not imported: User=web, EnvironmentFile=/etc/default/x"
     ]
     assert reading.remarks[0].is_taken
 
@@ -320,7 +320,7 @@ def test_what_only_systemd_gives_a_service_is_named() -> None:
 def test_a_setting_of_the_timer_that_we_do_not_know_is_named() -> None:
     timer = "[Timer]\nOnCalendar=daily\nWakeSystem=true\n"
     reading = read_timer(timer, name="x.timer", service=SERVICE, zone_name="UTC")
-    assert [each.what for each in reading.remarks] == ["WakeSystem=true is not taken over"]
+    assert [each.what for each in reading.remarks] == ["WakeSystem=true is not imported"]
     assert len(reading.jobs) == 1
 
 

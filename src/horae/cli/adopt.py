@@ -229,7 +229,7 @@ def _judged(adopted: Adopted, twin: Headline | None, asked: _Asked, *, is_idle: 
     if not adopted.is_taken:
         return adopted
     if is_idle:
-        return replace(adopted, reason="what it follows is not taken")
+        return replace(adopted, reason="the job that it follows is not imported")
     if twin is not None:
         return replace(adopted, reason=f"{asked.into} has it already, as {twin.title!r}")
     if asked.tasks and not _fits_task(adopted):
@@ -247,7 +247,7 @@ def _said(adopted: Adopted) -> Iterator[str]:
     """Yield what to say about one job."""
     job, proof = adopted.job, adopted.proof
     if not adopted.is_taken or adopted.reason:
-        yield f"{job.line}:1: not taken: {job.title!r}: {adopted.reason}"
+        yield f"{job.line}:1: not imported: {job.title!r}: {adopted.reason}"
         return
     if job.is_alert:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")

@@ -93,11 +93,11 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     try:
         tree = ast.parse(text)
     except (RecursionError, MemoryError):
-        reading.refuse(1, 1, "is nested too deeply to be read", "write it flatter")
+        reading.refuse(1, 1, "is nested too deeply", "reduce the nesting")
         return reading
     except (SyntaxError, ValueError) as error:
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
-        reading.refuse(line, column, "is no Python that can be read", "correct it")
+        reading.refuse(line, column, "is not valid Python", "correct it")
         return reading
     nodes = [
         each
@@ -106,14 +106,16 @@ def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Read
     ]
     reader = _Reader(name, _own_zone(nodes) or zone_name, now, reading)
     if (line := _defaults(nodes)) is not None:
-        what = "job_defaults of the scheduler are not taken over"
-        reading.note(line, 1, what, "look at :CATCHUP: and :OVERLAP: of each headline")
+        what = "job_defaults of the scheduler are not imported"
+        reading.note(line, 1, what, "check :CATCHUP: and :OVERLAP: of each headline")
     for call, function in _calls(nodes):
         if not reading.has_room(call.lineno, call.col_offset + 1):
             break
         reader.take(call, function)
     if not reading.jobs and not reading.remarks:
-        reading.refuse(1, 1, "adds no job", "name a file that calls add_job(…) or scheduled_job(…)")
+        reading.refuse(
+            1, 1, "does not add a job", "name a file that calls add_job(…) or scheduled_job(…)"
+        )
     return reading
 
 
@@ -176,12 +178,12 @@ class _Reader:
             self._reading.refuse(call.lineno, call.col_offset + 1, str(error), "correct it")
             return
         except (OverflowError, ValueError, RecursionError):
-            what = "it holds a number, a date or an expression that is out of bounds"
-            self._reading.refuse(call.lineno, call.col_offset + 1, what, "write it shorter")
+            what = "a number, date or expression is out of range"
+            self._reading.refuse(call.lineno, call.col_offset + 1, what, "use a smaller value")
             return
         title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
         what = f"{_called(function)} is imported from {self._module} for each run"
-        remedy = "see that importing it starts no scheduler"
+        remedy = "make sure that importing the module does not start a scheduler"
         self._reading.note(call.lineno, call.col_offset + 1, what, remedy)
         self._reading.jobs.append(
             Job(
@@ -220,7 +222,9 @@ class _Reader:
         at = 0 if _name(call.func) == "scheduled_job" else 1
         node = _argument(call, at, "trigger")
         if node is None:
-            raise UnfitError("it runs once, at once", "run it by hand, or write when it should run")
+            raise UnfitError(
+                "the job runs once, immediately", "run it by hand, or give it a schedule"
+            )
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             own = {"func", "trigger", "args", "kwargs", "id", "name", "misfire_grace_time",
                    "coalesce", "max_instances", "next_run_time", "jobstore", "executor",
@@ -229,7 +233,7 @@ class _Reader:
             return _Trigger(node.value, self._values(given))
         if isinstance(node, ast.Call):
             return self._trigger_object(node)
-        raise UnfitError(f"the trigger {_shown(node)} is no literal", "write it into the call")
+        raise UnfitError(f"the trigger {_shown(node)} is not a literal", "write it into the call")
 
     def _trigger_object(self, node: ast.Call) -> _Trigger:
         name = _name(node.func)
@@ -238,15 +242,13 @@ class _Reader:
             first = _argument(node, 0, "expr")
             text = _text(first)
             if len(text.split()) != 5:
-                raise UnfitError("from_crontab needs five fields in a literal", "write them out")
+                raise UnfitError("from_crontab needs five fields as a literal", "write them out")
             given.pop("expr", None)
             if "timezone" not in given and len(node.args) > 1:
                 given["timezone"] = node.args[1]
             if re.search(r"[0-9]", text.split()[4]):
-                what = (
-                    f"day_of_week {text.split()[4]} counts from 0, which is Monday to APScheduler"
-                )
-                remedy = "cron counts from Sunday; see that the headline names the day you mean"
+                what = f"day_of_week {text.split()[4]} counts from 0 = Monday in APScheduler"
+                remedy = "cron counts from 0 = Sunday; check the weekday in the headline"
                 self._reading.note(node.lineno, node.col_offset + 1, what, remedy)
             names = ("minute", "hour", "day", "month", "day_of_week")
             values: dict[str, Literal] = dict(zip(names, text.split(), strict=True))
@@ -254,7 +256,7 @@ class _Reader:
         kind = _TRIGGERS.get(name)
         if kind is None:
             raise UnfitError(
-                f"the trigger {name or 'here'} is not known", "write cron, interval or date"
+                f"the trigger {name or 'here'} is not supported", "use cron, interval or date"
             )
         if node.args:
             order = {"date": ("run_date", "timezone"), "interval": tuple(_LENGTHS), "cron": _FIELDS}
@@ -266,12 +268,10 @@ class _Reader:
         found: dict[str, Literal] = {}
         for key, node in given.items():
             if key is None:
-                raise UnfitError(
-                    "its keywords are not written out (**)", "write them into the call"
-                )
+                raise UnfitError("the keywords are passed with **", "write them into the call")
             value = _zone_text(node) if key == "timezone" else _literal(node)
             if value is None and not (isinstance(node, ast.Constant) and node.value is None):
-                what = f"{key}={_shown(node)} is no literal"
+                what = f"{key}={_shown(node)} is not a literal"
                 raise UnfitError(what, "write the value into the call")
             if isinstance(value, int | float) and not abs(value) <= _LARGEST:
                 raise UnfitError(f"{key} is larger than {_LARGEST:,}", "write a smaller number")
@@ -296,7 +296,7 @@ class _Reader:
                 rule = self._date(values, place)
             case _:
                 raise UnfitError(
-                    f"the trigger {trigger.kind!r} is not known", "write cron, interval or date"
+                    f"the trigger {trigger.kind!r} is not supported", "use cron, interval or date"
                 )
         return rule._replace(jitter=length)
 
@@ -305,13 +305,15 @@ class _Reader:
         end = self._moment(values.pop("end_date", None), place)
         start = self._moment(values.pop("start_date", None), place)
         if start is not None and start > self._now:
-            raise UnfitError("start_date is still to come", "import it then, or write the years")
+            raise UnfitError(
+                "start_date is in the future", "import it after that date, or set the years"
+            )
         unknown = next((key for key in values if key not in _FIELDS), None)
         if unknown is not None:
-            raise UnfitError(f"{unknown} is no field of a cron trigger", "take it out")
+            raise UnfitError(f"{unknown} is not a field of a cron trigger", "remove it")
         texts = _filled({key: str(value) for key, value in values.items()})
         if texts["week"] != "*":
-            raise UnfitError("week: weeks of the year are not known", "name the days or months")
+            raise UnfitError("week: weeks of the year are not supported", "name the days or months")
         fields = {key: numbers(texts[key], _DIALECTS[key]) for key in ("hour", "minute", "second")}
         months = numbers(texts["month"], _DIALECTS["month"])
         years = None if texts["year"] == "*" else numbers(texts["year"], _DIALECTS["year"])
@@ -341,7 +343,10 @@ class _Reader:
         total = 0
         for key, value in values.items():
             if key not in _LENGTHS or not isinstance(value, int):
-                raise UnfitError(f"{key} is no part of an interval", "write whole weeks to seconds")
+                raise UnfitError(
+                    f"{key} is not part of an interval",
+                    "use whole weeks, days, hours, minutes or seconds",
+                )
             total += value * _LENGTHS[key]
         total = total or 1
         if total > _LARGEST:
@@ -350,7 +355,7 @@ class _Reader:
         first = first.astimezone(UTC)
         schedule, stamp = _counted(first, total)
         if first > self._now and schedule and start is not None:
-            raise UnfitError("start_date is still to come", "import it then")
+            raise UnfitError("start_date is in the future", "import it after that date")
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
             step = timedelta(seconds=total)
@@ -363,16 +368,18 @@ class _Reader:
     def _date(self, values: dict[str, Literal], place: str) -> _Rule:
         at = self._moment(values.get("run_date"), place)
         if at is None:
-            raise UnfitError("it runs once, at once", "write when it should run")
+            raise UnfitError("the job runs once, immediately", "give it a run_date")
         if at <= self._now:
-            raise UnfitError(f"its moment, {at:%Y-%m-%d %H:%M:%S} UTC, is past", "take it out")
+            raise UnfitError(
+                f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past", "remove the job"
+            )
 
         def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
             return [at][:most] if after < at <= (until or _FAR) else []
 
         wall = at.astimezone(zone(place))
         if wall.microsecond:
-            raise UnfitError("its moment is no whole second", "round it")
+            raise UnfitError("run_date is not a whole second", "round it")
         if wall.second or wall.fold:
             cron = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} * {at.year}"
             return _Rule("UTC", fires, cron)
@@ -384,11 +391,11 @@ class _Reader:
             try:
                 value = datetime.fromisoformat(value)
             except ValueError:
-                raise UnfitError(f"{value!r} is no date", "write 2026-12-31 09:00:00") from None
+                raise UnfitError(f"{value!r} is not a date", "write 2026-12-31 09:00:00") from None
         if not isinstance(value, datetime):
             return None
         if not 1 < value.year < _FAR.year - 1_600:  # so that 50 intervals fit behind it
-            raise UnfitError(f"the year {value.year} is out of bounds", "correct it")
+            raise UnfitError(f"the year {value.year} is out of range", "correct it")
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 
     def _command(self, call: ast.Call, function: ast.expr | str) -> str:
@@ -397,9 +404,13 @@ class _Reader:
         if isinstance(function, ast.Constant) and isinstance(function.value, str):
             module, colon, name = function.value.partition(":")
             if not colon:
-                raise UnfitError(f"{function.value!r} names no function", "write module:function")
+                raise UnfitError(
+                    f"{function.value!r} does not name a function", "write module:function"
+                )
         elif not isinstance(function, str | ast.Name | ast.Attribute) or not name:
-            raise UnfitError("the function has no name", "give it one, so that it can be called")
+            raise UnfitError(
+                "the function has no name", "name the function so that it can be called"
+            )
         if not re.fullmatch(r"[\w.]+", f"{module}{name}"):
             raise UnfitError(f"{module}:{name} cannot be imported", "put it into a module")
         given = []
@@ -410,7 +421,9 @@ class _Reader:
             try:
                 value = ast.literal_eval(node)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                raise UnfitError(f"its {key} are no literals", "write them into the call") from None
+                raise UnfitError(
+                    f"the {key} are not literals", "write them into the call"
+                ) from None
             given.append(f"{sign}{value!r}")  # a number that cannot be written is out of bounds
         first, dot, rest = name.partition(".")
         call_text = f"from {module} import {first}; {first}{dot}{rest}({', '.join(given)})"
@@ -423,9 +436,9 @@ def _check_rest(node: ast.expr | None) -> None:
         return
     if isinstance(node, ast.Constant) and node.value is None:
         raise UnfitError(
-            "it is added at rest (next_run_time=None)", "take that out if it should run"
+            "the job is added paused (next_run_time=None)", "remove next_run_time if it should run"
         )
-    raise UnfitError("next_run_time sets its first moment", "leave that to its trigger")
+    raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
@@ -445,7 +458,7 @@ def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
     if not odd:
         return day_fields(numbers(text, _DIALECTS["day"]), weekdays, from_end=False)
     if len(weekdays) < 7:
-        raise UnfitError("a weekday and a day of the month must both be met", "leave out one")
+        raise UnfitError("a weekday and a day of the month must both match", "remove one of them")
     dates = [item for item in plain if item not in odd]
     named = []
     for item in odd:
@@ -475,7 +488,7 @@ def _is_day(text: str, weekdays: frozenset[int]) -> Days:
 def _weekday(name: str) -> int:
     number = _MONDAY_FIRST.get(name.lower())
     if number is None:
-        raise UnfitError(f"{name!r} is no weekday", "write mon, tue, … sun")
+        raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
     return number
 
 
@@ -503,8 +516,8 @@ def _counted(first: datetime, total: int) -> tuple[str, str]:
         return (f"{second} {text}" if second else text), ""
     hours, rest = divmod(total, 3600)
     if rest or second or first.microsecond:
-        what = f"every {format_duration(timedelta(seconds=total))} is no even part of an hour"
-        raise UnfitError(what, "choose a length that divides an hour, or whole hours")
+        what = f"every {format_duration(timedelta(seconds=total))} does not divide an hour evenly"
+        raise UnfitError(what, "use an interval that divides an hour, or whole hours")
     days, over = divmod(hours, 24)
     count = f"{hours}h" if over else (f"{days // 7}w" if days % 7 == 0 else f"{days}d")
     return "", f"<{first:%Y-%m-%d %a %H:%M} ++{count}>"

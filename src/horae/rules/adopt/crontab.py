@@ -110,7 +110,7 @@ class _Reader:
             what = f"is longer than {LONGEST_LINE:,} characters"
             self.reading.refuse(number, 1, what, "put the command into a script")
         elif _ODD.search(line):
-            self.reading.refuse(number, 1, "holds a control character", "take it out")
+            self.reading.refuse(number, 1, "contains a control character", "remove it")
         elif variable := _VARIABLE.fullmatch(line):
             self._set(number, variable)
         elif self.reading.has_room(number):
@@ -125,8 +125,8 @@ class _Reader:
         word = "line" if len(others) == 1 else "lines"
         shown = ", ".join(str(number) for number, _ in others[:10]) + ", …" * (len(others) > 10)
         also = f" (as on {word} {shown})" if others else ""
-        what = f"starts in the directory of the plan{also}, and under cron in the home directory"
-        remedy = "write `sh -c 'cd && exec …'` where that makes a difference"
+        what = f"runs in the plan's directory{also}; cron runs it in the home directory"
+        remedy = "use `sh -c 'cd && exec …'` where the directory matters"
         self.reading.note(line, column, what, remedy)
 
     def _set(self, number: int, found: re.Match[str]) -> None:
@@ -140,24 +140,24 @@ class _Reader:
             del self._variables[name]
         elif name == "CRON_TZ" and value.removeprefix(":") != self._zone:
             what = (
-                f"CRON_TZ={value}: the jobs below come by this clock, as under cronie; Debian's "
-                f"and Ubuntu's cron ignore it and keep the machine's clock"
+                f"CRON_TZ={value}: the jobs below run in this time zone, as under cronie; Debian's "
+                "and Ubuntu's cron ignore it and use the system time zone"
             )
-            remedy = "if they ran there, take this line out and import again"
+            remedy = "if they ran on Debian or Ubuntu, remove this line and import again"
             self.reading.note(number, 1, what, remedy)
         if name == "MAILTO" and value:
-            what = f"MAILTO={value}: what a job prints is not mailed"
-            remedy = "add a headline with `:AFTER: failed` and a :COMMAND: that reaches you"
+            what = f"MAILTO={value}: output is not mailed"
+            remedy = "add a headline with `:AFTER: failed` and a :COMMAND: that notifies you"
             self.reading.note(number, 1, what, remedy)
         if name == "RANDOM_DELAY":
-            remedy = f"write `:JITTER: {value}m` where it is wanted"
-            self.reading.note(number, 1, f"RANDOM_DELAY={value} is not taken over", remedy)
+            remedy = f"add `:JITTER: {value}m` where needed"
+            self.reading.note(number, 1, f"RANDOM_DELAY={value} is not imported", remedy)
 
     def _takes_zone(self, number: int, column: int, value: str) -> bool:
         try:
             zone(value.removeprefix(":"))
         except ScheduleError as error:
-            remedy = "the jobs below are read in the zone above; name a place"
+            remedy = "the jobs below use the previous time zone; write one such as Europe/Berlin"
             self.reading.refuse(number, column, str(error), remedy)
             return False
         return True
@@ -179,9 +179,9 @@ class _Reader:
         notes = []
         if found.user:
             notes.append(f"Ran as {found.user}.")
-            what = f"runs as {found.user} under cron, and as whoever keeps the engine here"
+            what = f"runs as {found.user} under cron, and as the engine's user here"
             self.reading.note(
-                number, found.column, what, f"write `sudo -nu {found.user}` before it"
+                number, found.column, what, f"prefix the command with `sudo -nu {found.user}`"
             )
         command = command_of(found.rest, self._variables)
         if is_plain(found.rest):
@@ -220,18 +220,18 @@ class _Reader:
                 texts = (texts[0][1:], *texts[1:])
         needed = count + 1 + self._is_system
         if len(fields) < needed:
-            what = f"has {len(fields)} words, and a job has at least {needed}"
+            what = f"has {len(fields)} fields; a job needs at least {needed}"
             parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
             user = ", the user" if self._is_system else ""
             raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
         user = fields[count][0] if self._is_system else ""
         first_word = fields[count]
         if user and not _USER.fullmatch(user):
-            remedy = "leave --system out if the lines of this file name no user"
-            raise _PlacedError(first_word.start() + 1, f"{user!r} is no user", remedy)
+            remedy = "omit --system if the lines of this file do not name a user"
+            raise _PlacedError(first_word.start() + 1, f"{user!r} is not a user name", remedy)
         if not user and first_word[0] in self._users and len(fields) > needed:
-            what = f"{first_word[0]!r} is a user, and stands where the command should"
-            remedy = "give --system if each line of this file names a user, as in /etc/crontab"
+            what = f"{first_word[0]!r} is a user name where the command should be"
+            remedy = "use --system if each line of this file names a user, as in /etc/crontab"
             raise _PlacedError(first_word.start() + 1, what, remedy)
         command = fields[count + self._is_system]
         places = [each.start() + 1 for each in fields[:5]]
@@ -245,13 +245,13 @@ class _Reader:
         if word in NICKNAMES:
             return tuple(NICKNAMES[word].split())
         if word == "@reboot":
-            remedy = "let the machine start it (a systemd service), or write when it should run"
-            raise _PlacedError(column, "@reboot names no moment in time", remedy)
+            remedy = "start the job with a systemd service, or give it a schedule"
+            raise _PlacedError(column, "@reboot is not a time", remedy)
         if word.startswith("@every"):
             remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
-            raise _PlacedError(column, f"{word} is known to one cron only", remedy)
+            raise _PlacedError(column, f"{word} is not standard cron", remedy)
         known = ", ".join(NICKNAMES)
-        raise _PlacedError(column, f"{word} is not known to cron", f"write one of {known}")
+        raise _PlacedError(column, f"{word} is not a cron nickname", f"write one of {known}")
 
 
 class _PlacedError(Exception):
@@ -269,8 +269,8 @@ def walk_of(texts: tuple[str, ...]) -> Walk:
     """Return when cron fires for five fields; raises UnfitError."""
     for text, dialect in zip(texts, DIALECTS, strict=True):
         if "~" in text:
-            what = f"{dialect.word} {text!r} is drawn by lot each time cron starts"
-            raise UnfitError(what, "name one value, and write a :JITTER: if it should vary")
+            what = f"{dialect.word} {text!r} is chosen at random each time cron starts"
+            raise UnfitError(what, "write one value, and add :JITTER: to vary it")
     minutes, hours, days, months, weekdays = (
         numbers(text, dialect) for text, dialect in zip(texts, DIALECTS, strict=True)
     )
@@ -302,10 +302,10 @@ def days_of(
         return lambda day: by_date(day) or by_weekday(day)
     restricted = len(days) < 31 and len({each % 7 for each in weekdays}) < 7
     if restricted:
-        what = f"weekday {weekday_text!r} and day {day_text!r} must both be met"
+        what = f"weekday {weekday_text!r} and day {day_text!r} must both match"
         remedy = (
-            "cron takes a field that begins with * so, and horae takes either; list the days "
-            "without *, or test the other one in the command"
+            "cron needs both if a field begins with *, and horae runs if either matches; list "
+            "the days without *, or test the other field in the command"
         )
         raise UnfitError(what, remedy)
     return lambda day: by_date(day) and by_weekday(day)

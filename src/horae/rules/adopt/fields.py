@@ -76,23 +76,25 @@ def _item(item: str, dialect: Dialect) -> set[int]:
         if not dialect.has_open_step:
             remedy = f"write {low}{dialect.dash}{dialect.high}/{step}, or {low} alone"
             raise UnfitError(
-                f"{dialect.word} {item!r} has a step without a range, which is read differently "
-                "from cron to cron",
+                f"{dialect.word} {item!r} has a step without a range, which cron implementations "
+                "read differently",
                 remedy,
             )
         high = dialect.high
         if low + step > high and not dialect.has_star_step:
-            what = f"{dialect.word} {item!r} has a step that leads past {high}"
+            what = f"{dialect.word} {item!r} has a step that goes past {high}"
             raise UnfitError(what, f"write {low} alone")
     if high < low:
         what = f"{dialect.word} {item!r} runs backwards"
-        raise UnfitError(what, "write it as two, divided by a comma")
+        raise UnfitError(what, "write two ranges separated by a comma")
     return set(range(low, high + 1, step))
 
 
 def _step(text: str, item: str, dialect: Dialect) -> int:
     if not _NUMBER.fullmatch(text) or int(text) == 0:
-        raise UnfitError(f"{dialect.word} {item!r} has no step after /", "write a number from 1 on")
+        raise UnfitError(
+            f"{dialect.word} {item!r} has no step after /", "write a number of at least 1"
+        )
     return int(text)
 
 
@@ -106,7 +108,7 @@ def _number(text: str, item: str, dialect: Dialect) -> int:
         raise UnfitError(f"{dialect.word} {item!r} cannot be read", remedy)
     if not dialect.low <= int(text) <= dialect.high:
         what = f"{dialect.word} {text} is outside {dialect.low}-{dialect.high}"
-        raise UnfitError(what, "correct it where it stands")
+        raise UnfitError(what, "correct the number")
     return int(text)
 
 
@@ -171,9 +173,9 @@ def day_fields(
     if not from_end and frozenset().union(*(_WEEKS[n - 1] for n in whole)) == days:
         return "*", ",".join(f"{CRON_NAMES[day]}#{n}" for day in ordered for n in whole)
     raise UnfitError(
-        "a weekday and a day of the month must both be met",
-        "cron takes either; write the weekday's number in the month (FRI#2), or test one of the "
-        "two in the command",
+        "a weekday and a day of the month must both match",
+        "cron runs if either matches; use a form such as FRI#2 (second Friday), or test one of "
+        "them in the command",
     )
 
 

@@ -53,13 +53,13 @@ def read_workflow(text: str, *, name: str) -> Reading:
         reading.refuse(error.line, error.column, error.reason, error.fix)
         return reading
     if not isinstance(data, YamlMap):
-        reading.refuse(1, 1, "is no workflow", "name a file of .github/workflows")
+        reading.refuse(1, 1, "is not a workflow", "name a file of .github/workflows")
         return reading
     asked = data.get("on")
     items = asked.get("schedule") if isinstance(asked, YamlMap) else None
     if not isinstance(items, list):
         line = data.places["on"].line if "on" in data.places else 1
-        reading.refuse(line, 1, "has no `on: schedule:`", "it needs no clock, so leave it there")
+        reading.refuse(line, 1, "has no `on: schedule:`", "keep it on GitHub")
         return reading
     rules = _rules(items, asked, reading)
     if rules.walks:
@@ -91,7 +91,7 @@ def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
         if extra is not None:
             at = item.places[extra]
             reading.refuse(
-                at.line, at.column, f"`{extra}` beside a cron is not known", "take it out"
+                at.line, at.column, f"`{extra}` next to cron is not supported", "remove it"
             )
             continue
         try:
@@ -102,14 +102,14 @@ def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
         fields = plain_days(cron.split(), day=_DIALECTS[2], weekday=_DIALECTS[4])
         found.setdefault(" ".join(fields), walk)
         if cron.split()[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
-            what = "GitHub runs a schedule every five minutes at most, and horae when it is written"
-            reading.note(place.line, place.column, what, "write */5 if that is meant")
+            what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
+            reading.note(place.line, place.column, what, "write */5 for every five minutes")
     return _Rules(tuple(found.values()), tuple(found), first)
 
 
 def _walk(texts: list[str]) -> Walk:
     if len(texts) != 5:
-        raise UnfitError(f"a cron of {len(texts)} fields", "GitHub takes five")
+        raise UnfitError(f"the cron has {len(texts)} fields", "GitHub uses five")
     minutes, hours, days, months, weekdays = (
         numbers(text, dialect) for text, dialect in zip(texts, _DIALECTS, strict=True)
     )
@@ -129,11 +129,11 @@ def _job(data: YamlMap, name: str, rules: _Rules, reading: Reading) -> Job:
         command = f"gh workflow run {shlex.quote(name)}"
         asked = data["on"]
         is_open = isinstance(asked, YamlMap) and "workflow_dispatch" in asked
-        needs = "" if is_open else "; that needs `workflow_dispatch:` under `on:`"
-        remedy = f"the headline asks GitHub to run it (`{command}`){needs}"
+        needs = "" if is_open else "; this needs `workflow_dispatch:` under `on:`"
+        remedy = f"the headline starts the workflow on GitHub (`{command}`){needs}"
         reading.note(rules.line, 1, strange, remedy)
     if "concurrency" in data:
-        what = "`concurrency` is not taken over"
+        what = "`concurrency` is not imported"
         at = data.places["concurrency"]
         reading.note(at.line, at.column, what, "write `:OVERLAP: skip` or `queue` instead of allow")
     return Job(
@@ -155,7 +155,7 @@ def _script(data: YamlMap) -> Iterator[str]:
 
     Each step is a shell of its own, as there: what it changes ends with it.
     """
-    _check(data, _FILE_KEYS, "it")
+    _check(data, _FILE_KEYS, "the workflow")
     jobs = data.get("jobs")
     if not isinstance(jobs, YamlMap):
         raise UnfitError("has no jobs", "")
@@ -177,7 +177,7 @@ def _script(data: YamlMap) -> Iterator[str]:
 def _check(found: YamlMap, known: frozenset[str], whose: str) -> None:
     odd = next((key for key in found if key not in known), None)
     if odd is not None:
-        raise UnfitError(f"{whose} has `{odd}`, which only GitHub knows", "")
+        raise UnfitError(f"{whose} has `{odd}`, which only GitHub supports", "")
 
 
 def _step(step: Data, name: str, exports: str) -> str:
@@ -201,7 +201,7 @@ def _step(step: Data, name: str, exports: str) -> str:
     ]
     body = "".join(lines)
     if "${{" in body:
-        raise UnfitError(f"job {name} holds ${{{{ … }}}}, which only GitHub fills in", "")
+        raise UnfitError(f"job {name} contains ${{{{ … }}}}, which only GitHub expands", "")
     return f"(\n{body})\n"
 
 
@@ -209,7 +209,7 @@ def _exports(env: Data) -> Iterator[str]:
     if isinstance(env, YamlMap):
         for key, value in env.items():
             if not isinstance(value, str) or "${{" in value or not key.isidentifier():
-                raise UnfitError(f"the variable {key} is filled in by GitHub", "")
+                raise UnfitError(f"the variable {key} is set by GitHub", "")
             yield f"export {key}={shlex.quote(value)}\n"
 
 
@@ -220,7 +220,7 @@ def _in_order(jobs: Mapping[str, Data]) -> list[str]:
     while left:
         ready = next((name for name in left if _needs(jobs[name]) <= set(done)), None)
         if ready is None:
-            raise UnfitError("the jobs wait for one another", "")
+            raise UnfitError("the jobs need each other in a circle", "")
         done.append(ready)
         left.remove(ready)
     return done

@@ -45,7 +45,7 @@ _YEAR: Final = Dialect("year", 1970, 2199)
 _LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
 _TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")
 _DAY_NAMES: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
-_OWN: Final = "keep it with horae"
+_OWN: Final = "keep the entry in horae"
 
 
 class Given(NamedTuple):
@@ -84,29 +84,29 @@ def _proven(given: Given) -> Given:
     if proof.holds:
         return given
     first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""
-    raise UnfitError(f"its moments would differ{first}", _OWN)
+    raise UnfitError(f"the run times would differ{first}", _OWN)
 
 
 def _crons(entry: Entry) -> list[str]:
     """Return an entry's rule as cron expressions of ours."""
     if entry.policy.until is not None:
-        raise UnfitError("it ends one day (:UNTIL:)", _OWN)
+        raise UnfitError("the entry has an end date (:UNTIL:)", _OWN)
     match entry.rule:
         case CronRule(crons):
             return [cron.expression for cron in crons]
         case RepeaterRule():
             return [_of_repeater(entry.rule)]
         case OnceRule():
-            raise UnfitError("it comes once", "use at(1), or keep it with horae")
+            raise UnfitError("the entry runs only once", "use at(1), or keep the entry in horae")
         case _:
-            raise UnfitError("it has no time of its own", _OWN)
+            raise UnfitError("the entry has no schedule", _OWN)
 
 
 def _of_repeater(rule: RepeaterRule) -> str:
     """Return cron for a repeater that falls on the same times each day, week, month or year."""
     at, repeater = rule.anchor, rule.repeater
     if repeater.kind is Kind.RESTART:
-        raise UnfitError("it counts from the end of its last run", _OWN)
+        raise UnfitError("the schedule counts from the end of the last run", _OWN)
     time = f"{at.minute} {at.hour}"
     match repeater.unit, repeater.count:
         case Unit.HOUR, count if 24 % count == 0:
@@ -121,7 +121,7 @@ def _of_repeater(rule: RepeaterRule) -> str:
             return f"{time} {at.day} {months if count > 1 else '*'} *"
         case Unit.YEAR, 1:
             return f"{time} {at.day} {at.month} *"
-    raise UnfitError(f"every {repeater.count}{repeater.unit} falls on no fixed days", _OWN)
+    raise UnfitError(f"every {repeater.count}{repeater.unit} does not fall on fixed days", _OWN)
 
 
 def _seven(expression: str) -> list[str]:
@@ -142,11 +142,11 @@ def _five(expression: str) -> str:
     """Return the five fields that mean the same to cron."""
     second, *fields, year = _seven(expression)
     if numbers(second, _SECOND) != {0}:
-        raise UnfitError("it comes at seconds, and cron looks once a minute", _OWN)
+        raise UnfitError("the schedule has seconds, and cron runs once a minute at most", _OWN)
     if year != "*":
-        raise UnfitError("it names years, which cron does not know", _OWN)
+        raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
     if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
-        raise UnfitError("it counts days from the end or weeks of the month", _OWN)
+        raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
     bounds = (59, 23, 31, 12, 7)
     texts = [_closed(field, high) for field, high in zip(fields, bounds, strict=True)]
     return " ".join(texts)
@@ -178,7 +178,9 @@ def _dates(field: str) -> list[str]:
         return []
     items = field.split(",")
     if any(item.endswith("W") for item in items):
-        raise UnfitError("it names the working day nearest to a date", _OWN)
+        raise UnfitError(
+            "the schedule uses W (nearest weekday), which systemd does not support", _OWN
+        )
     plain = ",".join(item for item in items if not item.startswith("L"))
     found = [f"{{}}-{_listed(numbers(plain, _DAY), _DAY)}"] if plain else []
     last = [int(item[2:] or 0) + 1 for item in items if item.startswith("L")]

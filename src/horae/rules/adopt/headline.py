@@ -101,7 +101,7 @@ def adopt(
     nothing = Proof(0, 0)
     proofs = {} if proofs is None else proofs
     if not job.is_alert and job.zone not in proofs and len(proofs) >= MOST_ZONES:
-        reason = f"there are more than {MOST_ZONES} time zones; divide the file"
+        reason = f"there are more than {MOST_ZONES} time zones; split the file"
         return Adopted(job, "", None, nothing, reason)
     # The rule alone is read first: to say it in words, and before a command that may be long.
     rule = _entry(headline_text(replace(job, command="true", script="", notes=()), said=""))
@@ -218,8 +218,8 @@ def _refusal(proof: Proof) -> str:
     if proof.holds:
         return ""
     if not proof.asked:
-        return "it never comes"
-    return f"its moments would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
+        return "the job never runs"
+    return f"the run times would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _entry(text: str) -> Entry | str:
@@ -229,7 +229,7 @@ def _entry(text: str) -> Entry | str:
     except HoraeError as error:
         return str(error)
     if len(found) != 1:
-        return "it would not be read as one headline"
+        return "the job cannot be written as one headline"
     entry = found[0]
     return entry if isinstance(entry, Entry) else entry.reason
 

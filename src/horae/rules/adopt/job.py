@@ -37,7 +37,7 @@ class Remark(NamedTuple):
     is_taken: bool = False  # the job is there, but not all about it
 
     def __str__(self) -> str:
-        word = "note" if self.is_taken else "not taken"
+        word = "note" if self.is_taken else "not imported"
         return f"{self.line}:{self.column}: {word}: {self.what}; {self.remedy}"
 
 
@@ -72,7 +72,7 @@ class Reading:
         if sum(not each.is_taken for each in self.remarks) < MOST_REFUSALS:
             self.remarks.append(Remark(line, column, shortened(what), shortened(remedy)))
         else:
-            self._end(line, 1, f"more than {MOST_REFUSALS:,} things cannot be taken")
+            self._end(line, 1, f"more than {MOST_REFUSALS:,} items cannot be imported")
 
     def note(self, line: int, column: int, what: str, remedy: str) -> None:
         """Say what will be otherwise with a job that was taken."""
@@ -90,8 +90,8 @@ class Reading:
     def _end(self, line: int, column: int, why: str) -> None:
         """Take nothing more."""
         if not self.is_full:
-            what = f"{why}, and this and all below are left"
-            self.remarks.append(Remark(line, column, what, "divide the file"))
+            what = f"{why}; this line and all below are skipped"
+            self.remarks.append(Remark(line, column, what, "split the file"))
         self.is_full = True
 
 

@@ -63,7 +63,9 @@ class Event:
 def read_event(text: str) -> Event:
     """Return what a calendar event says; raises UnfitError."""
     if len(text) > _LONGEST or not text.isascii():
-        raise UnfitError("is no calendar event", "write plain letters, digits and signs")
+        raise UnfitError(
+            "is not a calendar event", "use only ASCII letters, digits and punctuation"
+        )
     body, place = _zone_of(text.strip())
     if body.startswith("@"):
         return _moment(body)
@@ -114,7 +116,7 @@ def _zone_of(text: str) -> tuple[str, str | None]:
 def _moment(body: str) -> Event:
     """Return the event of `@1395716396`: one second."""
     if not re.fullmatch(r"@[0-9]{1,10}", body, re.ASCII):
-        raise UnfitError(f"{body!r} is no moment", "write it as 2026-12-31 09:00:00 UTC")
+        raise UnfitError(f"{body!r} is not a timestamp", "write it as 2026-12-31 09:00:00 UTC")
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(body[1:]))
     return read_event(f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
@@ -133,7 +135,7 @@ def _parts(body: str, text: str) -> tuple[frozenset[int], str, str]:
         )
     if len(words) == 2:
         return weekdays, words[0], words[1]
-    raise UnfitError(f"{text!r} is no calendar event", "write it as Mon 2026-*-01 09:00:00")
+    raise UnfitError(f"{text!r} is not a calendar event", "write it as Mon 2026-*-01 09:00:00")
 
 
 def _weekdays(text: str) -> frozenset[int]:
@@ -142,7 +144,7 @@ def _weekdays(text: str) -> frozenset[int]:
         first, _, last = item.partition(".." if ".." in item else "-")
         ends = [_WEEKDAYS.get(name.lower()) for name in ((first, last) if last else (first,))]
         if None in ends:
-            raise UnfitError(f"{item!r} is no weekday", "write Mon, or Mon..Fri")
+            raise UnfitError(f"{item!r} is not a weekday", "write Mon, or Mon..Fri")
         low, high = ends[0], ends[-1]
         assert low is not None
         assert high is not None
@@ -156,7 +158,7 @@ def _date(text: str) -> tuple[frozenset[int] | None, frozenset[int], frozenset[i
     """Return years (none is any), months, days, and whether the days count from the last."""
     match = _DATE_WORD.fullmatch(text)
     if match is None:
-        raise UnfitError(f"{text!r} is no date", "write it as *-12-24, 2026-*-01 or *-*~01")
+        raise UnfitError(f"{text!r} is not a date", "write it as *-12-24, 2026-*-01 or *-*~01")
     year, month, sign, day = match[1], match[2], match[3], match[4]
     # `*-*` has the year and the month left out, and means month and day.
     years = None if year is None or year == "*" else numbers(_whole_years(year), _YEAR)
@@ -186,11 +188,11 @@ def _from_last(text: str) -> frozenset[int]:
         if not slash:
             found |= set(named)
         elif not step.isdigit() or int(step) == 0:
-            raise UnfitError(f"day {item!r} has no step after /", "write a number from 1 on")
+            raise UnfitError(f"day {item!r} has no step after /", "write a number of at least 1")
         elif ".." in body:
             found |= numbers(item, _LAST_DAYS)
         elif named[0] <= int(step):
-            what = f"day {item!r} has a step that leads past the end of the month"
+            what = f"day {item!r} has a step that goes past the end of the month"
             raise UnfitError(what, f"write ~{body} alone")
         else:
             found |= set(range(named[0], 0, -int(step)))
@@ -200,9 +202,9 @@ def _from_last(text: str) -> frozenset[int]:
 def _time(text: str) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     parts = text.split(":")
     if len(parts) not in (2, 3):
-        raise UnfitError(f"{text!r} is no time of day", "write it as 09:30 or *:0/15")
+        raise UnfitError(f"{text!r} is not a time of day", "write it as 09:30 or *:0/15")
     second = parts[2] if len(parts) == 3 else "0"
     if re.search(r"[0-9]\.[0-9]", second):
-        what = f"second {second!r} is no whole second"
-        raise UnfitError(what, "horae keeps whole seconds; round it")
+        what = f"second {second!r} is not a whole second"
+        raise UnfitError(what, "horae supports whole seconds only; round it")
     return numbers(parts[0], _HOUR), numbers(parts[1], _MINUTE), numbers(second, _SECOND)

@@ -100,15 +100,15 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
             continue
         if len(found) >= _LIMIT:
             if reading is not None:
-                what = f"there are more than {_LIMIT} lines, and this and all below are left"
-                reading.refuse(number, 1, what, "divide the unit")
+                what = f"there are more than {_LIMIT} lines; this line and all below are skipped"
+                reading.refuse(number, 1, what, "split the unit")
             break
         key, equals, value = line.partition("=")
         is_long = len(line) > LONGEST_LINE
         if is_long or not equals or _ODD.search(line):
             if reading is not None:
                 what = f"is longer than {LONGEST_LINE:,} characters" if is_long else ""
-                reading.refuse(number, 1, what or "is no line of a unit", "write Key=value")
+                reading.refuse(number, 1, what or "is not a line of a unit file", "write Key=value")
             continue
         column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
         found.append(Setting(section, key.strip(), value.strip(), number, column))
@@ -150,8 +150,8 @@ def read_timer(
         reading.note(timer[0].line, 1, what, "do not add an alert for it")
     for each in timer:
         if each.key not in _TIMER_KEYS:
-            what = f"{each.key}={each.value} is not taken over"
-            reading.note(each.line, 1, what, "horae has nothing like it")
+            what = f"{each.key}={each.value} is not imported"
+            reading.note(each.line, 1, what, "horae has no equivalent")
     title = _last(settings, "Description") or _last(beside, "Description") or name
     props = tuple(_props(timer, work, reading))
     for place, (line, found) in events.items():
@@ -196,8 +196,8 @@ def _name_lost(
     """Say what of [Unit] is not kept."""
     lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
     if lost:
-        what = f"{unit}: not taken over: {', '.join(lost)}"
-        reading.note(line, 1, what, "see that the command has what it needs")
+        what = f"{unit}: not imported: {', '.join(lost)}"
+        reading.note(line, 1, what, "make sure that the command has what it needs")
 
 
 def _alerts(
@@ -206,14 +206,14 @@ def _alerts(
     """Return what OnFailure= starts, as alerts."""
     found = []
     if len(names) > _MOST_ALERTS:
-        what = f"OnFailure= starts more than {_MOST_ALERTS} units, and those after are left"
+        what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
         reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
     for word in names[:_MOST_ALERTS]:
         name = _filled(word, unit)
         if _UNIT_NAME.fullmatch(name):
             found.append(_alert(name, line, reading, units))
         else:
-            what = f"OnFailure={word} is not taken over"
+            what = f"OnFailure={word} is not imported"
             remedy = "add a headline with `:AFTER: failed of` and the :ID: of this one"
             reading.note(line, 1, what, remedy)
     return found
@@ -283,11 +283,13 @@ def _events(
         if reading.is_full:
             break
         if each.key in _COUNTED and each.value:
-            what = f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is no time of day"
+            what = (
+                f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is not a time of day"
+            )
             reading.refuse(each.line, each.column, what, _instead(each.value))
         elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
-            what = f"{each.key}: a change of the clock starts nothing here"
-            reading.refuse(each.line, each.column, what, "write when it should run")
+            what = f"{each.key}: horae does not start jobs on clock changes"
+            reading.refuse(each.line, each.column, what, "write an OnCalendar= line")
         elif each.key == "OnCalendar":
             if not each.value:
                 found.clear()  # an empty line takes back what stands above it
@@ -301,7 +303,9 @@ def _events(
                 continue
             found.setdefault(event.zone or zone_name, (each.line, []))[1].append(event)
     if not found and len(reading.remarks) == before:
-        reading.refuse(timer[0].line, 1, "the timer has no OnCalendar=", "write when it should run")
+        reading.refuse(
+            timer[0].line, 1, "the timer has no OnCalendar=", "write an OnCalendar= line"
+        )
     return found
 
 
@@ -316,7 +320,7 @@ def _instead(value: str) -> str:
         return f"write OnCalendar=0/{hours}:00" if hours < 24 else "write OnCalendar=daily"
     if minutes == 7 * 24 * 60:
         return "write OnCalendar=weekly"
-    return "write an OnCalendar= line that comes near"
+    return "write an OnCalendar= line that is close to it"
 
 
 def milliseconds(text: str) -> int | None:
@@ -353,8 +357,8 @@ def _props(
         if length:
             yield ours, length
         else:
-            what = f"{key}={setting.value} cannot be read as a length"
-            reading.note(setting.line, setting.column, what, f"write :{ours}: by hand")
+            what = f"{key}={setting.value} is not a duration"
+            reading.note(setting.line, setting.column, what, f"set :{ours}: by hand")
 
 
 def _length(length: int | None) -> str:
@@ -370,18 +374,20 @@ def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) ->
     found = _by_key(work)
     lines = [each for key in _COMMANDS for each in found[key]]
     if not found["ExecStart"]:
-        reading.note(line, 1, f"{unit} is not beside it", "the headline asks systemd to start it")
+        reading.note(
+            line, 1, f"{unit} is not next to the timer", "the headline runs `systemctl start`"
+        )
         return by_systemd
     texts = [each.value for each in (*lines, *found["Environment"], *found["WorkingDirectory"])]
     if any(_SPECIFIER.search(each.replace("%%", "")) for each in texts):
-        what = f"{unit} holds specifiers, which only systemd fills in"
-        reading.note(lines[0].line, 1, what, "the headline asks systemd to start it")
+        what = f"{unit} contains specifiers, which only systemd expands"
+        reading.note(lines[0].line, 1, what, "the headline runs `systemctl start`")
         return by_systemd
     try:
         words = [_call(each.value.replace("%%", "%")) for each in lines]
         given = [word for each in found["Environment"] for word in shlex.split(each.value)]
     except (UnfitError, ValueError) as error:
-        reading.note(lines[0].line, 1, f"{unit}: {error}", "the headline asks systemd to start it")
+        reading.note(lines[0].line, 1, f"{unit}: {error}", "the headline runs `systemctl start`")
         return by_systemd
     left = [
         f"{key}={each[-1].value}"
@@ -389,8 +395,8 @@ def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) ->
         if each and key not in _SERVICE_KEYS
     ]
     if left:
-        what = f"{unit}: not taken over: {', '.join(left)}"
-        reading.note(line, 1, what, "see that the command has what it needs")
+        what = f"{unit}: not imported: {', '.join(left)}"
+        reading.note(line, 1, what, "make sure that the command has what it needs")
     return _whole(words, given, [each.value for each in found["WorkingDirectory"]])
 
 
@@ -417,7 +423,7 @@ def _call(text: str) -> str:
     prefix = _PREFIX.match(text)
     signs = prefix[0] if prefix else ""
     if "@" in signs:
-        raise UnfitError("names its program twice (@)", "")
+        raise UnfitError("sets argv[0] (@)", "")
     words = [_word(word, is_plain=":" in signs) for word in shlex.split(text[len(signs) :])]
     if not words:
         raise UnfitError("runs nothing", "")

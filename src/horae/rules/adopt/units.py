@@ -92,7 +92,7 @@ def systemd_unit(place: Place) -> str:
     start = f"ExecStart={_word(place.program)} up {_word(place.root)} --log plain"
     lines = [
         "[Unit]",
-        "Description=Horae keeps the hours of " + place.root.replace("%", "%%"),
+        "Description=Horae scheduler for " + place.root.replace("%", "%%"),
         "After=network-online.target time-sync.target",
         "Wants=network-online.target",
         "StartLimitIntervalSec=300",
