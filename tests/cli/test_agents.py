@@ -287,7 +287,7 @@ def test_a_prompt_may_come_from_the_input(
     [
         ("echo NO-WORK: nothing", 0, "horae: moss: no work: NO-WORK: nothing\n"),
         ("false", 1, "horae: moss: failed: exit code 1\n"),
-        ("sleep 100", 124, "horae: moss: killed: it ran longer than 200ms and was killed\n"),
+        ("sleep 100", 124, "horae: moss: killed: exceeded the time limit of 200ms\n"),
         (
             "no-such-agent",
             1,

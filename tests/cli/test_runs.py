@@ -102,7 +102,7 @@ def test_a_run_is_followed_to_its_end_and_its_end_is_the_exit_code(there: Call) 
     assert "failed: exit code 3: oh no\n" in why
     assert "failed after 0s, exit code 3: oh no\n" in why
     late = there("run", "Slow", "--wait", "--table")
-    assert (late.code, "it ran longer than 300ms" in late.err) == (124, True)
+    assert (late.code, "exceeded the time limit of 300ms" in late.err) == (124, True)
     told = there("run", "Again", "--wait", "--json")
     assert (told.code, told.data["status"], len(told.data["runs"])) == (1, "failed", 2)
 
@@ -166,7 +166,7 @@ def test_whoever_waits_for_a_slot_is_told_so(there: Call, home: Path) -> None:
     with begun("run", "Quiet", "--wait", "--table", cwd=home) as waiting:
         assert waiting.stderr is not None
         said = waiting.stderr.readline()
-        assert said == "horae: Quiet waits: every slot is held; gate.slots is 1\n"
+        assert said == "horae: Quiet waits: no slot is free; gate.slots is 1\n"
         assert there("cancel", str(number)).code == 0
         _, rest = waiting.communicate(timeout=10)
     assert (waiting.returncode, rest) == (0, "horae: Quiet: done: exit code 0\n")

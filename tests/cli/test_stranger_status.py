@@ -117,7 +117,7 @@ def test_the_status_says_what_a_receipt_waits_for(root: Path) -> None:
         wait_until(lambda: standing(root)["waiting"])
         (waiting,) = standing(root)["waiting"]
         (running,) = standing(root)["running"]
-        assert waiting["reason"] == f"its entry is busy with receipt {running['receipt']}"
+        assert waiting["reason"] == f"the entry is busy with receipt {running['receipt']}"
 
 
 def test_what_is_tried_again_says_when(root: Path) -> None:

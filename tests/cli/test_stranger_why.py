@@ -50,7 +50,7 @@ def test_the_first_moments_of_a_long_day_have_their_own_receipts(kept: Call, lim
     assert [each["at"] for each in said["answers"]] == [
         f"2026-04-01T{hour:02}:00:00Z" for hour in range(shown)
     ]
-    assert {each["said"] for each in said["answers"]} == {"waiting: its time has come"}
+    assert {each["said"] for each in said["answers"]} == {"waiting: the scheduled time was reached"}
     assert said["more"] is (limit < 24)
 
 

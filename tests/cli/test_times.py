@@ -125,8 +125,8 @@ def test_due_tells_what_is_overdue_due_coming_and_not_armed(call: Call) -> None:
         ("not armed", "Old"),
     ]
     reasons = {row["title"]: row["reason"] for row in rows}
-    assert reasons["Rest"] == "cron '0 0 30 2 *' names a day that never comes"
-    assert reasons["Old"] == "its state is DONE"
+    assert reasons["Rest"] == "cron '0 0 30 2 *' matches no date"
+    assert reasons["Old"] == "the state is DONE"
 
 
 def test_a_single_moment_in_the_past_is_due(call: Call, tmp_path: Path) -> None:
@@ -146,19 +146,19 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
     assert lines[2] == "at 02:30 every day (America/New_York)"
     assert lines[3] == "  2026-11-15 Sun 02:30 America/New_York"
     assert lines[8] == (
-        "note: 02:30 does not exist on 2027-03-14 in America/New_York: it fires at 03:00 instead"
+        "note: 02:30 does not exist on 2027-03-14 in America/New_York: runs at 03:00 instead"
     )
 
 
 def test_explain_says_why_a_workflow_is_not_armed(call: Call) -> None:
     assert call("explain", "plan.org:13", "--json").data["reason"] == (
-        "cron '0 0 30 2 *' names a day that never comes"
+        "cron '0 0 30 2 *' matches no date"
     )
-    assert call("explain", "plan.org:17", "--json").data["reason"] == "its state is DONE"
+    assert call("explain", "plan.org:17", "--json").data["reason"] == "the state is DONE"
     by_hand = call("explain", "plan.org:19", "--table").out.splitlines()
     assert by_hand[1:] == [
         "there is neither a :SCHEDULE: property nor SCHEDULED",
-        "when it is asked to (Europe/Berlin)",
+        "on demand (Europe/Berlin)",
     ]
 
 
@@ -189,7 +189,7 @@ def test_check_is_silent_about_what_explain_prints(call: Call, tmp_path: Path, w
 def test_explain_reads_a_stamp(call: Call) -> None:
     data = call("explain", "<2026-01-31 Sat 06:00 +1m>", "--at", "2026-02-01", "--json").data
     assert data["next"][:2] == ["2026-03-03T06:00:00Z", "2026-04-03T06:00:00Z"]
-    assert data["words"].startswith("every month at 06:00, from 2026-01-31 Sat 06:00 on")
+    assert data["words"].startswith("every month at 06:00, starting 2026-01-31 Sat 06:00")
 
 
 @pytest.mark.parametrize(
@@ -353,12 +353,12 @@ def test_the_agenda_of_a_directory_has_what_tasks_wait_for(call: Call) -> None:
 def test_what_is_due_in_a_directory_is_told_with_the_reason(call: Call) -> None:
     rows = call("due", "--json", *AT).data
     found = {(row["title"], row["standing"]): row["reason"] for row in rows}
-    assert found["Reap", "due"] == "its SCHEDULED has come"
+    assert found["Reap", "due"] == "the SCHEDULED time was reached"
     assert found["Sow", "upcoming"] == "SCHEDULED"
-    assert found["Owed (comes back)", "due"] == "its time has come"
-    assert found["Report", "upcoming"] == "its next moment"
+    assert found["Owed (comes back)", "due"] == "the scheduled time was reached"
+    assert found["Report", "upcoming"] == "next scheduled time"
     assert found["wren", "upcoming"] == "an estimate, as if the engine started now"
-    assert found["Aged", "not armed"] == "it is archived"
+    assert found["Aged", "not armed"] == "the task is archived"
 
 
 def test_a_directory_with_nothing_but_a_board_is_enough(call: Call, root: Path) -> None:

@@ -110,10 +110,10 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     east = stage.member("east").joined()
     stage.until(lambda: stage.count("title = 'Count' AND status = 'done'"))
     place = ("--root", str(east.root), "--data", str(east.data))
-    waits = "Train (plan.org:1) waits: no machine with gpu is up"
+    waits = "Train (plan.org:1) waits: no node with gpu is up"
     stage.until(lambda: waits in asked(stage, "status", *place)["problems"])
     gate = json.loads(east.ask("/api/v1/gate")[1])
-    assert [each["reason"] for each in gate["waiting"]] == ["no machine with gpu is up"]
+    assert [each["reason"] for each in gate["waiting"]] == ["no node with gpu is up"]
 
     box = stage.member("box", "worker", settings={"HORAE_CLUSTER_LABELS": "gpu"}).joined()
     stage.until(lambda: stage.count("title = 'Train' AND status = 'done'"))

@@ -172,11 +172,11 @@ async def test_six_missed_hours_leave_six_receipts_one_late_and_five_coalesced_i
         await here.outage(6 * HOUR + 30 * MINUTE)
         receipts = await here.receipts()
         assert [each.status for each in receipts] == [Status.COALESCED] * 5 + [Status.DONE]
-        runs = "at:2026-04-01T14:00:00Z runs for it, as catch-up is latest"
+        runs = "replaced by at:2026-04-01T14:00:00Z, as catch-up is latest"
         assert [each.receipt.reason for each in receipts[:5]] == [runs] * 5
         events = await here.ledger.events_after(0)
         said = [each.facts["reason"] for each in events if each.facts.get("status") == "waiting"]
-        assert said == ["its time has come, 30m ago, and catch-up is latest"]
+        assert said == ["the scheduled time was 30m ago; catch-up is latest"]
         assert {str(each.origin) for each in receipts} == {"plan.org:1"}
 
 
@@ -435,7 +435,7 @@ async def test_what_breaks_runs_its_last_good_text_and_an_alert_follows_once() -
         await here.outage(MINUTE)
         [(_, told)] = here.started
         assert told.receipt.reason.startswith(
-            "after Digest (broken): its text can no longer be read"
+            "after Digest (broken): the edited entry cannot be read"
         )
         assert [each.mark.title for each in here.almanac.broken] == ["Digest"]
         await here.until(NINE + MINUTE)

@@ -334,7 +334,7 @@ async def test_a_skipped_receipt_leaves_the_line() -> None:
     async with world(*many, script=hours) as here:
         await here.until(NINE)
         [obstacle] = here.almanac.gate.obstacles(now=NINE)
-        assert obstacle.reason == "every slot is held; gate.slots is 4"
+        assert obstacle.reason == "no slot is free; gate.slots is 4"
         assert await here.ledger.pause(obstacle.ask.entry, now=NINE, term=1)
         here.almanac.note_change()
         await here.advance(0 * SECOND)

@@ -62,7 +62,7 @@ def test_what_the_ledger_has_not_accounted_for_is_due() -> None:
 def test_what_is_not_armed_comes_last_with_its_reason() -> None:
     text = "* DONE Old :workflow:\nSCHEDULED: <2026-06-01 Mon>\n"
     [line] = due(list(entries_of(read(text), file="p", zone_name="UTC")), now=NOW)
-    assert (line.standing, line.reason) == (Standing.UNARMED, "its state is DONE")
+    assert (line.standing, line.reason) == (Standing.UNARMED, "the state is DONE")
 
 
 def test_what_is_commented_out_or_archived_is_not_shown() -> None:

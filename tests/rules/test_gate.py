@@ -68,7 +68,7 @@ def test_four_start_and_the_fifth_waits_for_a_slot() -> None:
     state, admitted = turn(GateState(), *map(ask, range(1, 6)))
     assert admitted == [1, 2, 3, 4]
     assert [holding.slot for holding in state.holders] == [1, 2, 3, 4]
-    assert reasons(state) == {5: "every slot is held; gate.slots is 4"}
+    assert reasons(state) == {5: "no slot is free; gate.slots is 4"}
 
 
 def test_a_slot_that_was_given_back_goes_to_the_first_in_line() -> None:
@@ -107,7 +107,7 @@ def test_the_runs_of_one_entry_follow_one_another() -> None:
     again = replace(ask(2), entry=1)
     state, admitted = turn(GateState(), ask(1), again)
     assert admitted == [1]
-    assert reasons(state) == {2: "its entry is busy with receipt 1"}
+    assert reasons(state) == {2: "the entry is busy with receipt 1"}
     assert turn(release(state, 1))[1] == [2]
 
 
@@ -131,7 +131,7 @@ def test_runs_that_may_overlap_do() -> None:
 def test_the_crew_leaves_room_for_appointments() -> None:
     state, admitted = turn(GateState(), *map(tick, range(1, 4)), ask(4), ask(5))
     assert admitted == [1, 2, 4, 5]
-    assert reasons(state) == {3: "the crew has its share; crew.max_concurrent is 2"}
+    assert reasons(state) == {3: "the crew has no free slot; crew.max_concurrent is 2"}
 
 
 def test_a_hung_crew_is_in_nobodys_way_however_long_it_hangs() -> None:
@@ -172,7 +172,7 @@ class TestPatience:
         assert admitted == []
         assert reasons(state, at=later) == {
             3: "moss is busy with receipt 2",
-            4: "wren is kept for receipt 3, first in line",
+            4: "wren is reserved for receipt 3, first in the queue",
         }
         assert turn(release(state, 2), at=later)[1] == [3]
 
@@ -185,7 +185,7 @@ class TestPatience:
         later = NOW + 10 * MINUTE
         state, admitted = turn(release(self.start(), 1), other, at=later)
         assert admitted == []
-        assert reasons(state, at=later)[6] == "receipt 3 of its entry is first in line"
+        assert reasons(state, at=later)[6] == "receipt 3 of the same entry is first in the queue"
 
     def test_only_the_first_in_line_keeps(self) -> None:
         state, _ = turn(self.start(), ask(6, "fern", "lark"), ask(7, "dove"), at=NOW)
@@ -211,7 +211,7 @@ class TestPatience:
         state, admitted = turn(release(state, 4), tick(5, "lark"), at=later)
         assert admitted == []
         assert reasons(state, at=later)[5] == (
-            "the crew's next slot is kept for receipt 3, first in line"
+            "the crew's next slot is reserved for receipt 3, first in the queue"
         )
         assert turn(release(state, 2), at=later)[1] == [3]
 
@@ -271,7 +271,7 @@ class TestRiders:
         state = offer(release(state, 1), [ask(2), ask(3, parent=1)])
         state, admitted = turn(state, capacity=one)
         assert admitted == [3]
-        assert reasons(state, capacity=one) == {2: "every slot is held; gate.slots is 1"}
+        assert reasons(state, capacity=one) == {2: "no slot is free; gate.slots is 1"}
 
     def refusal(self, state: GateState, *asks: Ask) -> Turn:
         taken = admit(offer(state, asks), ROOM, now=NOW)
@@ -285,12 +285,12 @@ class TestRiders:
         [refused] = self.refusal(state, ask(3, "wren", parent=parent)).refused
         assert refused.ask.number == 3
         assert refused.behind == 1
-        assert refused.reason == "wren is busy with receipt 1, which cannot end before it does"
+        assert refused.reason == "wren is busy with receipt 1, which waits for this run"
 
     def test_a_workflow_that_starts_itself_is_refused(self) -> None:
         state, _ = turn(GateState(), ask(1))
         [refused] = self.refusal(state, replace(ask(2, parent=1), entry=1)).refused
-        assert refused.reason == "its entry is busy with receipt 1, which cannot end before it does"
+        assert refused.reason == "the entry is busy with receipt 1, which waits for this run"
 
     def test_siblings_wait_for_one_another(self) -> None:
         state, _ = turn(GateState(), ask(1))
@@ -345,7 +345,7 @@ def test_a_turn_without_news_changes_nothing() -> None:
 
 
 def test_before_its_turn_nothing_is_in_the_way() -> None:
-    assert reasons(offer(GateState(), [ask(1)])) == {1: "it may start at the next turn"}
+    assert reasons(offer(GateState(), [ask(1)])) == {1: "ready to start"}
 
 
 def test_thousands_due_at_once_pass_in_planned_order() -> None:
@@ -540,7 +540,7 @@ class AtTheGate(RuleBasedStateMachine):
         again = admit(self.state, self.capacity, now=self.now)
         assert not again.admitted
         assert not again.refused
-        may_start = "it may start at the next turn"
+        may_start = "ready to start"
         assert may_start not in reasons(self.state, at=self.now, capacity=self.capacity).values()
 
     @invariant()
@@ -641,7 +641,7 @@ def test_a_machine_takes_no_more_than_its_own_slots_and_the_others_wait() -> Non
     made = admit(offer(GateState(), line), capacity, now=NOW)
     assert [ask.number for ask in made.admitted] == [1, 2, 3, 4]
     (waits,) = obstacles(made.state, capacity, now=NOW)
-    assert waits.reason == "every slot of box and of hall is held"
+    assert waits.reason == "no slot is free on box or hall"
 
 
 def test_the_slots_of_the_whole_bound_what_all_machines_do_together() -> None:
@@ -669,14 +669,14 @@ def test_an_entry_whose_label_no_machine_has_waits_and_is_in_nobody_s_way() -> N
     made = admit(offer(GateState(), line), capacity, now=NOW)
     assert [ask.number for ask in made.admitted] == [2]
     (waits,) = obstacles(made.state, capacity, now=NOW)
-    assert waits.reason == "no machine with tpu is up"
+    assert waits.reason == "no node with tpu is up"
 
 
 def test_with_no_machine_at_all_everything_waits() -> None:
     capacity = spread()
     made = admit(offer(GateState(), [Ask(1, 1, NOW)]), capacity, now=NOW)
     (waits,) = obstacles(made.state, capacity, now=NOW)
-    assert waits.reason == "no machine is up"
+    assert waits.reason == "no node is up"
 
 
 def test_an_agent_goes_where_it_last_ran_though_another_machine_is_free() -> None:

@@ -356,8 +356,8 @@ def test_six_hourly_slots_missed_give_six_receipts_one_late_and_five_coalesced()
         "14 coalesced",
         "15 waiting",
     ]
-    assert receipts[0].reason == "at:2026-06-06T15:00:00Z runs for it, as catch-up is latest"
-    assert receipts[5].reason.startswith("its time has come, 20m ago")
+    assert receipts[0].reason == "replaced by at:2026-06-06T15:00:00Z, as catch-up is latest"
+    assert receipts[5].reason.startswith("the scheduled time was 20m ago")
 
 
 def test_of_many_missed_moments_the_newest_ten_run_oldest_first() -> None:
@@ -424,7 +424,7 @@ def test_a_minute_is_no_delay(rule: str) -> None:
     found = asking(DAILY[rule], catchup=CatchUp.NONE)
     on_time = decide(found, now=NINE + DAY + GRACE)
     assert statuses(on_time) == "1 waiting"
-    assert on_time.receipts[0].reason.startswith("its time has come")
+    assert on_time.receipts[0].reason.startswith("the scheduled time was reached")
     assert " ago" not in on_time.receipts[0].reason
     assert statuses(decide(found, now=NINE + DAY + GRACE + TINY)) == "1 missed"
 
@@ -558,7 +558,7 @@ def test_a_moment_that_comes_during_a_run(
 
 def test_a_skipped_moment_says_so() -> None:
     (receipt,) = decide(entry(crons("0 9 * * *"), EIGHT), now=NINE, is_busy=True).receipts
-    assert receipt.reason == "the run before it was still going on, and overlap is skip"
+    assert receipt.reason == "the previous run was still running, and overlap is skip"
 
 
 def test_a_moment_behind_one_that_does_not_run_says_why_that_is_so() -> None:
@@ -567,7 +567,7 @@ def test_a_moment_behind_one_that_does_not_run_says_why_that_is_so() -> None:
     (receipt,) = decide(found, now=NINE, is_busy=True, behind=before).receipts
     assert receipt.status is Status.SKIPPED
     assert receipt.reason == (
-        "the one before it is held (its agent has no command), and overlap is skip"
+        "the previous run is held (its agent has no command), and overlap is skip"
     )
 
 
@@ -686,7 +686,7 @@ def test_a_single_moment_seen_too_late_is_missed_once_and_says_so() -> None:
     begun = begin(late, now=NINE + 3 * DAY)
     (receipt,) = begun.receipts
     assert (receipt.key, receipt.status) == ("at:2026-06-06T09:00:00Z", Status.MISSED)
-    assert receipt.reason == "it was written 3d after its time"
+    assert receipt.reason == "the entry was added 3d after its scheduled time"
     assert decide(after(late, begun), now=NINE + 9 * DAY).receipts == ()
 
 
@@ -696,7 +696,7 @@ def test_a_single_moment_seen_in_time_runs_late_once_and_says_so() -> None:
     decision = decide(once, now=NINE + 3 * DAY)
     (receipt,) = decision.receipts
     assert receipt.status is Status.WAITING
-    assert receipt.reason.startswith("its time has come, 3d ago")
+    assert receipt.reason.startswith("the scheduled time was 3d ago")
     assert decide(after(once, decision), now=NINE + 9 * DAY).receipts == ()
 
 
@@ -862,4 +862,4 @@ def test_a_receipt_starts_after_its_moment_by_its_jitter() -> None:
     spread = asking(DAILY["cron"], jitter=SPREAD)
     (receipt,) = decide(spread, now=NINE + DAY).receipts
     assert receipt.start_at == receipt.planned_at + jitter(spread, receipt.key)
-    assert receipt.reason == "its time has come"
+    assert receipt.reason == "the scheduled time was reached"

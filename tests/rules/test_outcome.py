@@ -38,7 +38,7 @@ def test_anything_else_at_the_beginning_is_work_done(first: str) -> None:
 
 def test_failed_and_a_colon_at_the_beginning_is_a_failure_with_its_words() -> None:
     assert after("FAILED: the disk is full") == (Status.FAILED, "the disk is full")
-    assert after("FAILED:") == (Status.FAILED, "it said that it failed, and not why")
+    assert after("FAILED:") == (Status.FAILED, "the run reported FAILED without a reason")
     assert after("It FAILED: no").status is Status.DONE
 
 
@@ -56,7 +56,7 @@ def test_a_failure_says_the_last_lines_of_the_output() -> None:
     assert verdict(Finish(Why.EXIT, code=2, last=last)).reason == f"exit code 2: {words}"
     assert verdict(Finish(Why.EXIT, signal=6, last=last)).reason == f"signal SIGABRT: {words}"
     assert verdict(Finish(Why.TIMEOUT, limit=timedelta(seconds=5), last=last)).reason == (
-        f"it ran longer than 5s and was killed; its last output: {words}"
+        f"exceeded the time limit of 5s; last output: {words}"
     )
 
 
@@ -81,12 +81,12 @@ def test_a_signal_has_its_name() -> None:
 
 def test_the_wall_clock_says_how_long_it_was() -> None:
     ended = verdict(Finish(Why.TIMEOUT, limit=timedelta(minutes=15), code=0, first="NO-WORK"))
-    assert ended == (Status.KILLED, "it ran longer than 15m and was killed")
+    assert ended == (Status.KILLED, "exceeded the time limit of 15m")
 
 
 def test_whoever_cancels_gives_the_reason() -> None:
     assert verdict(Finish(Why.CANCEL, said="by hand")) == (Status.KILLED, "by hand")
-    assert verdict(Finish(Why.CANCEL)) == (Status.KILLED, "it was cancelled")
+    assert verdict(Finish(Why.CANCEL)) == (Status.KILLED, "cancelled")
 
 
 @pytest.mark.parametrize("why", [Why.ENGINE, Why.LEASE])

@@ -77,7 +77,7 @@ def test_a_done_task_whose_trigger_has_passed_goes_back_to_todo_for_the_next_one
 def test_the_very_second_of_the_trigger_is_enough_and_the_one_before_is_not() -> None:
     assert back(recycle(task(LAST), now=at("2026-03-30T09:00:00Z")))
     assert stays(recycle(task(LAST), now=at("2026-03-30T08:59:59Z"))) == (
-        "no trigger has passed since it last came back; the next one is 2026-03-30T09:00:00Z"
+        "no trigger since the last recycle; the next one is 2026-03-30T09:00:00Z"
     )
 
 
@@ -90,15 +90,15 @@ def test_one_that_is_not_done_stays_and_comes_back_when_it_is(status: str) -> No
 
 @pytest.mark.parametrize("field", ["tags: [archived]", "tags: archived"])
 def test_one_that_is_archived_stays(field: str) -> None:
-    assert stays(recycle(task(LAST, field), now=at("2027-01-01T00:00Z"))) == "it is archived"
+    assert stays(recycle(task(LAST, field), now=at("2027-01-01T00:00Z"))) == "the task is archived"
     archived = task(LAST, status="archived")
-    assert stays(recycle(archived, now=at("2027-01-01T00:00Z"))) == "it is archived"
+    assert stays(recycle(archived, now=at("2027-01-01T00:00Z"))) == "the task is archived"
 
 
 def test_one_without_a_schedule_stays() -> None:
     found, _ = parse("---\nid: 1\ntitle: a\nstatus: done\n---\n")
     assert found is not None
-    assert stays(recycle(found, now=at("2027-01-01T00:00Z"))) == "it no longer recurs"
+    assert stays(recycle(found, now=at("2027-01-01T00:00Z"))) == "the task no longer recurs"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_schedule_that_cannot_be_read_is_said(fields: tuple[str, ...]) -> None
     is_cron = fields[0].startswith("cron")
     odd = task(cron="x") if is_cron else task(*fields)
     reason = stays(recycle(odd, now=at("2027-01-01T00:00Z")))
-    assert reason.startswith("its schedule cannot be read: ")
+    assert reason.startswith("the schedule cannot be read: ")
 
 
 def test_many_missed_triggers_bring_it_back_once_for_the_next_from_now() -> None:
@@ -182,7 +182,7 @@ def test_a_person_may_want_it_back_before_its_trigger() -> None:
 def test_one_that_came_back_already_says_so() -> None:
     todo = task("cron_last_run: 2026-03-30T09:00:05Z", status="todo")
     reason = stays(recycle(todo, now=at("2026-03-30T09:01Z"), planned_at=at("2026-03-30T09:00Z")))
-    assert reason == "it came back already, at 2026-03-30T09:00:05Z"
+    assert reason == "already recycled at 2026-03-30T09:00:05Z"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_one_that_came_back_already_says_so() -> None:
 def test_when_no_occurrence_is_left_it_stays_done(fields: tuple[str, ...], cron: str) -> None:
     last = task("cron_last_run: 2025-12-01T09:00:00Z", *fields, cron=cron)
     reason = stays(recycle(last, now=at("2026-03-30T09:00Z")))
-    assert reason == "its schedule is over: no occurrence is left"
+    assert reason == "the schedule is over: no occurrence is left"
 
 
 # What it leaves

@@ -83,7 +83,7 @@ def test_a_rest_says_what_was_done_what_is_stuck_what_is_due_and_what_to_carry()
 - board: 3 todo, 12 done
 
 * Stuck
-- Deploy: ended badly 2 times in a row, last: exit code 3
+- Deploy: failed 2 times in a row, last: exit code 3
 - Pay rent: waits for payday
 
 * Due next
@@ -94,8 +94,8 @@ def test_a_rest_says_what_was_done_what_is_stuck_what_is_due_and_what_to_carry()
 * Carry
 - finish Section on gates (plan.org:6), which you claimed
 - look at Deploy: exit code 3
-- begin with Pay rent (plan.org:1), overdue since 2026-06-06 Sat 00:00 UTC
-- take up Index (plan.org:10): nothing holds it any more
+- start with Pay rent (plan.org:1), overdue since 2026-06-06 Sat 00:00 UTC
+- start Index (plan.org:10): it is no longer blocked
 """
     )
 

@@ -187,7 +187,7 @@ def test_the_end_says_which_limit_it_was() -> None:
         f"exit code 1; {processes}",
     )
     late = ended(why="timeout", limit=5, signal=9, **both)
-    assert late == (Status.KILLED, f"it ran longer than 5s and was killed; {processes}")
+    assert late == (Status.KILLED, f"exceeded the time limit of 5s; {processes}")
     assert ended(code=0, **both) == (Status.DONE, "exit code 0")  # it got by
     assert ended(why="cancel", said="stop", signal=9, **both) == (Status.KILLED, "stop")
 

@@ -29,7 +29,9 @@ AT = datetime(2026, 4, 1, 9, tzinfo=UTC)
 
 
 def job(text: str, *, about: Followed | None = None, policy: Policy | None = None) -> Job:
-    receipt = Receipt("cron:2026-04-01T09:00:00Z", Status.STARTING, "its time has come", AT, AT)
+    receipt = Receipt(
+        "cron:2026-04-01T09:00:00Z", Status.STARTING, "the scheduled time was reached", AT, AT
+    )
     filed = Filed(
         7,
         3,

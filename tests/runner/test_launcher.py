@@ -79,7 +79,7 @@ def test_an_engine_that_dies_takes_every_tree_with_it(tmp_path: Path) -> None:
         ended = read_end(tmp_path / f"runs/{run}", run)
         assert isinstance(ended, Ended)
         assert ended.outcome is Status.INTERRUPTED
-        assert ended.reason == "the engine ended while it ran"
+        assert ended.reason == "the engine exited during the run"
 
 
 def test_without_trees_a_dead_engine_still_takes_the_groups_with_it(tmp_path: Path) -> None:

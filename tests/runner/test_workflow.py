@@ -390,7 +390,7 @@ async def test_a_step_that_takes_too_long_is_killed_and_the_run_fails(tmp_path: 
         record = await place.run(text)
         assert marked(place.data) == []
     assert record.outcome is Status.FAILED
-    assert record.reason == "Slow (plan.org:6): it ran longer than 200ms and was killed"
+    assert record.reason == "Slow (plan.org:6): exceeded the time limit of 200ms"
     assert (only(record).status, only(record, "Next").status) == ("killed", "skipped")
 
 
@@ -406,7 +406,7 @@ async def test_a_run_that_takes_too_long_is_killed_with_all_its_steps(tmp_path: 
         assert marked(place.data) == []
     assert (record.outcome, record.reason) == (
         Status.KILLED,
-        "it ran longer than 1s and was killed",
+        "exceeded the time limit of 1s",
     )
     assert sorted(each.status for each in record.steps()) == ["killed", "killed", "skipped"]
 

@@ -322,10 +322,10 @@ async def test_the_gate_says_who_holds_and_who_waits_for_what(tmp_path: Path) ->
         assert (gate["slots"], gate["in_line"]) == (1, 1)
         [line] = gate["waiting"]
         assert (line["receipt"], line["title"]) == (waiting["receipt"], "Digest")
-        assert line["reason"] == "every slot is held; gate.slots is 1"
+        assert line["reason"] == "no slot is free; gate.slots is 1"
         why = await here.get("why", entry=line["title"])
         said = [each["said"] for each in why["answers"]]
-        assert "waiting: every slot is held; gate.slots is 1" in said
+        assert "waiting: no slot is free; gate.slots is 1" in said
         await here.post(f"runs/{number}/cancel")
         assert (await here.ended(waiting["receipt"]))["status"] == "done"
 

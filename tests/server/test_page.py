@@ -294,7 +294,7 @@ async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
             while 'id="waiting' not in (text := await open_.page("/")):
                 await asyncio.sleep(0.02)
         waiting = text.partition('id="waiting')[2].partition("</li>")[0]
-        assert "its entry is busy with receipt" in waiting
+        assert "the entry is busy with receipt" in waiting
 
 
 @story

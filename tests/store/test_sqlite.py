@@ -211,7 +211,7 @@ def test_of_fifty_threads_that_decide_at_once_one_is_first(tmp_path: Path) -> No
     for thread in threads:
         thread.join()
     assert sorted(map(len, answers)) == [0] * 49 + [1]
-    assert asyncio.run(history(ledger, entry)) == ["1 waiting: its time has come"]
+    assert asyncio.run(history(ledger, entry)) == ["1 waiting: the scheduled time was reached"]
     asyncio.run(ledger.close())
 
 

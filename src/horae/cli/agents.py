@@ -31,6 +31,7 @@ from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Origin
 from horae.rules.misfire import Status
+from horae.rules.outcome import TIMED_OUT
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.secrets import secrets_of
@@ -495,7 +496,7 @@ def _code(ended: Ended) -> int:
     """Return the exit code that belongs to how a run ended."""
     if ended.outcome in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
-    is_too_long = ended.outcome is Status.KILLED and ended.reason.startswith("it ran longer than ")
+    is_too_long = ended.outcome is Status.KILLED and ended.reason.startswith(TIMED_OUT)
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
 
 

@@ -29,6 +29,7 @@ from horae.engine.desk import EntryNotFoundError, RunNotFoundError
 from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
 from horae.rules.misfire import Status
+from horae.rules.outcome import TIMED_OUT
 from horae.rules.receipt import FINAL
 from horae.rules.words import moment_text
 from horae.store.lock import holder_of
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
-_TOO_LONG: Final = "it ran longer than "  # as the rules say it of a wall clock
 
 raw_option = click.option("--raw", is_flag=True, help="Leave control characters as they are.")
 
@@ -433,5 +433,5 @@ def _code(status: Status, reason: str) -> int:
     """Return the exit code that belongs to how a run ended."""
     if status in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
-    is_too_long = status is Status.KILLED and reason.startswith(_TOO_LONG)
+    is_too_long = status is Status.KILLED and reason.startswith(TIMED_OUT)
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

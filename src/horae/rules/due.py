@@ -75,9 +75,11 @@ def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[Due]:
     """Yield whether a task is overdue, due or upcoming; a deadline says more than a start."""
     deadline, scheduled = task.deadline, task.scheduled
     if deadline is not None and deadline < now:
-        yield Due(Standing.OVERDUE, task.title, task.origin, deadline, "its DEADLINE is past")
+        yield Due(Standing.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
     elif scheduled is not None and scheduled <= now:
-        yield Due(Standing.DUE, task.title, task.origin, scheduled, "its SCHEDULED has come")
+        yield Due(
+            Standing.DUE, task.title, task.origin, scheduled, "the SCHEDULED time was reached"
+        )
     elif scheduled is not None and scheduled <= end:
         yield Due(Standing.UPCOMING, task.title, task.origin, scheduled, "SCHEDULED")
     elif deadline is not None and deadline <= end:
@@ -87,7 +89,7 @@ def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[Due]:
 def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
     """Yield whether a workflow is overdue, due or upcoming."""
     if entry.deadline is not None and entry.deadline < now:
-        reason = "its DEADLINE is past"
+        reason = "the DEADLINE is past"
         yield Due(Standing.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
     if entry.pause is not None and entry.pause.covers(now):
         reason = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
@@ -96,10 +98,16 @@ def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
         return
     waiting = _waiting_since(entry, now)
     if waiting is not None:
-        yield Due(Standing.DUE, entry.title, entry.origin, waiting, "its time has come")
+        yield Due(
+            Standing.DUE, entry.title, entry.origin, waiting, "the scheduled time was reached"
+        )
     coming = next_moment(entry, now)
     if coming is not None and coming.at <= end:
-        reason = "an estimate, from its last end" if coming.is_estimate else "its next moment"
+        reason = (
+            "an estimate, from the end of the last run"
+            if coming.is_estimate
+            else "next scheduled time"
+        )
         yield Due(Standing.UPCOMING, entry.title, entry.origin, coming.at, reason)
 
 

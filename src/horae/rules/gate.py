@@ -192,10 +192,10 @@ def no_machine(requires: Sequence[str]) -> str:
     """Say that no machine is there that has these labels.
 
     >>> no_machine(("gpu", "berlin")), no_machine(())
-    ('no machine with gpu and berlin is up', 'no machine is up')
+    ('no node with gpu and berlin is up', 'no node is up')
     """
     wanted = " and ".join(requires)
-    return f"no machine with {wanted} is up" if wanted else "no machine is up"
+    return f"no node with {wanted} is up" if wanted else "no node is up"
 
 
 def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
@@ -270,7 +270,7 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
             admitted.append(ask)
             passed = len(rest)
         elif (circle := room.circle(ask)) is not None:
-            reason = f"{circle.words(capacity)}, which cannot end before it does"
+            reason = f"{circle.words(capacity)}, which waits for this run"
             refused.append(Obstacle(ask, reason, circle.by))
         else:
             room.let_wait(ask)
@@ -287,7 +287,7 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
         if lack is None:
-            yield Obstacle(waiting.ask, "it may start at the next turn")
+            yield Obstacle(waiting.ask, "ready to start")
         else:
             yield Obstacle(waiting.ask, lack.words(capacity), lack.by)
 
@@ -322,23 +322,23 @@ class _Lack(NamedTuple):
         """Say what is missing."""
         match self:
             case _Lack(_What.SLOT):
-                return f"every slot is held; gate.slots is {capacity.slots}"
+                return f"no slot is free; gate.slots is {capacity.slots}"
             case _Lack(_What.LABEL):
                 return str(self.need)
             case _Lack(_What.MACHINE):
-                return f"every slot of {self.need} is held"
+                return f"no slot is free on {self.need}"
             case _Lack(_What.CREW, is_kept=False):
-                return f"the crew has its share; crew.max_concurrent is {capacity.crew}"
+                return f"the crew has no free slot; crew.max_concurrent is {capacity.crew}"
             case _Lack(_What.CREW):
-                return f"the crew's next slot is kept for receipt {self.by}, first in line"
+                return f"the crew's next slot is reserved for receipt {self.by}, first in the queue"
             case _Lack(need=str(agent), is_kept=True):
-                return f"{agent} is kept for receipt {self.by}, first in line"
+                return f"{agent} is reserved for receipt {self.by}, first in the queue"
             case _Lack(need=str(agent)):
                 return f"{agent} is busy with receipt {self.by}"
             case _Lack(is_kept=True):
-                return f"receipt {self.by} of its entry is first in line"
+                return f"receipt {self.by} of the same entry is first in the queue"
             case _:
-                return f"its entry is busy with receipt {self.by}"
+                return f"the entry is busy with receipt {self.by}"
 
 
 class _Room:
@@ -433,7 +433,7 @@ class _Room:
         fit = [each for each in fit if each.name == ask.prefers] or fit
         free = [each for each in fit if held[each.name] < each.slots]
         if not free:
-            return _Lack(_What.MACHINE, need=" and of ".join(each.name for each in fit))
+            return _Lack(_What.MACHINE, need=" or ".join(each.name for each in fit))
         return min(free, key=lambda each: (held[each.name] / each.slots, each.name)).name
 
     def _busy(self, ask: Ask) -> Iterator[_Lack]:

@@ -95,7 +95,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
         case OnceRule(at, str()):
             return Decision((), min(now, max(at, _DAWN + GRACE) - GRACE), ended_at)
         case OnceRule(at, None) if at <= now and (was is None or was < at):
-            reason = f"it was written {_long(now - at)} after its time"
+            reason = f"the entry was added {_long(now - at)} after its scheduled time"
             until = entry.policy.until
             if until is not None and until < at:
                 return Decision((), since, ended_at)
@@ -216,20 +216,20 @@ def _receipts(
     return (*_passed(entry, passed, *_why_not(catchup, running)), *then)
 
 
-_BUSY: Final = "the run before it was still going on, and overlap is skip"
+_BUSY: Final = "the previous run was still running, and overlap is skip"
 
 
 def behind_words(status: Status, reason: str) -> str:
     """Return why a moment is skipped behind a receipt that stands so; nothing if that runs.
 
     >>> behind_words(Status.HELD, "its agent has no command")
-    'the one before it is held (its agent has no command), and overlap is skip'
+    'the previous run is held (its agent has no command), and overlap is skip'
     """
     match status:
         case Status.HELD:
-            return f"the one before it is held ({reason}), and overlap is skip"
+            return f"the previous run is held ({reason}), and overlap is skip"
         case Status.WAITING:
-            return "the one before it still waits to start, and overlap is skip"
+            return "the previous run is still waiting to start, and overlap is skip"
         case _:
             return ""
 
@@ -244,13 +244,13 @@ def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now:
 def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, str]:
     """Return what the moments are that do not run, and why."""
     if catchup is CatchUp.NONE:
-        return Status.MISSED, "its time passed by while nobody looked, and catch-up is none"
+        return Status.MISSED, "the engine was down, and catch-up is none"
     if catchup is CatchUp.ALL:
-        reason = f"catch-up is all, and of more than {CAP} moments only the newest {CAP} run"
+        reason = f"catch-up is all, which runs only the newest {CAP} missed times"
         return Status.MISSED, reason
     if running:
-        return Status.COALESCED, f"{running[-1].key} runs for it, as catch-up is latest"
-    return Status.MISSED, f"catch-up is latest, and it is more than {_long(WINDOW)} late"
+        return Status.COALESCED, f"replaced by {running[-1].key}, as catch-up is latest"
+    return Status.MISSED, f"more than {_long(WINDOW)} late, and catch-up is latest"
 
 
 def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
@@ -300,10 +300,12 @@ def _running(
             yield _receipt(entry, moment, Status.SKIPPED, blocked)
             continue
         late = now - moment.at
-        reason = "its time has come"
+        reason = "the scheduled time was reached"
         if late > GRACE:
-            why = "a delay is due until it runs" if _is_delay(entry) else f"catch-up is {catchup}"
-            reason = f"its time has come, {_long(late)} ago, and {why}"
+            why = (
+                "a delay stays due until it runs" if _is_delay(entry) else f"catch-up is {catchup}"
+            )
+            reason = f"the scheduled time was {_long(late)} ago; {why}"
         yield _receipt(entry, moment, Status.WAITING, reason)
 
 

@@ -22,6 +22,8 @@ LAST: Final = 300  # characters of them
 TAIL_LINES: Final = 10  # of the end of the output, for whoever is told of a bad end
 TAIL: Final = 1000  # characters of them
 
+TIMED_OUT: Final = "exceeded the time limit of "  # how the reason of a timeout begins
+
 _NO_WORK: Final = re.compile(r"\s*NO-WORK(?!\w)", re.ASCII | re.IGNORECASE)
 _FAILED: Final = "FAILED:"
 # Colours and other orders to a terminal; then whatever else is not a character to be read.
@@ -82,7 +84,7 @@ def verdict(finish: Finish) -> Verdict:
     >>> verdict(Finish(Why.EXIT, code=3, first="FAILED: no disk")).reason
     'no disk (exit code 3)'
     >>> verdict(Finish(Why.TIMEOUT, limit=timedelta(minutes=15))).reason
-    'it ran longer than 15m and was killed'
+    'exceeded the time limit of 15m'
     """
     match finish.why:
         case Why.EXIT:
@@ -90,25 +92,29 @@ def verdict(finish: Finish) -> Verdict:
         case Why.START:
             return Verdict(Status.FAILED, shown(f"cannot be started: {finish.said}"))
         case Why.TIMEOUT:
-            length = format_duration(finish.limit or timedelta())
-            reason = f"it ran longer than {length} and was killed"
+            reason = timed_out(finish.limit or timedelta())
             return Verdict(Status.KILLED, with_output(reason, finish.last))
         case Why.CANCEL:
-            return Verdict(Status.KILLED, shown(finish.said) or "it was cancelled")
+            return Verdict(Status.KILLED, shown(finish.said) or "cancelled")
         case Why.ENGINE:
-            return Verdict(Status.INTERRUPTED, "the engine ended while it ran")
+            return Verdict(Status.INTERRUPTED, "the engine exited during the run")
         case Why.LEASE:
-            return Verdict(Status.INTERRUPTED, "the engine could not say in time that it is alive")
+            return Verdict(Status.INTERRUPTED, "the engine did not renew its lease in time")
+
+
+def timed_out(limit: timedelta) -> str:
+    """Return why a run was killed that took longer than it may."""
+    return f"{TIMED_OUT}{format_duration(limit)}"
 
 
 def with_output(reason: str, last: str) -> str:
     """Return why a run was ended, with the last lines that it had printed.
 
-    >>> with_output("it ran longer than 5s and was killed", "waiting for the lock")
-    'it ran longer than 5s and was killed; its last output: waiting for the lock'
+    >>> with_output("exceeded the time limit of 5s", "waiting for the lock")
+    'exceeded the time limit of 5s; last output: waiting for the lock'
     """
     words = last_words(last)
-    return f"{reason}; its last output: {words}" if words else reason
+    return f"{reason}; last output: {words}" if words else reason
 
 
 def with_last_words(reason: str, last: str) -> str:
@@ -166,5 +172,5 @@ def _after_exit(finish: Finish) -> Verdict:
         return Verdict(Status.NO_WORK, words)
     if finish.first.startswith(_FAILED):
         reason = words.removeprefix(_FAILED).strip()
-        return Verdict(Status.FAILED, reason or "it said that it failed, and not why")
+        return Verdict(Status.FAILED, reason or "the run reported FAILED without a reason")
     return Verdict(Status.DONE, words or "exit code 0")

@@ -96,7 +96,7 @@ def broken_receipt(why: str, *, now: datetime) -> Receipt:
     >>> broken_receipt(":TIMEOUT: soon: write 15m", now=datetime(2026, 4, 1, 9, tzinfo=UTC)).key
     'broken:2026-04-01T09:00:00Z'
     """
-    reason = f"its text can no longer be read, and its last good one stays armed: {why}"
+    reason = f"the edited entry cannot be read; its last valid version stays armed: {why}"
     return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 

@@ -127,7 +127,7 @@ class RecycledEvent(TypedDict):
     ts: int
 
 
-NOT_DONE: Final = "it is not done yet; it comes back when it is"
+NOT_DONE: Final = "not done yet; the task is recycled when it is done"
 
 
 def recycle(
@@ -139,16 +139,16 @@ def recycle(
     say when it last came back. *is_asked*: a person wants it back, whether or not one has.
     """
     if task.cron_schedule is None:
-        return Stays("it no longer recurs")
+        return Stays("the task no longer recurs")
     if task.is_archived:
-        return Stays("it is archived")
+        return Stays("the task is archived")
     if task.status != "done":
         return Stays(_why_not_done(task, planned_at))
     try:
         crons = cron_rule(task.cron_schedule, zone_name=task.timezone or "UTC").crons
         until = task_policy(task).until
     except ScheduleError as error:
-        return Stays(f"its schedule cannot be read: {error}")
+        return Stays(f"the schedule cannot be read: {error}")
     since = _reference(task, now=now, planned_at=planned_at)
     gate = moment(task.scheduled_for) if moment(task.cron_last_run) is None else None
     trigger = _first_after(crons, since)
@@ -156,11 +156,13 @@ def recycle(
         # The time that it was set for is what it was done for: that one has passed, too.
         trigger = gate
     if trigger is None or (trigger > now and not is_asked):
-        coming = "never comes" if trigger is None else f"is {key_time(trigger)}"
-        return Stays(f"no trigger has passed since it last came back; the next one {coming}")
+        coming = (
+            "there is no next one" if trigger is None else f"the next one is {key_time(trigger)}"
+        )
+        return Stays(f"no trigger since the last recycle; {coming}")
     coming_at = _first_after(crons, now)
     if coming_at is None or (until is not None and coming_at > until):
-        return Stays("its schedule is over: no occurrence is left")
+        return Stays("the schedule is over: no occurrence is left")
     return _recycled(task, crons, now=now, since=since, trigger=trigger, coming_at=coming_at)
 
 
@@ -291,7 +293,7 @@ def _reference(task: Task, *, now: datetime, planned_at: datetime | None) -> dat
 def _why_not_done(task: Task, planned_at: datetime | None) -> str:
     last = moment(task.cron_last_run)
     if last is not None and planned_at is not None and last >= planned_at:
-        return f"it came back already, at {key_time(last)}"
+        return f"already recycled at {key_time(last)}"
     return NOT_DONE
 
 

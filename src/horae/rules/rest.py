@@ -124,7 +124,7 @@ def _stuck(facts: Facts) -> Iterator[str]:
     """Yield what ended badly and has not ended well since, and what waits for something."""
     for title, (count, reason) in _bad_ends(facts.runs).items():
         times = "once" if count == 1 else f"{count} times in a row"
-        yield f"{title}: ended badly {times}{f', last: {reason}' if reason else ''}"
+        yield f"{title}: failed {times}{f', last: {reason}' if reason else ''}"
     for item in _items(facts):
         if item.waits_for:
             yield f"{shown(item.title)}: waits for {shown(', '.join(item.waits_for))}"
@@ -165,9 +165,9 @@ def _carry(facts: Facts, zone_name: str) -> Iterator[str]:
         return
     for item in handed.overdue[:MOST_CARRIED]:
         since = f", overdue since {moment_text(item.at, zone_name)}" if item.at else ""
-        yield f"begin with {shown(item.title)} ({shown(item.where)}){since}"
+        yield f"start with {shown(item.title)} ({shown(item.where)}){since}"
     for item in handed.unblocked[:MOST_CARRIED]:
-        yield f"take up {shown(item.title)} ({shown(item.where)}): nothing holds it any more"
+        yield f"start {shown(item.title)} ({shown(item.where)}): it is no longer blocked"
 
 
 def _items(facts: Facts) -> Iterator[Item]:

@@ -30,8 +30,8 @@ _UNITS: Final = {
 }
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _KINDS: Final = {
-    Kind.CUMULATE: "each moment that was missed is made good, at most ten",
-    Kind.CATCH_UP: "of the moments that were missed the newest is made good",
+    Kind.CUMULATE: "every missed run is caught up, at most ten",
+    Kind.CATCH_UP: "only the newest missed run is caught up",
     Kind.RESTART: "counted from the end of the last run",
 }
 
@@ -48,9 +48,9 @@ def words(rule: Rule, *, zone_name: str) -> str:
         case CadenceRule(base):
             return f"{format_duration(base)} after the end of each tick"
         case OnDemandRule():
-            return "when it is asked to"
+            return "on demand"
         case AfterRule(occasions, of):
-            return f"after {of or 'anything'} is {' or '.join(occasions)}"
+            return f"after {of or 'any entry'} is {' or '.join(occasions)}"
 
 
 def sayings(rule: Rule, *, zone_name: str) -> list[str]:
@@ -122,4 +122,4 @@ def _repeater_words(rule: RepeaterRule) -> str:
     at = "" if repeater.unit is Unit.HOUR else f" at {clock_text(anchor)}"
     if repeater.unit is Unit.WEEK and repeater.kind is not Kind.RESTART:
         at = f" on {_DAYS[anchor.weekday()]}{at}"
-    return f"{every}{at}, from {wall_text(anchor)} on; {_KINDS[repeater.kind]}"
+    return f"{every}{at}, starting {wall_text(anchor)}; {_KINDS[repeater.kind]}"

@@ -24,7 +24,7 @@ from horae.kernel.world import every, worlds
 from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Why, last_lines, shown, verdict, with_output
+from horae.rules.outcome import Finish, Why, last_lines, shown, timed_out, verdict, with_output
 from horae.runner.command import facts_of, hidden_bytes, why_held
 from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import MASK, Masker, disguises
@@ -773,8 +773,7 @@ class WorkflowRun:
             return Status.KILLED, self._reason, None
         bad = next(filter(_is_bad, self.record.steps()), None)
         if self._is_late:
-            length = format_duration(self._order.timeout)
-            reason = f"it ran longer than {length} and was killed"
+            reason = timed_out(self._order.timeout)
             return Status.KILLED, with_output(reason, (bad and bad.stderr) or ""), None
         if bad is not None:
             where = bad.where if bad.error_line is None else f"{bad.file}:{bad.error_line}"
