@@ -818,7 +818,7 @@ async def test_a_dead_holders_claim_is_taken_back_first_and_a_persons_is_not(hom
         assert desk.dispatcher.next_at == NOW + HOUR / 2
         await desk.clock.advance(HOUR / 2)
         assert await desk.look() == [(1, "dispatch:1", "wren")]
-        assert home.read(1).text("attempt_reason") == "the claim of dead ran out"
+        assert home.read(1).text("attempt_reason") == "the claim of dead expired"
         assert home.read(2).text("claimed_by") == "dead"
 
 

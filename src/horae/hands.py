@@ -186,7 +186,7 @@ def _checked(asked: Mapping[str, Any]) -> dict[str, Value | None]:
     if cron is not None:
         rule = cron_rule(cron, zone_name=place or "UTC")
         if any(each.never for each in rule.crons):
-            raise TaskScheduleError(f"cron {cron[:100]!r} names a day that never comes")
+            raise TaskScheduleError(f"cron {cron[:100]!r} matches no date")
     properties = {"CATCHUP": asked["catchup"], "UNTIL": asked["until"]}
     policy_of({k: v for k, v in properties.items() if v}, zone_name=place or "UTC")
     wanted = {

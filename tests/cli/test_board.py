@@ -102,7 +102,7 @@ def test_a_schedule_that_is_set_anew_does_not_go_on_from_the_old_one(
         (("42", "--at", "2026-03-25T09:00:00"), 1, "offset is missing"),
         (("42", "--at", "2026-03-25T09:00:00-0800"), 1, "needs a colon: -08:00"),
         (("42", "--cron", "not-a-cron"), 1, "invalid cron expression: "),
-        (("42", "--cron", "0 9 30 2 *"), 1, "names a day that never comes"),
+        (("42", "--cron", "0 9 30 2 *"), 1, "matches no date"),
         (("42", "--cron", "0 9 * * FRI-MON"), 1, "invalid cron expression: "),
         (("42", "--clear", "--at", "2026-03-25T09:00:00Z"), 1, "--clear cannot be used with --at"),
         (
@@ -330,7 +330,7 @@ def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
     assert ending.code == 1
     assert "1.md: line 1, column 1: a task begins with a line of three dashes" in ending.out
     assert "#42: depends on #7, which does not exist; add that task" in ending.out
-    assert "#42: it cannot come back: cron '0 25 * * *': hour 25" in ending.out
+    assert "#42: the task cannot be recycled: cron '0 25 * * *': hour 25" in ending.out
     assert len(call("board", "health", "--json").data) == 3
 
 

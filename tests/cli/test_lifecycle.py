@@ -81,7 +81,7 @@ def test_what_is_odd_is_said_beside_the_ticks_and_an_error_is_the_exit_code(
     assert ending.code == 1
     assert [row["state"] for row in ending.data] == ["work", "work"]
     assert ending.err.splitlines()[0] == (
-        "horae: odd.org:3:8: error state-next: 'rset' is no state; the day begins again at work; "
+        "horae: odd.org:3:8: error state-next: 'rset' is not a state; the lifecycle restarts at work; "
         "write rest"
     )
 
@@ -90,7 +90,7 @@ def test_a_gate_that_starves_the_day_is_a_warning(call: Call, tmp_path: Path) ->
     (tmp_path / "slow.org").write_text(TEXT.replace("10m", "48h"))
     ending = call("lifecycle", "slow.org", "--next", "1")
     assert ending.code == 0
-    assert "warning gate-starves: its gate of 2d holds the whole day" in ending.err
+    assert "warning gate-starves: :MIN-INTERVAL: 2d delays the whole cycle" in ending.err
 
 
 def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_command_of_the_shell_is_told_how_to_call_one(call: Call) -> None:
     Path("plan.org").write_text("* A\n:PROPERTIES:\n:COMMAND: cd /srv && ls\n:END:\n")
     [program, shell] = call("check", "--json").data
     assert program["fix"] == "call a shell explicitly: sh -c 'cd …'"
-    assert shell["fix"] == "call one explicitly: sh -c 'cd /srv && ls'"
+    assert shell["fix"] == "to use a shell, call it explicitly: sh -c 'cd /srv && ls'"
 
 
 def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agent(

@@ -33,10 +33,10 @@ def crew(call: Call) -> Call:
 def test_a_task_for_nobody_in_the_crew_is_not_well(crew: Call) -> None:
     for name, status in (("wren", "todo"), ("ghost", "todo"), ("ghost", "done")):
         assert crew("task", "add", "Sweep", "--assignee", name, "--status", status).code == 0
-    wrong = "goes to 'ghost' alone, and the crew has no such member"
+    wrong = "is assigned to 'ghost', who is not a member of the crew"
     ending = crew("board", "health", "--table")
     assert ending.code == 1
-    assert ending.out == f"#2: {wrong}; write one of wren, or take assignee out\n"
+    assert ending.out == f"#2: {wrong}; write one of wren, or remove assignee\n"
     checked = crew("check", "--table").out
     assert f"board/tasks/002-sweep.md:5:1: warning task: {wrong}\n" in checked
 

@@ -143,7 +143,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--manual", "--prompt", "a", "--prompt-file", "b"), 2, "not both"),
         (("--manual", "--prompt-file", "nowhere.md"), 4, "nowhere.md: does not exist"),
         (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools is a JSON object"),
-        (("--webhook", "a long secret", "--prompt", "Go."), 2, "say the scheme github"),
+        (("--webhook", "a long secret", "--prompt", "Go."), 2, "use the scheme github"),
         (("--webhook", "short", "--scheme", "github", "--prompt", "Go."), 2, "at least 8"),
         (("--scheme", "github", "--manual"), 2, "the messages of a --webhook"),
         (("--after", "nobody", "--prompt", "Go."), 4, "there is no workflow 'nobody'"),
@@ -351,7 +351,7 @@ def test_a_webhook_in_a_file_has_one_scheme_and_a_secret_of_its_own(
     other = HOOK.format("first", f"secret: whsec_{'A' * 32}")
     (files / "workflows" / "first.yml").write_text(other)
     ending = call("horae", "trigger", "apply", ".agentd")
-    assert "first.yml:1: the scheme of webhook 'first' is github, set when it was" in ending.err
+    assert "first.yml:1: webhook 'first' uses the scheme github; to change it," in ending.err
 
 
 def test_after_one_field_is_edited_apply_changes_that_field(call: Call, files: Path) -> None:

@@ -288,7 +288,7 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     assert lost in err
     assert re.search(rf"the old one is {data}/ledger-before-\d{{8}}T\d{{6}}Z.db", err)
     assert "remind (.agentd/workflows/bot.yml:1) is disabled" in err
-    assert "its time, 2026-01-01T09:00:00Z, was before that" in err
+    assert "the scheduled time, 2026-01-01T09:00:00Z, was before that" in err
     assert not (tmp_path / "past").exists()
     found = history(tmp_path)
     assert {row["title"]: row["status"] for row in found} == {"Tick": "done", "Once": "skipped"}

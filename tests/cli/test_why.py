@@ -106,17 +106,17 @@ def kept(call: Call) -> Call:
 @pytest.mark.parametrize(
     ("title", "said"),
     [
-        ("Pay rent", f"it has only a DEADLINE, which never fires; {WAY}"),
-        ("pay RENT", f"it has only a DEADLINE, which never fires; {WAY}"),
-        ("plan.org:1", f"it has only a DEADLINE, which never fires; {WAY}"),
-        ("Call mum", f"its SCHEDULED is a date for people, as there is nothing to run; {ADD}"),
-        ("Notes", f"it has no schedule; {WAY}"),
-        ("Alone", f"it has a schedule but nothing to run; {ADD}"),
+        ("Pay rent", f"there is only a DEADLINE, which never starts a run; {WAY}"),
+        ("pay RENT", f"there is only a DEADLINE, which never starts a run; {WAY}"),
+        ("plan.org:1", f"there is only a DEADLINE, which never starts a run; {WAY}"),
+        ("Call mum", f"there is a SCHEDULED date but nothing to run; {ADD}"),
+        ("Notes", f"there is no schedule; {WAY}"),
+        ("Alone", f"there is a schedule but nothing to run; {ADD}"),
         ("Hidden", "'COMMENT Hidden' is commented out"),
-        ("Step", "it is a step of a workflow, and runs when the workflow does"),
+        ("Step", "this is a component of a workflow and runs with it"),
         (
             "wren",
-            "it defines an agent; a crew, `keeper.def`, a trigger or a workflow lets it run",
+            "this is an agent definition; a crew, `keeper.def`, a trigger or a workflow runs it",
         ),
         ("plan.org:20", "plan.org:16 has the same name; give one of the two an :ID:"),
     ],
@@ -197,7 +197,7 @@ def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Ca
         ledger = await SqliteLedger.open(Path(".horae"), now=NINE)
         tomorrow = NINE + timedelta(days=1)
         due = await ledger.due(now=tomorrow)
-        waits = "the one before it still waits to start"
+        waits = "the previous run is still waiting to start"
         steps = [
             Step(each.entry, decide(each.entry, now=tomorrow, is_busy=each.is_busy, behind=waits))
             for each in due
@@ -208,7 +208,7 @@ def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Ca
     asyncio.run(deciding())
     said = [each["said"] for each in json.loads(kept("why", "Digest", "--json").out)["answers"]]
     assert "no engine is running" in said[0]
-    assert said[1].startswith("skipped: the one before it still waits to start")
+    assert said[1].startswith("skipped: the previous run is still waiting to start")
 
 
 def test_what_is_paused_says_what_is_skipped_and_when_it_goes_on(kept: Call) -> None:

@@ -226,7 +226,7 @@ def test_a_failure_is_told_once_waits_longer_and_is_over_when_it_goes_well(
     assert at[1] - at[0] > 2.9  # an interval of 1 s, and 2 s for one failure
     assert at[2] - at[1] > 4.9
     github.fails(0, '[{"number": 7, "title": "It le')
-    life.until(lambda: "did not answer with a list" in events(home, "poll_failed")[-1]["reason"])
+    life.until(lambda: "did not return a list" in events(home, "poll_failed")[-1]["reason"])
     github.lists(issue(7))
     github.is_well()
     life.until(lambda: events(home, "poll_recovered") == [{"trigger": "bugs"}])
@@ -288,7 +288,7 @@ def test_an_error_of_gh_is_handed_on_in_its_own_words(
 def test_what_is_no_list_is_an_error(github: GitHub, said: str) -> None:
     github.fails(0, said)
     config = {"type": "github_pull_requests", "owner": "o", "repo": "r", "state": "all"}
-    with pytest.raises(TriggerError, match="gh did not answer with a list"):
+    with pytest.raises(TriggerError, match="gh did not return a list"):
         read_polled(asyncio.run(call(poll_command(config))))
 
 

@@ -32,7 +32,7 @@ def test_an_alert_is_an_entry_without_a_moment() -> None:
 
 def test_all_may_be_said_or_left_out() -> None:
     assert parse_after("stuck") == parse_after("stuck of all") == AfterRule((Occasion.STUCK,))
-    assert words(parse_after("stuck"), zone_name="UTC") == "after anything is stuck"
+    assert words(parse_after("stuck"), zone_name="UTC") == "after any entry is stuck"
 
 
 @pytest.mark.parametrize("text", ["", "of backup", "rotten of backup", "failed and missed"])

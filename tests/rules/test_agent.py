@@ -81,9 +81,9 @@ def test_a_definition_reads_the_same_with_windows_line_ends() -> None:
         ("Text.\n* wren :agent:\n", (2, 1), "the agent has no system prompt; write it under"),
         (agent(":ID: wren", prompt=" "), (1, 1), "the agent has no system prompt"),
         ("* wren :agent:\nText.\n** System prompt\n\n", (1, 1), "the agent has no system prompt"),
-        (agent(":ID: ../up"), (3, 6), ":ID: '../up' names nothing; write one word"),
-        (agent(":RUNNER: magic"), (3, 10), ":RUNNER: 'magic' is not known; write command or model"),
-        (agent(":WAKE: never"), (3, 8), ":WAKE: 'never' is not known; write always or due"),
+        (agent(":ID: ../up"), (3, 6), ":ID: '../up' is not a valid name; write one word"),
+        (agent(":RUNNER: magic"), (3, 10), ":RUNNER: 'magic' is not valid; write command or model"),
+        (agent(":WAKE: never"), (3, 8), ":WAKE: 'never' is not valid; write always or due"),
         (agent(":COMMAND: say 'hi"), (3, 11), ":COMMAND: no closing quotation"),
         (agent(":ENV: a-b"), (3, 7), ":ENV: 'a-b' is not the name of a variable"),
         (agent(":TIMEOUT: soon"), (3, 11), ":TIMEOUT: is not numbers and units"),
@@ -105,7 +105,7 @@ def test_a_property_that_is_nearly_a_known_one_is_found() -> None:
     assert (finding.code, finding.line, finding.fix) == (
         "property-typo",
         3,
-        "write :TIMEOUT: if that is meant",
+        "did you mean :TIMEOUT:?",
     )
 
 

@@ -104,7 +104,7 @@ def test_a_range_of_hours_comes_at_its_start() -> None:
     ],
 )
 def test_a_range_of_stamps_is_not_armed(stamps: str) -> None:
-    reason = f"SCHEDULED: {stamps} is a range of two stamps; write one stamp"
+    reason = f"SCHEDULED: {stamps} is a range; write a single timestamp"
     assert why_not(workflow(f"SCHEDULED: {stamps}")) == reason
     assert armed(workflow(f"SCHEDULED: {stamps}", SCHEDULE="@daily")).rule == CronRule(
         (Cron("@daily"),)
@@ -263,12 +263,12 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
     [
         (
             workflow("SCHEDULED: [2026-06-06 Sat 06:00 +1d]"),
-            "its SCHEDULED is in square brackets: a note, not a time",
+            "SCHEDULED is in square brackets, so it is inactive",
         ),
-        (workflow(DAILY, head="* DONE Digest :workflow:"), "its state is DONE"),
+        (workflow(DAILY, head="* DONE Digest :workflow:"), "the state is DONE"),
         (
             "#+TODO: OPEN | SHIPPED\n" + workflow(DAILY, head="* SHIPPED Digest :workflow:"),
-            "its state is SHIPPED",
+            "the state is SHIPPED",
         ),
         (workflow(DAILY, head="* COMMENT Digest :workflow:"), "'COMMENT Digest' is commented out"),
         (
@@ -307,14 +307,14 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
             workflow(SCHEDULE="0 9 * * *;"),
             "cron '': expression is empty; write five fields, such as '0 9 * * *'",
         ),
-        (workflow(SCHEDULE="0 0 30 2 *"), "cron '0 0 30 2 *' names a day that never comes"),
+        (workflow(SCHEDULE="0 0 30 2 *"), "cron '0 0 30 2 *' matches no date"),
         (
             workflow(DAILY, TZ="Berlin"),
             "zone 'Berlin': there is no such zone; did you mean Europe/Berlin?",
         ),
         (
             workflow(DAILY, RETRY="often"),
-            ":RETRY: often: write how often and the first wait, such as 3 30s",
+            ":RETRY: often: write the number of retries and the first wait, such as 3 30s",
         ),
     ],
 )
@@ -341,11 +341,11 @@ def test_only_its_own_state_puts_a_workflow_to_rest() -> None:
 
 def test_what_rests_says_so_even_if_its_rule_is_bad_too() -> None:
     bad = workflow(SCHEDULE="bad", head="* DONE Digest :workflow:")
-    assert why_not(bad) == "its state is DONE"
+    assert why_not(bad) == "the state is DONE"
 
 
 def test_expressions_that_all_never_come_are_not_armed() -> None:
-    assert "never comes" in why_not(workflow(SCHEDULE="0 0 30 2 *; 0 0 31 4 *"))
+    assert "matches no date" in why_not(workflow(SCHEDULE="0 0 30 2 *; 0 0 31 4 *"))
 
 
 def test_one_expression_that_never_comes_is_named() -> None:
@@ -501,7 +501,7 @@ def test_what_stands_too_deep_is_not_armed() -> None:
     assert [isinstance(item, Entry) for item in found] == [True] * DEEPEST + [False] * 2
     last = found[-1]
     assert isinstance(last, Unarmed)
-    assert last.reason == "it stands more than 32 levels deep"
+    assert last.reason == "nested more than 32 levels deep"
     assert last.origin.line == DEEPEST + 2
 
 
@@ -574,18 +574,18 @@ def test_policies_stand_side_by_side() -> None:
     [
         ("CATCHUP", "sometimes", "write all, latest or none"),
         ("OVERLAP", "never", "write skip, queue or allow"),
-        ("RETRY", "0", "write how often and the first wait, such as 3 30s"),
-        ("RETRY", "-1", "write how often and the first wait, such as 3 30s"),
-        ("RETRY", "101", "write how often and the first wait, such as 3 30s"),
-        ("RETRY", "9" * 5_000, "write how often and the first wait, such as 3 30s"),
-        ("RETRY", "\N{ARABIC-INDIC DIGIT THREE}", "write how often and the first wait"),
+        ("RETRY", "0", "write the number of retries and the first wait, such as 3 30s"),
+        ("RETRY", "-1", "write the number of retries and the first wait, such as 3 30s"),
+        ("RETRY", "101", "write the number of retries and the first wait, such as 3 30s"),
+        ("RETRY", "9" * 5_000, "write the number of retries and the first wait, such as 3 30s"),
+        ("RETRY", "\N{ARABIC-INDIC DIGIT THREE}", "write the number of retries and the first wait"),
         ("RETRY", "3 soon", "duration 'soon': is not numbers and units such as 90s"),
         ("RETRY", "3 30s 5", "duration '30s 5'"),
         ("TIMEOUT", "90 minutes", "write 1h30m"),
         ("TIMEOUT", "0s", "is no time at all; write 1s or more"),
         ("TIMEOUT", "-5m", "a length of time has no sign; write 5m"),
         ("JITTER", "5", "has no unit; write 5s or 5m"),
-        ("HOST", "a/b", "write labels of a machine, such as gpu, or its name"),
+        ("HOST", "a/b", "write labels of a node, such as gpu, or its name"),
         ("PAUSE-AFTER", "0", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "five", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "\N{ARABIC-INDIC DIGIT THREE}", "write a number of failures, such as 5"),

@@ -252,17 +252,20 @@ def test_a_summary_counts_the_seven_and_then_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (("status: odd",), "status 'odd' is none that we know"),
-        (("scheduled_for: soon",), "scheduled_for 'soon' is no moment"),
-        (("cron_last_run: then",), "cron_last_run 'then' is no moment"),
+        (("status: odd",), "status 'odd' is not valid"),
+        (("scheduled_for: soon",), "scheduled_for 'soon' is not a timestamp"),
+        (("cron_last_run: then",), "cron_last_run 'then' is not a timestamp"),
         (("cron_schedule: 0 25 * * *",), "hour 25"),
-        (("cron_schedule: 0 9 30 2 *",), "never comes"),
+        (("cron_schedule: 0 9 30 2 *",), "matches no date"),
         (("cron_schedule: 0 9 * * *", "timezone: Mars/Base"), "Mars/Base"),
         (("cron_schedule: 0 9 * * *", "catchup: some"), "some"),
         (("cron_schedule: 0 9 * * *", "until: soon"), "soon"),
         (("depends_on: [9]",), "depends on #9, which does not exist"),
         (("depends_on: [1]",), "waits for itself: #1 -> #1"),
-        (("claimed_by: wren", "claim_expires_at: 2026-03-25T12:00:00Z"), "the claim of wren ended"),
+        (
+            ("claimed_by: wren", "claim_expires_at: 2026-03-25T12:00:00Z"),
+            "the claim of wren expired",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said_with_what_to_do(

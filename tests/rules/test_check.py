@@ -56,18 +56,18 @@ def test_the_floor_is_a_setting() -> None:
     plans = [("plan.org", read(scheduled("*/5 * * * *", ":COMMAND: true")))]
     assert check_plans(plans, Clock("UTC", NOW)) == []
     [finding] = check_plans(plans, Clock("UTC", NOW, timedelta(minutes=10)))
-    assert finding.fix == "lower check.floor if that is meant"
-    assert finding.message == "it runs every 5 minutes, more often than once in 10m"
+    assert finding.fix == "lower check.floor if this is intended"
+    assert finding.message == "runs every 5 minutes, more often than every 10m"
 
 
 def test_a_local_time_that_a_clock_change_hits_is_a_note() -> None:
     gap, fold = found(scheduled("30 2 * * *"))
     assert (gap.code, gap.severity) == ("clock-change", "info")
     assert gap.message == (
-        "02:30 does not exist on 2026-03-29 in Europe/Berlin: it fires at 03:00 instead"
+        "02:30 does not exist on 2026-03-29 in Europe/Berlin: runs at 03:00 instead"
     )
     assert fold.message == (
-        "02:30 comes twice on 2026-10-25 in Europe/Berlin: it fires the first time only"
+        "02:30 occurs twice on 2026-10-25 in Europe/Berlin: runs the first time only"
     )
 
 
@@ -92,8 +92,8 @@ def test_a_rule_that_no_clock_change_hits_is_not_mentioned(text: str) -> None:
 def test_a_star_in_the_minute_leaves_the_gap_out_and_doubles_the_fold() -> None:
     messages = [each.message for each in found(scheduled("*/15 2 * * *"))]
     assert messages == [
-        "02:00 does not exist on 2026-03-29 in Europe/Berlin: it is left out",
-        "02:00 comes twice on 2026-10-25 in Europe/Berlin: it fires both times",
+        "02:00 does not exist on 2026-03-29 in Europe/Berlin: skipped",
+        "02:00 occurs twice on 2026-10-25 in Europe/Berlin: runs both times",
     ]
 
 
@@ -128,8 +128,8 @@ def test_words_that_the_rule_does_not_keep_are_pointed_at_with_the_rule_they_mea
     text = "* Send the report :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * TUE\n:END:\nIt goes out on Mondays.\n"
     [finding] = found(text)
     assert (finding.line, finding.column, finding.code, finding.width) == (5, 13, "drift", 10)
-    assert finding.message == "'on Mondays' is not what the rule says: at 09:00 on Tuesdays"
-    assert finding.fix == "the words would mean 0 9 * * MON"
+    assert finding.message == "'on Mondays' does not match the schedule: at 09:00 on Tuesdays"
+    assert finding.fix == "these words mean 0 9 * * MON"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_misspelt_property_of_what_fires_is_named_with_the_one_that_is_meant(
     work = () if meant == "COMMAND" else (":COMMAND: true",)
     [finding] = found(headline(":SCHEDULE: 0 3 * * *", f":{written}: 3", *work))
     assert (finding.line, finding.column, finding.code) == (4, 1, "property-typo")
-    assert finding.message == f":{written}: is not read"
-    assert finding.fix == f"write :{meant}: if that is meant"
+    assert finding.message == f":{written}: is ignored"
+    assert finding.fix == f"did you mean :{meant}:?"
     assert finding.severity == severity
 
 
@@ -216,7 +216,7 @@ def test_a_misspelt_schedule_is_an_error_though_nothing_fires() -> None:
 def test_a_word_that_only_a_scheduler_knows_is_named_with_what_to_do(word: str) -> None:
     [finding] = found(headline(":COMMAND: true", f":{word}: x"))
     assert (finding.line, finding.code, finding.severity) == (4, "property-unknown", "warning")
-    assert finding.message == f":{word}: is not read"
+    assert finding.message == f":{word}: is ignored"
     assert finding.fix
 
 
@@ -230,8 +230,8 @@ def test_other_properties_are_free_as_in_org(free: str) -> None:
 def test_a_headline_that_nothing_fires_may_say_what_it_likes() -> None:
     assert found(headline(":USER: x", ":TIMOUT: 3", ":CRON: daily")) == []
     assert named(headline(":CRON: 0 3 * * *", ":CMD: true")) == [
-        (3, "property-typo", ":CRON:", "write :SCHEDULE: if that is meant"),
-        (4, "property-typo", ":CMD:", "write :COMMAND: if that is meant"),
+        (3, "property-typo", ":CRON:", "did you mean :SCHEDULE:?"),
+        (4, "property-typo", ":CMD:", "did you mean :COMMAND:?"),
     ]
 
 
@@ -262,8 +262,8 @@ def test_what_only_a_shell_understands_is_found_with_the_call_of_a_shell(
 ) -> None:
     [finding] = found(headline(f":COMMAND: {command}"))
     assert (finding.line, finding.column, finding.code) == (3, column, "shell")
-    assert finding.message.startswith(f"{word!r} is passed on as it is")
-    assert finding.fix == f"call one explicitly: sh -c '{command}'"
+    assert finding.message.startswith(f"{word!r} is passed on unchanged")
+    assert finding.fix == f"to use a shell, call it explicitly: sh -c '{command}'"
     assert found(headline(f":COMMAND: {finding.fix.partition(': ')[2]}")) == []
 
 

@@ -46,9 +46,9 @@ def test_words_are_words_and_nothing_is_expanded() -> None:
     ("props", "reason"),
     [
         ({"COMMAND": "say 'hello"}, "no closing quotation; close the quote"),
-        ({"COMMAND": "  "}, "names no program"),
-        ({"COMMAND": "''"}, "names no program"),
-        ({"COMMAND": "a\0b"}, "holds a NUL"),
+        ({"COMMAND": "  "}, "does not name a program"),
+        ({"COMMAND": "''"}, "does not name a program"),
+        ({"COMMAND": "a\0b"}, "contains a NUL"),
         ({"COMMAND": "x" * 70_000}, "is longer than 65536"),
         ({"COMMAND": "say", "ENV": "A-B"}, "'A-B' is not the name of a variable"),
         ({"POST": "ftp://example.org"}, "write an address such as https://"),

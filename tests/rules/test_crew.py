@@ -137,12 +137,13 @@ def test_a_value_that_cannot_be_read_is_as_if_it_were_not_there_and_is_found(
 def test_a_finding_says_what_would_be_right() -> None:
     [interval] = parse_crew(member(":INTERVAL: 3d")).diagnostics
     assert interval.message == (
-        ":INTERVAL: '3d' a keeper counts in s, m or h, or in bare milliseconds; it ticks once an hour"
+        ":INTERVAL: '3d' a keeper counts in s, m or h, or in bare milliseconds; "
+        "the member ticks every hour"
     )
     assert interval.fix == "write 72h"
     [mode] = parse_crew(member(":MODE: destroy")).diagnostics
     assert (mode.message, mode.fix) == (
-        ":MODE: 'destroy' is not known; the setting counts",
+        ":MODE: 'destroy' is not valid; the setting applies",
         "write plan or edit",
     )
 
@@ -150,8 +151,8 @@ def test_a_finding_says_what_would_be_right() -> None:
 def test_a_bare_number_that_was_meant_as_minutes_is_pointed_at() -> None:
     [often] = parse_crew(member(":INTERVAL: 10")).diagnostics
     assert (often.code, often.severity) == ("member-often", Severity.WARNING)
-    assert often.message == "it ticks every 10ms: a bare number is milliseconds"
-    assert often.fix == "write 10m if minutes are meant"
+    assert often.message == "ticks every 10ms: a bare number is milliseconds"
+    assert often.fix == "for minutes, write 10m"
 
 
 def test_a_member_without_a_definition_does_not_tick_and_says_why() -> None:
@@ -159,7 +160,7 @@ def test_a_member_without_a_definition_does_not_tick_and_says_why() -> None:
     crew = parse_crew(text)
     assert crew.members == ()
     assert [(each.name, each.line, each.reason) for each in crew.idlers] == [
-        ("wren", 1, "it has no :DEF:")
+        ("wren", 1, "the member has no :DEF:")
     ]
     assert found(text) == [(1, 1, "error", "member-def")]
     assert found("* Notes\nFor people.\n") == [(1, 1, "warning", "member-def")]
@@ -171,7 +172,7 @@ def test_of_two_members_with_one_name_the_first_ticks() -> None:
     assert [(each.name, each.line) for each in crew.idlers] == [("wren", 6)]
     [twice] = crew.diagnostics
     assert (twice.code, twice.line) == ("member-twice", 6)
-    assert twice.message == "wren already stands at line 1, and only that one ticks"
+    assert twice.message == "wren is already defined at line 1, and only that one ticks"
 
 
 @pytest.mark.parametrize("name", ["two words", "../up", "..", "x" * 65, "wrén", "a/b"])

@@ -152,15 +152,13 @@ def test_a_component_that_takes_its_own_output_is_a_loop() -> None:
 def test_of_two_that_put_out_one_name_the_later_is_taken_and_that_is_said() -> None:
     found = world(("A", None, "x"), ("B", None, "x"), ("C", "x", None))
     assert flow_of(found).steps[2].after == 1
-    assert oddities(found) == [
-        "A: 'x' is put out again by B, whose output is the one that is taken"
-    ]
+    assert oddities(found) == ["A: 'x' is also the output of B, which takes precedence"]
 
 
 def test_an_input_that_nobody_puts_out_is_the_workflows_own_and_that_is_said() -> None:
     found = world(("A", "raw", None))
     assert flow_of(found).steps[0].after is None
-    assert "is given the workflow's own input" in oddities(found)[0]
+    assert "the workflow's own input is used" in oddities(found)[0]
 
 
 def test_components_with_one_name_are_told_apart() -> None:

@@ -258,7 +258,7 @@ def test_nobody_knows_whose_morning_it_is_in_utc() -> None:
         ("0 9 * * TUE", "at 09:00 on Tuesdays"),
         ("<2026-06-06 Sat 06:00 +1w>", "every week on Saturday at 06:00"),
         ("<2026-06-06 Sat ++2w>", "every 2 weeks on Saturday"),
-        ("<2026-06-06 Sat 06:00 .+2d>", "2 days after it was done at 06:00"),
+        ("<2026-06-06 Sat 06:00 .+2d>", "2 days after the last run, at 06:00"),
         ("<2026-06-06 Sat 06:00 +5h>", "every 5 hours from 06:00"),
         ("<2026-06-06 Sat 06:00 +1m>", "every month on day 6 at 06:00"),
         ("<2026-06-06 Sat +1y>", "every year on 6 June"),

@@ -321,7 +321,7 @@ Due:
 Ready:
 - Write (plan.org:8)
 
-Kept by the almanac, not yours to do:
+Run by the scheduler, not by you:
 - Digest (plan.org:9): done, planned 2026-06-06 Sat 12:00 Europe/Berlin; next 2026-06-07 Sun 12:00 Europe/Berlin
 - Backup (plan.org:12): no receipt yet
 

@@ -347,7 +347,7 @@ def test_what_depends_on_an_end_that_has_not_come_yet_is_tentative() -> None:
     assert len(rest) == 14
     for event in rest:
         assert event["STATUS"] == "TENTATIVE"
-        assert event["COMMENT"] == "An estimate: it counts from the end of the run before."
+        assert event["COMMENT"] == "An estimate, counted from the end of the previous run."
 
 
 def test_one_moment_keeps_its_uid_when_it_is_moved() -> None:
@@ -379,7 +379,7 @@ def test_a_very_frequent_entry_is_cut_and_says_so_where_it_ends() -> None:
         START + n * timedelta(seconds=1) for n in range(1, MOST + 1)
     ]
     assert [number for number, event in enumerate(events, 1) if "COMMENT" in event] == [MOST]
-    assert events[-1]["COMMENT"] == "More follow: a calendar takes 1,000 of one entry."
+    assert events[-1]["COMMENT"] == "More events follow: a calendar lists at most 1,000 per entry."
 
 
 def test_an_entry_is_cut_only_if_moments_are_missing() -> None:

@@ -189,14 +189,14 @@ def test_a_ring_of_rest_from_which_the_agent_never_wakes_is_an_error() -> None:
     )
     [ring] = parse_lifecycle(text).diagnostics
     assert (ring.code, ring.severity, ring.line) == ("rest-only", Severity.ERROR, 5)
-    assert ring.message == "the agent is never woken again: sleep → dream → sleep only rests"
+    assert ring.message == "the agent is never woken again: sleep → dream → sleep has no wake state"
 
 
 def test_a_dangling_next_leads_to_the_start_and_names_what_was_meant() -> None:
     text = "#+START: work\n" + state("work", ":NEXT: rest") + state("rest", ":NEXT: wrok")
     assert day(text).states["rest"].next == "work"
     [finding] = parse_lifecycle(text).diagnostics
-    assert finding.message == "'wrok' is no state; the day begins again at work"
+    assert finding.message == "'wrok' is not a state; the lifecycle restarts at work"
     assert finding.fix == "write work"
 
 
@@ -211,8 +211,8 @@ def test_a_gate_much_longer_than_the_day_is_found_since_all_states_wait_for_it()
     [finding] = check_gates(gated("24h"), every=HOUR)
     assert (finding.code, finding.line) == ("gate-starves", 6)
     assert finding.message == (
-        "its gate of 1d holds the whole day: the states take 6h at one tick in 1h, then all of "
-        "them wait 18h"
+        ":MIN-INTERVAL: 1d delays the whole cycle: the states take 6h at one tick every 1h, "
+        "then wait 18h"
     )
 
 

@@ -9,8 +9,8 @@ from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.seams import seams
 
-GAP = "02:30 does not exist on 2026-03-29 in Europe/Berlin: it fires at 03:00 instead"
-FOLD = "02:30 comes twice on 2026-10-25 in Europe/Berlin: it fires the first time only"
+GAP = "02:30 does not exist on 2026-03-29 in Europe/Berlin: runs at 03:00 instead"
+FOLD = "02:30 occurs twice on 2026-10-25 in Europe/Berlin: runs the first time only"
 
 
 def met(stamp: str) -> list[str]:

@@ -75,7 +75,7 @@ def test_an_empty_allow_list_denies_all_and_an_empty_deny_list_allows_all() -> N
     ],
 )
 def test_what_is_no_policy_is_refused_and_says_what_would_be(data: dict[str, object]) -> None:
-    with pytest.raises(ToolPolicyError, match=r"write|needs|leave|most"):
+    with pytest.raises(ToolPolicyError, match=r"write|needs|remove|limit"):
         parse_policy(data)
 
 

@@ -96,7 +96,7 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ({"type": "cron", "expression": "60 * * * *"}, "minute 60 is outside 0-59"),
         ({"type": "cron", "expression": "5-1 * * * *"}, "Invalid cron expression '5-1 * * * *': "),
         ({"type": "cron", "expression": "*/0 * * * *"}, "Invalid cron expression '*/0 * * * *': "),
-        ({"type": "cron", "expression": "0 0 30 2 *"}, "a day that never comes"),
+        ({"type": "cron", "expression": "0 0 30 2 *"}, "it matches no date"),
         ({"type": "cron", "expression": "0 9 * * *", "timezone": "Mars/Base"}, "Mars/Base"),
         ({"type": "delay"}, "Delay trigger requires a non-empty 'run_at' datetime"),
         (
@@ -105,13 +105,13 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ),
         ({"type": "delay", "run_at": "2026-04-01T09:00:00"}, "Invalid run_at datetime"),
         ({"type": "delay", "run_at": "0001-01-01T00:00:00Z"}, "the years 2 to 9998"),
-        ({"type": "delay", "run_at": 7}, "'run_at' is a text"),
+        ({"type": "delay", "run_at": 7}, "'run_at' must be a string"),
         ({"type": "github_issues", "owner": "o"}, "requires non-empty 'owner' and 'repo'"),
-        ({"type": "github_issues", "owner": "-o", "repo": "r"}, "names nothing"),
-        ({"type": "github_issues", "owner": "o", "repo": "../r"}, "names nothing"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "state": "odd"}, "'state' is open, closed or all"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": ["--web"]}, "is no label"),
-        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": 7}, "'labels' is a list of texts"),
+        ({"type": "github_issues", "owner": "-o", "repo": "r"}, "is not a valid name"),
+        ({"type": "github_issues", "owner": "o", "repo": "../r"}, "is not a valid name"),
+        ({**CONFIGS[Kind.GITHUB_ISSUES], "state": "odd"}, "'state' must be open, closed or all"),
+        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": ["--web"]}, "is not a label"),
+        ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": 7}, "'labels' must be a list of strings"),
         (
             {"type": "agent_lifecycle", "event": "birth"},
             "Invalid agent lifecycle event 'birth'. Valid values: session_start, session_end, context_clear",
@@ -119,8 +119,14 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ({"type": "dispatch_result", "status": "odd"}, "Invalid status 'odd'"),
         ({"type": "webhook"}, "Webhook trigger requires a 'secret'"),
         ({"type": "webhook", "secret": "short"}, "at least 8 characters"),
-        ({"type": "webhook", "secret": "whsec_short"}, "whsec_ and the base64 of 24 to 64 bytes"),
-        ({"type": "webhook", "secret": "s3cret-s3cret", "scheme": "standard"}, "whsec_ and the"),
+        (
+            {"type": "webhook", "secret": "whsec_short"},
+            "whsec_ followed by the base64 of 24 to 64 bytes",
+        ),
+        (
+            {"type": "webhook", "secret": "s3cret-s3cret", "scheme": "standard"},
+            "whsec_ followed by the",
+        ),
         ({"type": "webhook", "secret": "s3cret-s3cret", "scheme": "own"}, "standard, github"),
         ({"type": "webhook", "secret": "s3cret-s3cret", "old_secret": "short"}, "'old_secret'"),
         ({"type": "comet"}, "unknown trigger type 'comet'. Valid values: cron, delay"),
@@ -169,8 +175,8 @@ def test_a_template_is_judged_by_the_names_of_its_own_trigger() -> None:
     ("changes", "said"),
     [
         ({"name": ""}, "the workflow has no name"),
-        ({"name": "a b"}, "is not a word"),
-        ({"agent": "../x"}, "is not a word"),
+        ({"name": "a b"}, "may contain only letters"),
+        ({"agent": "../x"}, "may contain only letters"),
         ({"poll_interval": 0}, "poll_interval_secs"),
         ({"options": {"catchup": "some"}}, "catchup some: write all, latest or none"),
         ({"options": {"retry": "often"}}, "retry often"),
@@ -185,7 +191,7 @@ def test_what_else_is_wrong_is_said(changes: dict[str, Any], said: str) -> None:
     ("data", "said"),
     [
         ([], "an object with a 'mode'"),
-        ({"mode": "auto"}, "is no mode"),
+        ({"mode": "auto"}, "is not a mode"),
         ({"tools": ["Read"]}, "'mode' is missing; write one of allow_all"),
         ({"mode": "allow_list"}, "needs `tools`"),
     ],
@@ -254,7 +260,7 @@ def test_what_waits_for_an_event_has_no_moment_of_its_own(kind: Kind) -> None:
 def test_a_disabled_trigger_is_known_and_not_armed() -> None:
     item = scanned(kept(made(is_enabled=False))).item
     assert isinstance(item, Unarmed)
-    assert item.reason == "it is disabled"
+    assert item.reason == "the workflow is disabled"
 
 
 # Orders
@@ -448,5 +454,5 @@ def test_what_gh_lists_comes_oldest_first() -> None:
     assert found[0][1].metadata == {"head_ref": "fix"}
     assert (found[1][1].metadata, found[1][1].assignee) == ({"is_draft": "true"}, "wren")
     for wrong in ("", "{}", "[" * 100_000):
-        with pytest.raises(TriggerError, match="did not answer with a list"):
+        with pytest.raises(TriggerError, match="did not return a list"):
             read_polled(wrong)

@@ -238,7 +238,7 @@ def test_a_token_is_of_one_run_and_a_new_one_ends_the_old() -> None:
 
 @pytest.mark.parametrize("text", ["admin", "read admin", "write", "", "read,,Run"])
 def test_what_no_run_may_have_is_refused_wherever_it_is_written(text: str) -> None:
-    fix = "write read, run or edit"
+    fix = "write one or more of read, run and edit"
     with pytest.raises(PolicyError, match=fix):
         policy_of({"API": text}, zone_name="UTC")
     if not text:

@@ -219,7 +219,7 @@ class ScanSuite:
         assert last.title == "The digest"
         assert last.origin == Origin("other.org", 1)
         assert last.accounted_to == NINE
-        assert await history(ledger, last) == ["1 waiting: its time has come"]
+        assert await history(ledger, last) == ["1 waiting: the scheduled time was reached"]
 
     @story
     async def test_a_changed_rule_closes_the_old_one_without_firing(self, ledger: Ledger) -> None:
@@ -302,10 +302,10 @@ class ScanSuite:
         assert await taken(ledger, workflow("DONE Digest"), now=NOW + DAY) == []
         [found] = await ledger.entries()
         assert isinstance(found.item, Unarmed)
-        assert found.item.reason == "its state is DONE"
+        assert found.item.reason == "the state is DONE"
         [again] = await taken(ledger, workflow("Digest"), now=NOW + 3 * DAY)
         assert again == replace(entry, accounted_to=NOW + 3 * DAY)
-        assert await history(ledger, entry) == ["1 skipped: not armed: its state is DONE"]
+        assert await history(ledger, entry) == ["1 skipped: not armed: the state is DONE"]
 
     @pytest.mark.parametrize(
         "broken",
@@ -403,7 +403,9 @@ class ScanSuite:
     @story
     async def test_a_single_moment_written_too_late_is_missed(self, ledger: Ledger) -> None:
         [entry] = await taken(ledger, "* Once :workflow:\nSCHEDULED: <2026-04-01 Wed 07:00>\n")
-        assert await history(ledger, entry) == ["1 missed: it was written 1h after its time"]
+        assert await history(ledger, entry) == [
+            "1 missed: the entry was added 1h after its scheduled time"
+        ]
         assert await decided(ledger, entry, NOW + DAY) == []
 
     @story
@@ -577,7 +579,7 @@ class DecideSuite:
         assert await decided(ledger, entry, NINE)
         # Of two days, read before the first was decided: not even the second is written.
         assert await decided(ledger, entry, NINE + DAY) == []
-        assert await history(ledger, entry) == ["1 waiting: its time has come"]
+        assert await history(ledger, entry) == ["1 waiting: the scheduled time was reached"]
 
     @story
     async def test_a_key_that_has_a_receipt_gets_no_second_one(self, ledger: Ledger) -> None:

@@ -549,7 +549,7 @@ async def test_a_member_without_a_definition_is_skipped_and_that_is_said(ground:
         standing = await here.house.desk.status(here.house.facts())
         assert [each.name for each in standing.agents] == ["wren"]
         [idler] = standing.unarmed
-        assert (idler.title, idler.reason) == ("moss", "it has no :DEF:")
+        assert (idler.title, idler.reason) == ("moss", "the member has no :DEF:")
         assert await here.wait_for_next() == MINUTE, "nor does it take a place in the stagger"
     checked = typed("horae", "check", ".", "--jsonl", at=ground.root)
     found = [json.loads(line) for line in checked.out.splitlines()]
@@ -809,7 +809,7 @@ def test_an_interval_knows_no_days_or_weeks(ground: Ground, interval: str) -> No
     ground.crew(wren=f":INTERVAL: {interval}")
     found = typed("horae", "check", ".", "--jsonl", at=ground.root).out.splitlines()
     [finding] = [each for each in map(json.loads, found) if each["code"] == "member-interval"]
-    assert "it ticks once an hour" in finding["message"]
+    assert "the member ticks every hour" in finding["message"]
 
 
 # Questions people ask

@@ -128,10 +128,10 @@ def test_a_gate_alone_fires_nothing(root: Path) -> None:
     ("fields", "reason"),
     [
         (("cron_schedule: 0 25 * * *",), "hour 25"),
-        (("cron_schedule: 0 9 30 2 *",), "never comes"),
+        (("cron_schedule: 0 9 30 2 *",), "matches no date"),
         (("cron_schedule: 0 9 * * *", "timezone: Mars/Base"), "Mars/Base"),
-        (("cron_schedule: 0 9 * * *", "status: archived"), "it is archived"),
-        (("cron_schedule: 0 9 * * *", "tags: [archived]"), "it is archived"),
+        (("cron_schedule: 0 9 * * *", "status: archived"), "the task is archived"),
+        (("cron_schedule: 0 9 * * *", "tags: [archived]"), "the task is archived"),
     ],
 )
 def test_a_task_that_cannot_recur_says_why(
@@ -428,7 +428,7 @@ def test_check_shows_what_is_odd_at_its_field_and_both_of_two_files_with_one_num
     found = check_board(root, now=WEDNESDAY)
     assert [(each.file, each.line, each.message) for each in found] == [
         ("board/tasks/1-a.md", 2, "2 files have the id 1: board/tasks/1-a.md, board/tasks/1-b.md"),
-        ("board/tasks/1-a.md", 4, "status 'odd' is none that we know"),
+        ("board/tasks/1-a.md", 4, "status 'odd' is not valid"),
         ("board/tasks/1-a.md", 5, "depends on #9, which does not exist"),
         ("board/tasks/1-b.md", 2, "2 files have the id 1: board/tasks/1-a.md, board/tasks/1-b.md"),
     ]
@@ -539,7 +539,7 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
     await engine.advance(3 * HOUR)  # beyond nine
     assert await engine.history() == [("Report", "03-30 09:00", "no_work")]
     [filed] = (await engine.ledger.receipts()).receipts
-    assert filed.receipt.reason == "it is not done yet; it comes back when it is"
+    assert filed.receipt.reason == "not done yet; the task is recycled when it is done"
     await engine.save(status="done")
     assert (engine.task.status, engine.task.scheduled_for) == ("todo", "2026-04-06T09:00:00Z")
     assert engine.task.text("claimed_by") is None
@@ -597,7 +597,7 @@ async def test_a_net_that_nobody_took_away_finds_that_it_came_back(root: Path) -
         ("Report (comes back)", "03-30 09:01", "no_work"),
     ]
     [filed] = (await engine.ledger.receipts(statuses=(Status.NO_WORK,))).receipts
-    assert filed.receipt.reason == "it came back already, at 2026-03-30T09:00:00Z"
+    assert filed.receipt.reason == "already recycled at 2026-03-30T09:00:00Z"
     assert len(engine.events()) == 1
     await engine.down()
     await engine.ledger.close()

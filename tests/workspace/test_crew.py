@@ -126,9 +126,9 @@ def test_without_an_interval_it_is_an_hour(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (member("wren", ":INTERVAL: 10m"), "it has no :DEF:"),
-        ("* wren\n", "it has no :DEF:"),
-        (member("jenny wren", ":DEF: w.org"), "names no member"),
+        (member("wren", ":INTERVAL: 10m"), "the member has no :DEF:"),
+        ("* wren\n", "the member has no :DEF:"),
+        (member("jenny wren", ":DEF: w.org"), "is not a valid member name"),
     ],
 )
 def test_a_member_that_cannot_tick_says_why_and_delays_nobody(

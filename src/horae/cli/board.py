@@ -169,7 +169,7 @@ def _check_cron(text: str, zone_name: str) -> None:
         raise TaskRequestError(f"invalid cron expression: {error}") from None
     never = next((each.expression for each in rule.crons if each.never), None)
     if never is not None:
-        raise TaskRequestError(f"invalid cron expression: {never!r} names a day that never comes")
+        raise TaskRequestError(f"invalid cron expression: {never!r} matches no date")
 
 
 def board_at(root: str) -> Board:

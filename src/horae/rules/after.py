@@ -46,8 +46,8 @@ def parse_after(text: str) -> AfterRule:
     words = said.replace(",", " ").split()
     unknown = next((word for word in words if word not in set(Occasion)), None)
     if not words or unknown is not None:
-        what = f"{unknown!r} is not one of them" if unknown else "it names none"
-        reason = f"write what to wait for, of {_WORDS}, and of what; {what}"
+        what = f"{unknown!r} is not an event" if unknown else "no event is named"
+        reason = f"{what}; write one or more of {_WORDS}, and optionally `of ENTRY`"
         raise AfterError(text, reason=reason)
     of = of.strip()
     return AfterRule(tuple(dict.fromkeys(map(Occasion, words))), "" if of == "all" else of)

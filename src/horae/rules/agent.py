@@ -178,12 +178,14 @@ def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
     props = heading.props
     name = _own_name(heading)
     if name and not is_id(name):
-        raise _refused(heading, file, "ID", reason=f"{shown(name)} names nothing", fix=NAME_FIX)
+        raise _refused(
+            heading, file, "ID", reason=f"{shown(name)} is not a valid name", fix=NAME_FIX
+        )
     try:
         # :ENV: counts without a command of its own, too: the one of the settings sees it.
         call = call_of({"COMMAND": "agent", **props})
     except CommandError as error:
-        fix = "correct it, or leave it out"
+        fix = "correct or remove it"
         raise _refused(heading, file, error.key, reason=error.reason, fix=fix) from None
     assert call is not None, "there is a command"
     return AgentDefinition(
@@ -211,7 +213,7 @@ def _api(heading: Heading, file: str) -> tuple[str, ...]:
     try:
         return api_scopes(said)
     except ValueError:
-        reason = f"{shown(said)} is not what a run may do"
+        reason = f"{shown(said)} is not a scope that a run may have"
         raise _refused(heading, file, "API", reason=reason, fix=API_FIX) from None
 
 
@@ -234,7 +236,7 @@ def _choice(words: type[_Word], heading: Heading, file: str, key: str) -> _Word 
     try:
         return words(said.lower())
     except ValueError:
-        reason = f"{shown(said)} is not known"
+        reason = f"{shown(said)} is not valid"
         raise _refused(heading, file, key, reason=reason, fix=choices(words)) from None
 
 

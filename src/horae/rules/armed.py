@@ -92,7 +92,7 @@ class RangeError(ScheduleError):
     def __init__(self, stamps: str) -> None:
         self.stamps = stamps
         shown = stamps if len(stamps) <= _SHOWN else stamps[:_SHOWN] + "…"
-        super().__init__(f"SCHEDULED: {shown} is a range of two stamps; write one stamp")
+        super().__init__(f"SCHEDULED: {shown} is a range; write a single timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
             continue
         origin = Origin(file, places[index].line)
         if len(path) > DEEPEST:
-            reason = f"it stands more than {DEEPEST} levels deep"
+            reason = f"nested more than {DEEPEST} levels deep"
             mark = Mark(str(origin), headline.title, rule_text(headline), "")
             found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
             continue
@@ -228,7 +228,7 @@ def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Una
         name = item.address.removeprefix("id:")
         reason = f"{first} has the same name; give one of the two an :ID:"
         if name != item.address:
-            reason = f"{first} has the same :ID: {name}; give one of the two another"
+            reason = f"{first} has the same :ID: {name}; change one of them"
         yield Unarmed(item.address, item.origin, item.title, reason)
 
 
@@ -278,18 +278,18 @@ def _why_unfired(headline: Headline) -> str:
     """Return why a headline that is no entry never fires, and what would make it fire."""
     way = "add :COMMAND: or the tag :workflow:"
     if "component" in headline.tags:
-        return "it is a step of a workflow, and runs when the workflow does"
+        return "this is a component of a workflow and runs with it"
     if "agent" in headline.tags:
-        return "it defines an agent; a crew, `keeper.def`, a trigger or a workflow lets it run"
+        return "this is an agent definition; a crew, `keeper.def`, a trigger or a workflow runs it"
     if "SCHEDULE" in headline.props or "AFTER" in headline.props:
-        return f"it has a schedule but nothing to run; {way}"
+        return f"there is a schedule but nothing to run; {way}"
     planning = headline.planning
     if planning is not None and planning.scheduled is not None:
-        return f"its SCHEDULED is a date for people, as there is nothing to run; {way}"
+        return f"there is a SCHEDULED date but nothing to run; {way}"
     when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
     if headline.deadline is not None:
-        return f"it has only a DEADLINE, which never fires; {when}"
-    return f"it has no schedule; {when}"
+        return f"there is only a DEADLINE, which never starts a run; {when}"
+    return f"there is no schedule; {when}"
 
 
 def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
@@ -334,7 +334,7 @@ def cron_rule(text: str, *, zone_name: str) -> CronRule:
     """Return the rule of one expression, or of several divided by `;`."""
     parts = text.split(";")
     if len(parts) > _MOST_EXPRESSIONS:
-        reason = f"has {len(parts)} expressions, more than {_MOST_EXPRESSIONS}"
+        reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"
         raise PolicyError("SCHEDULE", text, reason=reason)
     return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
 
@@ -411,9 +411,9 @@ POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
 _EXPECTED: Final = {
     "CATCHUP": "write all, latest or none",
     "OVERLAP": "write skip, queue or allow",
-    "RETRY": "write how often and the first wait, such as 3 30s",
-    "TIMEOUT": "write a length such as 15m",
-    "JITTER": "write a length such as 5m",
+    "RETRY": "write the number of retries and the first wait, such as 3 30s",
+    "TIMEOUT": "write a duration such as 15m",
+    "JITTER": "write a duration such as 5m",
     "PAUSE-AFTER": "write a number of failures, such as 5",
     "UNTIL": "write a date such as 2026-12-31",
     "HOST": HOST_FIX,
@@ -469,7 +469,7 @@ def _item(
                 )
                 return entry, broken
             if never is not None:
-                reason, broken = f"cron {never!r} names a day that never comes", ""
+                reason, broken = f"cron {never!r} matches no date", ""
     return Unarmed(address, origin, headline.title, reason or broken), broken
 
 
@@ -486,11 +486,11 @@ def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
     if hidden := hidden_by(plan.headlines[index] for index in path):
         return hidden
     if headline.state is not None and headline.state in plan.states.done:
-        return f"its state is {headline.state}"
+        return f"the state is {headline.state}"
     stamp = _first_stamp(headline)
     if "SCHEDULE" in headline.props or stamp is None or stamp.active:
         return None
-    return "its SCHEDULED is in square brackets: a note, not a time"
+    return "SCHEDULED is in square brackets, so it is inactive"
 
 
 def _unread_stamp(headline: Headline) -> str:

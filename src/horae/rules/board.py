@@ -60,9 +60,9 @@ class TransitionError(HoraeError):
     def __init__(self, before: str, after: str) -> None:
         self.before = before
         self.after = after
-        may = ", ".join(_MOVES.get(before, ())) or "nowhere"
+        may = ", ".join(_MOVES.get(before, ())) or "no other status"
         said = f"illegal task state transition: {_variant(before)} -> {_variant(after)}"
-        super().__init__(f"{said}; from {before} it may go to {may}")
+        super().__init__(f"{said}; from {before} a task can move to {may}")
 
 
 class DependencyError(HoraeError):
@@ -75,7 +75,7 @@ class DependencyError(HoraeError):
         self.task = task
         self.circle = circle
         way = " -> ".join(f"#{number}" for number in circle)
-        super().__init__(f"task #{task} would wait for itself: {way}; leave one of them out")
+        super().__init__(f"task #{task} would wait for itself: {way}; remove one dependency")
 
 
 class Standing(StrEnum):
@@ -309,7 +309,7 @@ def complaints(
     by_number = {task.id: task for task in tasks}
     for circle in circles({number: task.depends_on for number, task in by_number.items()}):
         way = " -> ".join(f"#{number}" for number in circle)
-        fix = "leave one of them out of depends_on"
+        fix = "remove one of them from depends_on"
         message = f"waits for itself: {way}"
         found.append(Complaint(by_number[circle[0]], "depends_on", message, fix))
     return sorted(found, key=lambda each: (each.task.id, each.message))
@@ -359,14 +359,14 @@ def _after_peeling(waits: dict[int, set[int]]) -> dict[int, set[int]]:
 def _odd_words(task: Task) -> Iterator[Complaint]:
     if task.status not in STATUSES:
         fix = f"write one of {', '.join(STATUSES)}"
-        yield Complaint(task, "status", f"status {task.status!r} is none that we know", fix)
+        yield Complaint(task, "status", f"status {task.status!r} is not valid", fix)
 
 
 def _odd_api(task: Task) -> Iterator[Complaint]:
     try:
         work_policy(task)
     except ScheduleError as error:
-        yield Complaint(task, "api", f"it cannot be handed out: {error}", API_FIX)
+        yield Complaint(task, "api", f"the task cannot be dispatched: {error}", API_FIX)
 
 
 def _odd_times(task: Task) -> Iterator[Complaint]:
@@ -374,7 +374,7 @@ def _odd_times(task: Task) -> Iterator[Complaint]:
         text = task.text(key)
         if text is not None and moment(text) is None:
             fix = "write it like 2026-03-25T09:00:00-04:00"
-            yield Complaint(task, key, f"{key} {text!r} is no moment, so it gates nothing", fix)
+            yield Complaint(task, key, f"{key} {text!r} is not a timestamp and is ignored", fix)
     if task.cron_schedule is None:
         return
     field = "timezone"
@@ -383,20 +383,20 @@ def _odd_times(task: Task) -> Iterator[Complaint]:
         field = "cron_schedule"
         for part in task.cron_schedule.split(";"):
             if Cron(part.strip()).never:
-                fix = "write a day that comes"
-                yield Complaint(task, field, f"cron {part.strip()!r} never comes", fix)
+                fix = "write a date that exists"
+                yield Complaint(task, field, f"cron {part.strip()!r} matches no date", fix)
         for field in ("catchup", "until"):
             said = task.text(field)
             policy_of({field.upper(): said} if said else {}, zone_name=task.timezone or "UTC")
     except (ScheduleError, ZoneError) as error:
-        message = f"it cannot come back: {error}"
-        yield Complaint(task, field, message, "set its schedule again")
+        message = f"the task cannot be recycled: {error}"
+        yield Complaint(task, field, message, "set the schedule again")
 
 
 def _odd_dependencies(task: Task, ground: Ground) -> Iterator[Complaint]:
     for number in task.depends_on:
         if number not in ground.statuses:
-            fix = "add that task, or leave it out of depends_on"
+            fix = "add the task, or remove it from depends_on"
             message = f"depends on #{number}, which does not exist"
             yield Complaint(task, "depends_on", message, fix)
 
@@ -405,16 +405,16 @@ def _odd_claim(task: Task, now: datetime) -> Iterator[Complaint]:
     end = moment(task.text("claim_expires_at"))
     holder = task.text("claimed_by")
     if holder is not None and end is not None and end <= now:
-        fix = "it goes to somebody else by itself"
-        message = f"the claim of {holder} ended at {key_time(end)}"
+        fix = "the task is reassigned automatically"
+        message = f"the claim of {holder} expired at {key_time(end)}"
         yield Complaint(task, "claim_expires_at", message, fix)
 
 
 def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
     name = task.text("assignee")
     if crew and name and name not in crew and task.status not in CLOSED:
-        message = f"goes to {name!r} alone, and the crew has no such member"
-        fix = f"write one of {', '.join(crew)}, or take assignee out"
+        message = f"is assigned to {name!r}, who is not a member of the crew"
+        fix = f"write one of {', '.join(crew)}, or remove assignee"
         yield Complaint(task, "assignee", message, fix)
 
 

@@ -125,7 +125,7 @@ def _check_member(
             continue
         if page.text is None:
             message = f"the :{key}: of {member.name} cannot be read: {page.problem}"
-            fix = "write a path that begins at the manifest, or an absolute one"
+            fix = "write a path relative to the manifest, or an absolute path"
             place = (file, member.line, 1)
             yield Diagnostic(*place, UNREAD, Severity.ERROR, message, fix)
         elif key == "DEF":
@@ -192,16 +192,16 @@ def _check_properties(workflow: _Workflow) -> Iterator[Diagnostic]:
     props = workflow.headline.props
     meant = {key: meant_by(key) for key in props}
     for key, known in meant.items():
-        advice = f"write :{known}: if that is meant" if known else advice_on(key)
+        advice = f"did you mean :{known}:?" if known else advice_on(key)
         if key in KNOWN or advice is None or known in props:
             continue
         at, code = workflow.key_at(key), "property-typo" if known else "property-unknown"
         severity = Severity.ERROR if known in (*WHEN, *WHAT) else Severity.WARNING
-        message, width = f":{key}: is not read", len(key) + 2
+        message, width = f":{key}: is ignored", len(key) + 2
         yield workflow.found(at, code, severity, message, fix=advice, width=width)
     if "SCHEDULE" in props and not is_entry(workflow.headline) and "COMMAND" not in meant.values():
         message = "this schedule has nothing to run"
-        fix = "write a :COMMAND: or a :POST: beside it, or tag the headline :workflow:"
+        fix = "add :COMMAND: or :POST:, or tag the headline :workflow:"
         at = workflow.value_at("SCHEDULE")
         yield workflow.found(at, "schedule-idle", Severity.WARNING, message, fix=fix)
 
@@ -244,8 +244,8 @@ def _check_shell(workflow: _Workflow) -> Iterator[Diagnostic]:
     if found is None:
         return
     at, word = found
-    message = f"{shown(word)} is passed on as it is: a command is run without a shell"
-    fix = f"call one explicitly: sh -c {quote(command)}"
+    message = f"{shown(word)} is passed on unchanged: commands run without a shell"
+    fix = f"to use a shell, call it explicitly: sh -c {quote(command)}"
     place = workflow.value_at("COMMAND") + at
     yield workflow.found(place, "shell", Severity.WARNING, message, fix=fix, width=len(word))
 
@@ -268,7 +268,7 @@ def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:
 def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic]:
     """Yield a finding for a rule that never comes, or comes too often."""
     if cron.never:
-        message = f"cron {cron.expression!r} names a day that never comes"
+        message = f"cron {cron.expression!r} matches no date"
         yield workflow.found(at, "cron-never", Severity.ERROR, message)
         return
     floor = workflow.clock.floor
@@ -276,8 +276,8 @@ def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic
     moments = Cron(cron.expression).upcoming(start, _SAMPLE)
     closest = min((later - earlier for earlier, later in pairwise(moments)), default=_YEAR)
     if closest < floor:
-        message = f"it runs {cron.describe()}, more often than once in {format_duration(floor)}"
-        fix = "lower check.floor if that is meant"
+        message = f"runs {cron.describe()}, more often than every {format_duration(floor)}"
+        fix = "lower check.floor if this is intended"
         yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
 
 
@@ -302,8 +302,8 @@ def _check_drift(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
     for found in drift(headline.text, *spoken, own=own):
         if named and "\n" not in headline.text[: found.start]:
             continue
-        message = f"{shown(found.said)} is not what the rule says: {found.means}"
-        fix = f"the words would mean {found.suggestion}" if found.suggestion else None
+        message = f"{shown(found.said)} does not match the schedule: {found.means}"
+        fix = f"these words mean {found.suggestion}" if found.suggestion else None
         width = found.end - found.start
         yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)
 

@@ -114,14 +114,16 @@ def shell_syntax(text: str) -> tuple[int, str] | None:
 def _words(text: str) -> tuple[str, ...]:
     """Return the words of a command."""
     if len(text) > LONGEST or "\0" in text:
-        raise CommandError("COMMAND", text, reason=f"is longer than {LONGEST} or holds a NUL")
+        raise CommandError(
+            "COMMAND", text, reason=f"is longer than {LONGEST} characters or contains a NUL"
+        )
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        reason = f"{str(error).lower()}; close the quote, or put a \\ before it"
+        reason = f"{str(error).lower()}; close the quote, or escape it with \\"
         raise CommandError("COMMAND", text, reason=reason) from None
     if not words or not words[0].strip():
-        raise CommandError("COMMAND", text, reason="names no program")
+        raise CommandError("COMMAND", text, reason="does not name a program")
     return words
 
 
@@ -145,7 +147,7 @@ def _variables(text: str) -> tuple[str, ...]:
             reason = f"{name[:60]}= takes the name of a secret, as in {name[:60]}=${{NAME}}"
             raise CommandError("ENV", f"{name}=…", reason=reason)
         elif is_own(name) or any(map(is_own, names_in(secret))):
-            reason = f"variables that begin with {OWN} are the engine's own"
+            reason = f"variables that begin with {OWN} are reserved for the engine"
         else:
             continue
         raise CommandError("ENV", name, reason=reason)

@@ -113,7 +113,7 @@ def parse_crew(text: str, file: str = "-") -> Crew:
     >>> [(member.name, str(member.interval)) for member in crew.members]
     [('wren', '0:10:00')]
     >>> crew.idlers[0].reason
-    'it has no :DEF:'
+    'the member has no :DEF:'
     """
     page, found = headings(text, file)
     members: dict[str, Member] = {}
@@ -219,16 +219,18 @@ def _refusal(heading: Heading, members: dict[str, Member], file: str) -> Diagnos
         return heading.found(file, code, severity, message, fix=fix)
 
     if not is_id(heading.name):
-        return found("member-name", f"{shown(heading.name)} names no member", NAME_FIX)
+        return found("member-name", f"{shown(heading.name)} is not a valid member name", NAME_FIX)
     if "DEF" not in heading.props:
         # One word without any property is probably a heading of the text.
         is_text = heading.props.keys().isdisjoint(_KEYS)
         severity = Severity.WARNING if is_text else Severity.ERROR
-        return found("member-def", "it has no :DEF:", "name the file that says who it is", severity)
+        return found(
+            "member-def", "the member has no :DEF:", "name the agent definition file", severity
+        )
     if heading.name in members:
         line = members[heading.name].line
-        message = f"{heading.name} already stands at line {line}, and only that one ticks"
-        return found("member-twice", message, "give one of the two another name")
+        message = f"{heading.name} is already defined at line {line}, and only that one ticks"
+        return found("member-twice", message, "rename one of them")
     return None
 
 
@@ -246,15 +248,15 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         except DurationError as error:
             reason, fix = error.reason, f"write {error.suggestion or '10m'}"
         except ValueError:
-            reason, fix = "is not known", _EXPECTED[key]
+            reason, fix = "is not valid", _EXPECTED[key]
         broken.append(f":{key}: {shown(said)} {reason}; {fix}")
         message = f":{key}: {shown(said)} {reason}; {otherwise}"
         code = f"member-{key.lower()}"
         found.append(heading.found(file, code, Severity.ERROR, message, fix=fix, key=key))
         return None
 
-    setting = "the setting counts"
-    interval = value("INTERVAL", parse_cadence, "it ticks once an hour")
+    setting = "the setting applies"
+    interval = value("INTERVAL", parse_cadence, "the member ticks every hour")
     member = Member(
         heading.name,
         heading.props["DEF"],
@@ -264,8 +266,8 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         mode=value("MODE", lambda said: Mode(said.lower()), setting),
         continuous=value("CONTINUOUS", _switch, setting),
         breather=value("BREATHER", parse_cadence, setting),
-        wake=value("WAKE", lambda said: Wake(said.lower()), "its definition counts"),
-        requires=value("HOST", labels, "it ticks on any machine") or (),
+        wake=value("WAKE", lambda said: Wake(said.lower()), "the definition applies"),
+        requires=value("HOST", labels, "the member ticks on any node") or (),
         about=heading.body,
         line=heading.line,
         text=heading.text,
@@ -275,8 +277,8 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         if length is not None and length < SHORTEST:
             is_bare = heading.props[key].strip().isdecimal()
             said = ": a bare number is milliseconds" if is_bare else ""
-            message = f"it ticks every {format_duration(length)}{said}"
-            fix = f"write {heading.props[key]}m if minutes are meant" if is_bare else None
+            message = f"ticks every {format_duration(length)}{said}"
+            fix = f"for minutes, write {heading.props[key]}m" if is_bare else None
             often = heading.found(file, "member-often", Severity.WARNING, message, fix=fix, key=key)
             found.append(often)
     return member, found

@@ -118,13 +118,13 @@ def oddities(world: World) -> list[str]:
     for component in world.components:
         if component.takes is not None and component.takes not in producers:
             notes.append(
-                f"{component.name}: {component.takes!r} is put out by no component of this"
-                " workflow, so it is given the workflow's own input"
+                f"{component.name}: no component of this workflow outputs {component.takes!r},"
+                " so the workflow's own input is used"
             )
         if component.puts and producers[component.puts].at != component.at:
             notes.append(
-                f"{component.name}: {component.puts!r} is put out again by"
-                f" {producers[component.puts].name}, whose output is the one that is taken"
+                f"{component.name}: {component.puts!r} is also the output of"
+                f" {producers[component.puts].name}, which takes precedence"
             )
     return notes
 

@@ -112,10 +112,10 @@ def why_not(
     if holder is not None:
         return f"claimed by {holder}"
     if task.is_archived:
-        return "it is archived"
+        return "the task is archived"
     tag = next((tag for tag in task.tags if tag in excluded), None)
     if tag is not None:
-        return f"tasks with the tag {tag} are not handed out"
+        return f"tasks with the tag {tag} are not dispatched"
     found = standing(task, ground, now=now)
     return found.reason if found.standing is Standing.BLOCKED else None
 
@@ -236,9 +236,9 @@ def lapsed(
         end = moment(task.text("claim_expires_at"))
         # Without an end it is a person's claim, and a person need not say that they live.
         if end is not None and end <= now:
-            found[task.id] = give_back(task, reason=f"the claim of {holder} ran out")
+            found[task.id] = give_back(task, reason=f"the claim of {holder} expired")
         elif end is not None and at_work is not None and task.id not in at_work:
-            found[task.id] = give_back(task, reason=f"{holder} no longer works on it")
+            found[task.id] = give_back(task, reason=f"{holder} stopped working on the task")
     return found
 
 
@@ -246,18 +246,18 @@ def prompt(task: Task, *, file: str) -> str:
     """Return what a member is told about the task that it has; *file* is where it stands."""
     parts = [
         f"Your task is #{task.id} of the board: {shown(task.title)}",
-        f"It stands in {file}, and it is claimed for you until you end; then it is moved on.",
-        "Leave the fields at its top as they are.",
+        f"It is in {file} and claimed for you until you finish; then its status is updated.",
+        "Do not change the fields at the top of the file.",
         task.body.strip(),
     ]
     attempt = task.number("attempt")
     if attempt:
-        why = shown(task.text("attempt_reason") or "it is not known why")
-        parts.append(f"It was tried before, {attempt} time(s). The last one ended so: {why}")
+        why = shown(task.text("attempt_reason") or "the reason is not known")
+        parts.append(f"Earlier attempts: {attempt}. Why the last one ended: {why}")
     parts.append(
-        "Do this task and nothing else, and say in a few words what you did. If there is nothing"
-        " left to do about it, begin your answer with NO-WORK. If it cannot be done, begin it with"
-        " FAILED: and why."
+        "Do this task and nothing else, and report briefly what you did. If there is nothing"
+        " left to do, begin your answer with NO-WORK. If the task cannot be done, begin it with"
+        " FAILED: and the reason."
     )
     return "\n\n".join(part for part in parts if part)
 

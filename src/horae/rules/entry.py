@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from horae.timing.cron import Cron
     from horae.timing.repeater import Repeater
 
-HOST_FIX: Final = "write labels of a machine, such as gpu, or its name"
+HOST_FIX: Final = "write labels of a node, such as gpu, or its name"
 COMMENTED: Final = " is commented out"
 ARCHIVED: Final = " is archived"
 _LABEL: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)

@@ -191,7 +191,7 @@ def prompt(handed: Handed, *, mode: str, state: State | None = None) -> str:
         f"{title}:\n{_lines(found, handed.zone)}" for title, found in _titled(handed) if found
     ]
     if handed.appointments:
-        parts.append(f"Kept by the almanac, not yours to do:\n{_kept(handed)}")
+        parts.append(f"Run by the scheduler, not by you:\n{_kept(handed)}")
     if is_idle(handed):
         parts.append("Nothing is due, ready or claimed.")
     if handed.carry.strip():

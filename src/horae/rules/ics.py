@@ -187,9 +187,10 @@ def _event(event: _Event, clock: _Clock, *, now: datetime, about: Iterable[str])
     yield f"STATUS:{'TENTATIVE' if event.is_estimate else 'CONFIRMED'}"
     yield "TRANSP:TRANSPARENT"
     if event.is_estimate:
-        yield "COMMENT:An estimate: it counts from the end of the run before."
+        yield "COMMENT:An estimate, counted from the end of the previous run."
     if event.is_cut:
-        yield f"COMMENT:{escaped(f'More follow: a calendar takes {MOST:,} of one entry.')}"
+        note = f"More events follow: a calendar lists at most {MOST:,} per entry."
+        yield f"COMMENT:{escaped(note)}"
     yield "END:VEVENT"
 
 

@@ -273,8 +273,8 @@ def parse_lifecycle(text: str, name: str = "-") -> Parsed:
     for heading in page:
         if is_id(heading.name):
             if heading.name in named:
-                message = f"state {heading.name} stands twice; line {heading.line} counts"
-                fix = "give one of the two another name"
+                message = f"state {heading.name} is defined twice; line {heading.line} takes effect"
+                fix = "rename one of them"
                 found.append(
                     named[heading.name].found(
                         name, "state-twice", Severity.WARNING, message, fix=fix
@@ -283,7 +283,7 @@ def parse_lifecycle(text: str, name: str = "-") -> Parsed:
             named[heading.name] = heading
     if not named:
         message = "no heading names a state, so there is no lifecycle"
-        fix = "write each state as a heading of one star and one word"
+        fix = "write each state as a top-level heading of one word"
         empty = Diagnostic(name, 1, 1, "lifecycle-empty", Severity.ERROR, message, fix)
         return Parsed(None, _sorted([*found, empty]))
     start, odd = _start(text, named, name)
@@ -313,11 +313,11 @@ def check_gates(lifecycle: Lifecycle, *, every: timedelta) -> list[Diagnostic]:
         held = _held(state, ticks, beat)
         if held > max(ticks * beat, IDLE_CAP.total_seconds()):
             message = (
-                f"its gate of {format_duration(state.min_interval or timedelta())} holds the "
-                f"whole day: the states take {_length(ticks * beat)} at one tick in "
-                f"{format_duration(every)}, then all of them wait {_length(held)}"
+                f":MIN-INTERVAL: {format_duration(state.min_interval or timedelta())} delays the "
+                f"whole cycle: the states take {_length(ticks * beat)} at one tick every "
+                f"{format_duration(every)}, then wait {_length(held)}"
             )
-            fix = "shorten :MIN-INTERVAL:; a gated state is waited for, not passed over"
+            fix = "shorten :MIN-INTERVAL:; ticks wait for this state and do not skip it"
             place = (lifecycle.file, state.line, 1)
             found.append(Diagnostic(*place, "gate-starves", Severity.WARNING, message, fix))
     return found
@@ -352,20 +352,24 @@ def _state(
     props = heading.props
     kind = Kind.REM if props.get("KIND") == Kind.REM else Kind.WAKE
     if props.get("KIND", kind) != kind:
-        odd("KIND", f"{shown(props['KIND'])} is no kind; it wakes the agent", "write wake or rem")
+        odd(
+            "KIND",
+            f"{shown(props['KIND'])} is not a kind; the state is treated as wake",
+            "write wake or rem",
+        )
     repeats, is_whole = _repeat(props.get("REPEAT", "1"))
     if not is_whole:
         message = f"{shown(props['REPEAT'])} is read as {repeats}"
         odd("REPEAT", message, f"write a whole number from 1 to {MOST_REPEATS:,}")
     following = props.get("NEXT", heading.name)
     if following not in named:
-        message = f"{shown(following)} is no state; the day begins again at {start}"
+        message = f"{shown(following)} is not a state; the lifecycle restarts at {start}"
         odd("NEXT", message, _meant(following, named))
         following = start
     elif following == heading.name and len(named) > 1:
         message, fix = (
-            f"{heading.name} is never left: nothing comes after it",
-            "name a :NEXT: state",
+            f"{heading.name} is never left: it leads only to itself",
+            "set :NEXT: to another state",
         )
         found.append(heading.found(file, "state-last", Severity.WARNING, message, fix=fix))
     key = "MIN-INTERVAL" if "MIN-INTERVAL" in props else "MIN_INTERVAL"
@@ -374,7 +378,11 @@ def _state(
         try:
             least = parse_cadence(props[key])
         except DurationError as error:
-            odd(key, f"there is no gate: {error.reason}", f"write {error.suggestion or '10m'}")
+            odd(
+                key,
+                f"the interval is ignored: {error.reason}",
+                f"write {error.suggestion or '10m'}",
+            )
     state = State(heading.name, following, kind, repeats, least, heading.body, heading.line)
     return state, found
 
@@ -410,7 +418,7 @@ def _start(text: str, named: Mapping[str, Heading], file: str) -> tuple[str, lis
     if said is None or said[2] in named:
         return (said[2] if said else first), []
     line, column = _line_and_column(text, said.start(2))
-    message = f"#+START: {said[2][:60]} is no state; the day begins at {first}, the first"
+    message = f"#+START: {said[2][:60]} is not a state; the lifecycle starts at {first}, the first"
     fix = _meant(said[2], named)
     return first, [Diagnostic(file, line, column, "start", Severity.ERROR, message, fix)]
 
@@ -425,15 +433,14 @@ def _way_findings(lifecycle: Lifecycle) -> Iterator[Diagnostic]:
     reached = _walk(lifecycle, lifecycle.start, set())
     for name in lifecycle.states:
         if name not in reached:
-            message = f"no way leads from {lifecycle.start} to {name}"
+            message = f"{name} cannot be reached from {lifecycle.start}"
             fix = "name it in the :NEXT: of another state"
             yield found(name, "state-unreachable", Severity.WARNING, message, fix)
     for ring in _rings(lifecycle):
         if all(lifecycle.states[name].kind is Kind.REM for name in ring):
-            message = (
-                f"the agent is never woken again: {' → '.join([*ring, ring[0]][:9])} only rests"
-            )
-            fix = "let :NEXT: lead to a state that wakes"
+            way = " → ".join([*ring, ring[0]][:9])
+            message = f"the agent is never woken again: {way} has no wake state"
+            fix = "set :NEXT: to a wake state"
             yield found(ring[0], "rest-only", Severity.ERROR, message, fix)
 
 
@@ -468,7 +475,7 @@ def _name_findings(page: Sequence[Heading], file: str) -> Iterator[Diagnostic]:
     """Yield the headings that look like states and cannot be, as their name is none."""
     for heading in page:
         if not is_id(heading.name) and not heading.props.keys().isdisjoint(_KEYS):
-            message = f"{shown(heading.name)} names no state"
+            message = f"{shown(heading.name)} is not a valid state name"
             yield heading.found(file, "state-name", Severity.ERROR, message, fix=NAME_FIX)
 
 
@@ -512,12 +519,12 @@ class Heading(NamedTuple):
         for key in [key for key in self.props if key not in known][:_MOST_GUESSES]:
             near = _near(key, known)
             if near is not None:
-                message = f":{key}: is not read"
-                fix = f"write :{near}: if that is meant"
+                message = f":{key}: is ignored"
+                fix = f"did you mean :{near}:?"
                 yield self.found(file, "property-typo", Severity.WARNING, message, fix=fix, key=key)
 
 
-_KEYED: Final = "write :KEY: value, one to a line, and :END: after the last"
+_KEYED: Final = "write one :KEY: value per line, and :END: after the last"
 
 
 def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
@@ -535,8 +542,8 @@ def headings(text: str, file: str) -> tuple[list[Heading], list[Diagnostic]]:
     if len(tops) <= MOST_HEADINGS:
         return found, []
     line = places[tops[MOST_HEADINGS]].line
-    message = f"there are {len(tops):,} headings; from here on they are not read"
-    fix = f"keep to {MOST_HEADINGS:,} of one star"
+    message = f"there are {len(tops):,} headings; those from here on are ignored"
+    fix = f"use at most {MOST_HEADINGS:,} top-level headings"
     return found, [Diagnostic(file, line, 1, "page-large", Severity.ERROR, message, fix)]
 
 
@@ -554,9 +561,7 @@ def heading_of(headline: Headline, line: int, below: str = "") -> Heading:
     body = own[start:] + below
     if opening is not None and closing is None:
         row, column = _line_and_column(own, opening.start())
-        passed.append(
-            (line + row - 1, column, "the drawer is never closed, so nothing in it is read")
-        )
+        passed.append((line + row - 1, column, "the drawer has no :END: and is ignored"))
     elif opening is not None and closing is not None:
         body = own[start : opening.start()] + own[closing.end() :] + below
         row = line + own.count("\n", 0, opening.end())
@@ -567,7 +572,9 @@ def heading_of(headline: Headline, line: int, below: str = "") -> Heading:
                 props[key] = said[2].rstrip()
                 places[key] = (row, said.start(2) + 1)
             elif written.strip():
-                passed.append((row, 1, f"{shown(written.strip())} is no property and is not read"))
+                passed.append(
+                    (row, 1, f"{shown(written.strip())} is not a property and is ignored")
+                )
             row += 1
     text = own + below
     return Heading(name, headline.tags, line, text, body.strip(), props, places, tuple(passed))
@@ -588,7 +595,7 @@ def _near(word: str, known: Sequence[str]) -> str | None:
 def _meant(word: str, named: Mapping[str, Heading]) -> str:
     """Return what to write instead of a name that is no state."""
     near = _near(word, list(named)[:_MOST_GUESSES])
-    return f"write {near}" if near else "name one of the headings"
+    return f"write {near}" if near else "write the name of a heading"
 
 
 def _sorted(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

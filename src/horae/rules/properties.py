@@ -37,14 +37,14 @@ _OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 _MEANT: Final = {
     name.replace("_", ""): key for key, names in _OTHER_NAMES.items() for name in names
 }
-_ALERT: Final = "write a headline with :AFTER: and a :COMMAND: or a :POST:, which runs on failure"
+_ALERT: Final = "add a headline with `:AFTER: failed` and :COMMAND: or :POST:"
 _DAYS: Final = "name the days in :SCHEDULE:, or pause the entry with `horae pause --until`"
-_STEPS: Final = "make both components of one :workflow:, where one waits for the other's output"
-_REST: Final = "write COMMENT before the title, or call `horae pause`"
-_CALENDAR: Final = "write a cron expression in :SCHEDULE:, or a stamp with a repeater"
-_USER: Final = "it runs as the engine's user; write sudo -u NAME in the :COMMAND:"
-_FOLDER: Final = "it runs beside its plan; write sh -c 'cd DIR && …' in the :COMMAND:"
-_LOG: Final = "what it prints is kept and shown by `horae logs`; redirect it with sh -c '… > FILE'"
+_STEPS: Final = "make both components of one :workflow:, so that one takes the other's output"
+_REST: Final = "write COMMENT before the title, or run `horae pause`"
+_CALENDAR: Final = "write a cron expression in :SCHEDULE:, or SCHEDULED: with a repeater"
+_USER: Final = "commands run as the engine's user; use sudo -u NAME in :COMMAND:"
+_FOLDER: Final = "commands run in the plan's directory; use sh -c 'cd DIR && …' in :COMMAND:"
+_LOG: Final = "`horae logs` shows the output; to redirect it, use sh -c '… > FILE'"
 _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("EXDATE", "EXDATES", "HOLIDAYS", "HOLIDAY", "BLACKOUT", "EXCEPT"), _DAYS),
     **dict.fromkeys(("RRULE", "RDATE", "DTSTART", "EVERY", "INTERVAL", "FREQUENCY"), _CALENDAR),
@@ -54,9 +54,9 @@ _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("CWD", "WORKDIR", "WORKINGDIR", "WORKINGDIRECTORY"), _FOLDER),
     **dict.fromkeys(("STDOUT", "STDERR", "LOGFILE"), _LOG),
     **dict.fromkeys(("ENABLED", "DISABLED", "PAUSED"), _REST),
-    "SHELL": "write sh -c '…' in the :COMMAND:",
-    "NICE": "write nice in the :COMMAND:",
-    "BUDGET": "an agent's limits are those of its program; give them in its command",
+    "SHELL": "use sh -c '…' in :COMMAND:",
+    "NICE": "use nice in :COMMAND:",
+    "BUDGET": "set the limits of the agent's program in its command",
     "DEADLINE": "write DEADLINE: <…> on the line under the headline",
 }
 
@@ -92,7 +92,7 @@ def advice_on(key: str) -> str | None:
     """Return what to write instead of a word that only a scheduler's user writes.
 
     >>> advice_on("SHELL"), advice_on("EFFORT")
-    ("write sh -c '…' in the :COMMAND:", None)
+    ("use sh -c '…' in :COMMAND:", None)
     """
     return _ADVICE.get(_joined(key))
 

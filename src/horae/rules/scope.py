@@ -46,7 +46,7 @@ class TokenNameError(HoraeError):
     def __init__(self, name: str) -> None:
         self.name = name
         reason = (
-            "that is the token in the data directory"
+            "the name is reserved for the token in the data directory"
             if name == OPERATOR
             else "a name has at most 64 letters, digits, dots, hyphens and underscores, "
             "and begins with a letter or digit"
@@ -88,7 +88,7 @@ def api_scopes(text: str) -> tuple[str, ...]:
     return tuple(each.value for each in Scope if each in words)
 
 
-API_FIX: Final = "write read, run or edit, or several of them; admin is only for people"
+API_FIX: Final = "write one or more of read, run and edit; a run cannot have admin"
 
 
 def scope_words(scopes: Collection[Scope]) -> list[str]:

@@ -34,11 +34,11 @@ class Seam(NamedTuple):
         day, time = f"{self.wall:%Y-%m-%d}", f"{self.wall:%H:%M}"
         if not self.change.is_gap:
             what = "the first time only" if self.is_fixed else "both times"
-            return f"{time} comes twice on {day} in {self.zone}: it fires {what}"
+            return f"{time} occurs twice on {day} in {self.zone}: runs {what}"
         if not self.is_fixed:
-            return f"{time} does not exist on {day} in {self.zone}: it is left out"
+            return f"{time} does not exist on {day} in {self.zone}: skipped"
         after = (self.change.at + self.change.after).replace(tzinfo=None)
-        return f"{time} does not exist on {day} in {self.zone}: it fires at {after:%H:%M} instead"
+        return f"{time} does not exist on {day} in {self.zone}: runs at {after:%H:%M} instead"
 
 
 def seams(rule: Rule, *, zone_name: str, start: datetime, end: datetime) -> Iterator[Seam]:

@@ -158,7 +158,7 @@ def parse_policy(data: Mapping[str, object]) -> ToolPolicy:
     if said is None:
         raise ToolPolicyError("mode", reason=f"is missing; write one of {', '.join(Mode)}")
     if not isinstance(said, str) or said not in set(Mode):
-        raise ToolPolicyError(str(said), reason=f"is no mode; write one of {', '.join(Mode)}")
+        raise ToolPolicyError(str(said), reason=f"is not a mode; write one of {', '.join(Mode)}")
     mode = Mode(said)
     if mode not in {Mode.ALLOW_LIST, Mode.DENY_LIST}:
         return ToolPolicy(mode)
@@ -201,7 +201,7 @@ def is_plain(command: str) -> bool:
 def _patterns(listed: Iterable[str]) -> tuple[Pattern, ...]:
     found = tuple(map(parse_pattern, listed))
     if len(found) > MOST:
-        raise ToolPolicyError(str(len(found)), reason=f"tools are too many; {MOST} is the most")
+        raise ToolPolicyError(str(len(found)), reason=f"tools are too many; the limit is {MOST}")
     return found
 
 
@@ -216,10 +216,10 @@ def parse_pattern(text: str) -> Pattern:
     """
     found = _PATTERN.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if found is None:
-        raise ToolPolicyError(text, reason="is no tool; write Read, or Bash(git *)")
+        raise ToolPolicyError(text, reason="is not a tool; write Read, or Bash(git *)")
     name, argument = tool_name(found[1]), (found[2] or "").strip()
     if found[2] is not None and not argument:
-        raise ToolPolicyError(text, reason="has nothing between its brackets; leave them out")
+        raise ToolPolicyError(text, reason="has empty parentheses; remove them")
     if argument in {"", "*"} or (name in _PATHS and argument == "**"):
         return Pattern(name)
     if name == BASH:

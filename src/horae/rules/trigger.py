@@ -151,7 +151,7 @@ class NeverComesError(TriggerError):
     """A cron expression without any moment."""
 
     def __init__(self, expression: str) -> None:
-        reason = f"Invalid cron expression '{expression}': it names a day that never comes"
+        reason = f"Invalid cron expression '{expression}': it matches no date"
         super().__init__(reason, field="expression")
 
 
@@ -285,7 +285,7 @@ def checked(definition: Definition) -> Definition:
     if not is_id(definition.agent):
         raise TriggerError(_bad_name("agent", definition.agent), field="agent")
     if not 1 <= definition.poll_interval <= 7 * 24 * 3600:
-        reason = "poll_interval_secs is a whole number of seconds from 1 to 604800"
+        reason = "poll_interval_secs must be a whole number of seconds from 1 to 604800"
         raise TriggerError(reason, field="poll_interval")
     made = replace(definition, config=config)
     policy_for(made)
@@ -332,9 +332,9 @@ def _typed(value: object, name: str, kind: type) -> object:
         parts = [value] if isinstance(value, str) else value
         if isinstance(parts, list) and all(isinstance(each, str) for each in parts):
             return [each.strip() for each in parts if each.strip()]
-        raise TriggerError(f"'{name}' is a list of texts", field=name)
+        raise TriggerError(f"'{name}' must be a list of strings", field=name)
     if not isinstance(value, str):
-        raise TriggerError(f"'{name}' is a text", field=name)
+        raise TriggerError(f"'{name}' must be a string", field=name)
     return value if name in SECRETS else value.strip()
 
 
@@ -404,7 +404,7 @@ def _run_at(config: Mapping[str, Any]) -> datetime:
         )
         raise TriggerError(reason, field="run_at") from None
     if not 1 < moment.year < 9999:
-        raise TriggerError("run_at lies in the years 2 to 9998", field="run_at")
+        raise TriggerError("run_at must be in the years 2 to 9998", field="run_at")
     return moment
 
 
@@ -413,12 +413,12 @@ def left_behind(config: Mapping[str, Any], *, fresh_at: datetime) -> str:
 
     >>> delay = {"type": "delay", "run_at": "2026-04-01T09:00:00Z"}
     >>> left_behind(delay, fresh_at=parse_rfc3339("2026-04-02T08:00:00Z"))
-    'its time, 2026-04-01T09:00:00Z, was before that'
+    'the scheduled time, 2026-04-01T09:00:00Z, was before that'
     """
     kind = Kind(config["type"])
     if kind is Kind.DELAY and (run_at := _run_at(config)) <= fresh_at:
-        return f"its time, {key_time(run_at)}, was before that"
-    return "what GitHub lists may have been handled before that" if kind in GITHUB else ""
+        return f"the scheduled time, {key_time(run_at)}, was before that"
+    return "what GitHub lists may have been processed before that" if kind in GITHUB else ""
 
 
 def _check_github(config: Mapping[str, Any]) -> None:
@@ -427,12 +427,12 @@ def _check_github(config: Mapping[str, Any]) -> None:
         raise TriggerError("GitHub trigger requires non-empty 'owner' and 'repo'", field="owner")
     for name in ("owner", "repo"):
         if not is_id(config[name]) or config[name].startswith("-"):
-            raise TriggerError(f"'{name}' {config[name][:60]!r} names nothing", field=name)
+            raise TriggerError(f"'{name}' {config[name][:60]!r} is not a valid name", field=name)
     if config["state"] not in {"open", "closed", "all"}:
-        raise TriggerError("'state' is open, closed or all", field="state")
+        raise TriggerError("'state' must be open, closed or all", field="state")
     for label in config.get("labels", ()):
         if label.startswith("-") or "," in label or not label.isprintable():
-            raise TriggerError(f"{label[:60]!r} is no label", field="labels")
+            raise TriggerError(f"{label[:60]!r} is not a label", field="labels")
 
 
 def _check_webhook(config: Mapping[str, Any]) -> None:
@@ -473,8 +473,8 @@ def check_scheme(was: Definition, made: Definition) -> None:
     """Raise an error if a webhook would be another than it was made as."""
     if was.kind is made.kind is Kind.WEBHOOK and was.config["scheme"] != made.config["scheme"]:
         reason = (
-            f"the scheme of webhook '{was.name}' is {was.config['scheme']}, set when it was made; "
-            f"for another, remove it first: horae trigger remove {was.name}"
+            f"webhook '{was.name}' uses the scheme {was.config['scheme']}; to change it, "
+            f"remove the webhook first: horae trigger remove {was.name}"
         )
         raise TriggerError(reason, field="scheme")
 
@@ -482,7 +482,7 @@ def check_scheme(was: Definition, made: Definition) -> None:
 def _bad_name(what: str, name: str) -> str:
     if not name:
         return f"the {what} has no name"
-    return f"the {what} name {name[:64]!r} is not a word of letters, digits and .-_"
+    return f"the {what} name {name[:64]!r} may contain only letters, digits and .-_"
 
 
 def parse_tools(data: object) -> ToolPolicy:
@@ -490,7 +490,7 @@ def parse_tools(data: object) -> ToolPolicy:
     if data is None:
         return OPEN
     if not isinstance(data, dict):
-        reason = "tool_policy is an object with a 'mode'"
+        reason = "tool_policy must be an object with a 'mode'"
         raise TriggerError(reason, field="tool_policy")
     try:
         return parse_policy(data)
@@ -546,7 +546,7 @@ def scanned(trigger: Trigger) -> Scanned:
     about = (trigger.address, origin, definition.name)
     if not definition.is_enabled:
         is_gone = definition.file and definition.is_wanted is None
-        return Scanned(mark, Unarmed(*about, GONE if is_gone else "it is disabled"), text)
+        return Scanned(mark, Unarmed(*about, GONE if is_gone else "the workflow is disabled"), text)
     try:
         entry = Entry(
             *about,
@@ -711,11 +711,11 @@ def checked_task(data: object) -> Task:
     if data is None:
         return Task()
     if not isinstance(data, dict):
-        raise TriggerError("a trigger takes an object with title, body and metadata")
+        raise TriggerError("the input of a trigger must be an object with title, body and metadata")
     given = {name: value for name, value in data.items() if value is not None}
     facts = given.get("metadata", {})
     if not isinstance(facts, dict) or len(facts) > _MOST_FACTS:
-        raise TriggerError(f"metadata is an object of at most {_MOST_FACTS} texts")
+        raise TriggerError(f"metadata must be an object with at most {_MOST_FACTS} strings")
     metadata = {str(name)[:100]: _value(value, "metadata") for name, value in facts.items()}
     title, body = (_value(given.get(name, ""), name) for name in ("title", "body"))
     return Task(title, body, metadata=metadata)
@@ -723,9 +723,9 @@ def checked_task(data: object) -> Task:
 
 def _value(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise TriggerError(f"{name} is a text")
+        raise TriggerError(f"{name} must be a string")
     if len(value) > _LONGEST_VALUE:
-        raise TriggerError(f"{name} has at most {_LONGEST_VALUE:,} characters")
+        raise TriggerError(f"{name} must have at most {_LONGEST_VALUE:,} characters")
     return value
 
 
@@ -842,7 +842,7 @@ def read_polled(text: str) -> list[tuple[str, Task]]:
     except (ValueError, RecursionError):
         rows = None
     if not isinstance(rows, list):
-        raise TriggerError("gh did not answer with a list")
+        raise TriggerError("gh did not return a list")
     found = [
         each for each in rows if isinstance(each, dict) and isinstance(each.get("number"), int)
     ]

@@ -68,18 +68,18 @@ def wrong_secret(scheme: Scheme, secret: str) -> str:
     """Return why a secret is none of its scheme, or nothing; one that is only named may be.
 
     >>> wrong_secret(Scheme.GITHUB, "short")
-    'has at least 8 characters'
+    'must have at least 8 characters'
     """
     if names_in(secret):
         return ""
     if scheme is Scheme.GITHUB:
         is_short = len(secret) < _SHORTEST_SECRET
-        return f"has at least {_SHORTEST_SECRET} characters" if is_short else ""
+        return f"must have at least {_SHORTEST_SECRET} characters" if is_short else ""
     if _standard_key(secret):
         return ""
     return (
-        f"of the scheme standard is {STANDARD_PREFIX} and the base64 of 24 to 64 bytes; "
-        "with any other text, say the scheme github"
+        f"of the scheme standard must be {STANDARD_PREFIX} followed by the base64 of 24 to 64 "
+        "bytes; for any other secret, use the scheme github"
     )
 
 
@@ -117,14 +117,16 @@ def _standard(
     right = [base64.b64encode(hmac.digest(key, signed, "sha256")) for key in keys]
     parts = [each.removeprefix("v1,").encode() for each in proofs.split() if each[:3] == "v1,"]
     if not _is_proven(parts, right, keys):
-        return Verdict(refusal="webhook-signature is missing, or does not fit the message")
+        return Verdict(refusal="webhook-signature is missing or does not match the message")
     if _ID.fullmatch(sent) is None:
-        return Verdict(refusal="webhook-id is not 1 to 200 characters without dots and blanks")
+        return Verdict(refusal="webhook-id must be 1 to 200 characters without dots and spaces")
     if _STAMP.fullmatch(stamp) is None:
-        return Verdict(refusal="webhook-timestamp is no number of seconds")
+        return Verdict(refusal="webhook-timestamp is not a number of seconds")
     off = abs(now - datetime.fromtimestamp(int(stamp), UTC))
     if off > TOLERANCE:
-        return Verdict(refusal=f"webhook-timestamp is {off.total_seconds():.0f} s off our clock")
+        return Verdict(
+            refusal=f"webhook-timestamp is {off.total_seconds():.0f} s off the server clock"
+        )
     return Verdict(f"webhook:{sent}")
 
 
@@ -137,9 +139,9 @@ def _github(keys: Sequence[bytes], given: Mapping[str, list[str]], body: bytes) 
     proof = _only(given, "x-hub-signature-256").lower().removeprefix("sha256=")
     right = [hmac.new(key, body, sha256).hexdigest().encode() for key in keys]
     if not _is_proven([proof.encode()], right, keys):
-        return Verdict(refusal="X-Hub-Signature-256 is missing, or does not fit the message")
+        return Verdict(refusal="X-Hub-Signature-256 is missing or does not match the message")
     if _OLD_FORM.match(body):
-        return Verdict(refusal="the message is in the form with X-Horae-Timestamp")
+        return Verdict(refusal="the message is signed in the old form with X-Horae-Timestamp")
     return Verdict(f"webhook:{sha256(b'.' + body).hexdigest()[:32]}")
 
 

@@ -480,13 +480,13 @@ def _recurring(task: Task, content: Content, file: str, now: datetime) -> Iterat
         rule = cron_rule(cron, zone_name=zone)
         policy = replace(task_policy(task), retry=_RETRY)
         never = next((each.expression for each in rule.crons if each.never), None)
-        reason = f"cron {never!r} names a day that never comes" if never else ""
+        reason = f"cron {never!r} matches no date" if never else ""
     except ScheduleError as error:
         why = str(error)
         yield Scanned(mark, Unarmed(mark.address, origin, task.title, why), text, broken=why)
         return
     if reason or task.is_archived:
-        reason = reason or "it is archived"
+        reason = reason or "the task is archived"
         yield Scanned(mark, Unarmed(mark.address, origin, task.title, reason), text)
         return
     entry = Entry(

@@ -389,7 +389,8 @@ def in_words(rule: Rule) -> str:
     count = repeater.count
     unit = f"{_UNIT_WORDS[repeater.unit]}{'s' if count > 1 else ''}"
     if repeater.kind is Kind.RESTART:
-        return f"{count} {unit} after it was done{'' if repeater.unit is Unit.HOUR else clock}"
+        at = "" if repeater.unit is Unit.HOUR or not clock else f",{clock}"
+        return f"{count} {unit} after the last run{at}"
     every = f"every {count} {unit}" if count > 1 else f"every {unit}"
     match repeater.unit:
         case Unit.HOUR:
