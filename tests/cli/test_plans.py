@@ -203,7 +203,7 @@ def test_warnings_alone_do_not_fail_a_check(call: Call, tmp_path: Path) -> None:
 def test_people_get_a_line_per_finding_with_its_fix(call: Call, tmp_path: Path) -> None:
     (tmp_path / "bad.org").write_text("* Pay\nDEADLINE: <2026-6-6>\n")
     assert call("check", "--table", "bad.org").out.splitlines() == [
-        "bad.org:2:11: error date-shape: '2026-6-6' is not read as a date, so this stamp says nothing",
+        "bad.org:2:11: error date-shape: '2026-6-6' is not a valid date, so this timestamp is ignored",
         "    → <2026-06-06>",
         "1 error in 1 file",
     ]

@@ -146,7 +146,7 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
 def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
     drawer = ":PROPERTIES:\n:SCHEDULE: @daily\na stray line\n:COMMAND: true\n:END:\n"
     Path("plan.org").write_text(f"* Stray\n{drawer}")
-    void = "line 'a stray line' voids the drawer: none of its properties is read (line 4)"
+    void = "line 'a stray line' makes the drawer invalid: its properties are ignored (line 4)"
     said = ["Stray  plan.org:1", "", f"it does not fire: {void}"]
     assert call("why", "Stray", "--table").out.splitlines() == said
 
@@ -154,7 +154,7 @@ def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
 def test_a_void_drawer_that_held_the_schedule_is_said_with_its_line(call: Call) -> None:
     plan = "* Above\n* Job :workflow:\n:PROPERTIES:\n:SCHEDULE: @daily\noops\n:END:\n"
     Path("plan.org").write_text(plan)
-    void = "line 'oops' voids the drawer: none of its properties is read (line 5)"
+    void = "line 'oops' makes the drawer invalid: its properties are ignored (line 5)"
     assert f"broken: {void}" in call("why", "Job", "--table").out.splitlines()
     keep(plan)
     told = json.loads(call("why", "Job", "--json").out)

@@ -690,8 +690,11 @@ def test_open_headlines_with_a_date_are_tasks_and_workflows_are_not() -> None:
     ("text", "why"),
     [
         ("* A :workflow:\nSCHEDULED: <soon>\n", "SCHEDULED: <soon> is not a timestamp"),
-        ("* A :workflow:\nSCHEDULED: <2026-04-01> at 9\n", "'at 9' voids this planning line"),
-        ("* A\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n", "line 'note' voids the drawer"),
+        (
+            "* A :workflow:\nSCHEDULED: <2026-04-01> at 9\n",
+            "'at 9' makes this planning line invalid",
+        ),
+        ("* A\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n", "line 'note' makes the drawer invalid"),
         ("* A\n:PROPERTIES:\n:COMMAND: ls\n", "this drawer has no :END:"),
         ("* A\n\n:PROPERTIES:\n:COMMAND: ls\n:END:\n", "this drawer is not read"),
     ],

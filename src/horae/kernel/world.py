@@ -135,7 +135,7 @@ def upgrade(old: str, new: str) -> list[Finding]:
     r"""Return what those who rely on the *old* plan lose or must grant under the *new* one.
 
     >>> upgrade("* Digest :workflow:\n", "* Digest\n")[0]["message"]
-    'workflow is gone'
+    'workflow was removed'
     """
     before, after = _by_name(worlds(read(old))), _by_name(worlds(read(new)))
     return [
@@ -251,11 +251,11 @@ def _flaws(component: Component, produced: set[str | None]) -> Iterator[Finding]
     """Yield what is wrong with one component of a workflow that puts out *produced*."""
     if component.block is None or not component.block.lang:
         message = (
-            "source block names no language" if component.block else "component has no source block"
+            "source block has no language" if component.block else "component has no source block"
         )
         yield {"level": "error", "scope": component.name, "message": message}
     if component.takes is not None and component.takes not in produced:
-        message = f"input {component.takes!r} is put out by no component"
+        message = f"input {component.takes!r} is not the output of any component"
         yield {"level": "error", "scope": component.name, "message": message}
 
 
@@ -316,17 +316,17 @@ def _by_name(found: Sequence[World]) -> dict[str, World]:
 def _upgrade_world(name: str, old: World, new: World | None) -> Iterator[Finding]:
     """Yield what changes for those who rely on one workflow."""
     if new is None:
-        yield {"level": "error", "scope": name, "message": "workflow is gone"}
+        yield {"level": "error", "scope": name, "message": "workflow was removed"}
         return
     before, after = flat(old), flat(new)
     for export in sorted(_exports(before) - _exports(after)):
-        yield {"level": "error", "scope": name, "message": f"export {export!r} is gone"}
+        yield {"level": "error", "scope": name, "message": f"export {export!r} was removed"}
     for use in sorted(_imports(after) - _imports(before)):
         yield {"level": "warn", "scope": name, "message": f"new import {use!r}"}
     was, now = _outputs(before), _outputs(after)
     for component in sorted(was.keys() & now.keys()):
         if was[component] != now[component]:
-            message = f"puts out {now[component]!r} where it put out {was[component]!r}"
+            message = f"outputs {now[component]!r} instead of {was[component]!r}"
             yield {"level": "error", "scope": component, "message": message}
 
 

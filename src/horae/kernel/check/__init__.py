@@ -28,7 +28,7 @@ def check(text: str, *, name: str = "-") -> list[Diagnostic]:
     r"""Return what is odd in a plan, in the order of its lines.
 
     >>> [str(found) for found in check("* Pay\nDEADLINE: <2026-6-6>\n", name="pay.org")]
-    ["pay.org:2:11: error date-shape: '2026-6-6' is not read as a date, so this stamp says nothing"]
+    ["pay.org:2:11: error date-shape: '2026-6-6' is not a valid date, so this timestamp is ignored"]
     """
     return check_plans([(name, read(text))])
 
@@ -59,11 +59,11 @@ def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]
         return
     at = section.place_of("ID")
     if not is_id(name):
-        message = f"ID {shown(name)} names nothing: it is too long, or holds other signs"
-        fix = "use at most 64 letters, digits, dots, _ and -, and not dots alone"
+        message = f"ID {shown(name)} is not valid: it is too long or has other characters"
+        fix = "use at most 64 letters, digits, dots, _ and -, and not only dots"
         yield Found(at, "id-grammar", Severity.ERROR, message, fix)
     elif name in known:
-        message = f"ID {name!r} already belongs to {known[name]}; one of the two is not armed"
+        message = f"ID {name!r} is already used at {known[name]}; only one of the two is armed"
         yield Found(at, "id-twice", Severity.ERROR, message, "give one of the two another ID")
     else:
         known[name] = where

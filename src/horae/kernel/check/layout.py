@@ -37,13 +37,13 @@ def _planning_line(section: Section) -> Iterator[Found]:
     for found in _PLANNING_ANY.finditer(bare(text, start), start):
         keyword = found[1]
         if headline.planning is None and found.start() == below:
-            message = f"{keyword}: is not read"
+            message = f"{keyword}: is ignored"
             fix = f"write it in capitals: {keyword.upper()}:"
             yield Found(found.start(1), "planning-case", Severity.ERROR, message, fix)
             return
         if keyword.isupper():
-            message = f"{keyword}: is read only on the line right under the headline"
-            fix = "move it there" + (", beside what it holds" if headline.planning else "")
+            message = f"{keyword}: is read only on the line directly below the headline"
+            fix = "move it to that line"
             yield Found(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
             return
 
@@ -62,7 +62,7 @@ def _said_twice(section: Section) -> Iterator[Found]:
         known = again if keyword in first else first
         known.setdefault(keyword, stamp.start)
     for keyword in again:
-        message = f"{keyword}: stands on this line more than once; the last one counts"
+        message = f"{keyword}: occurs more than once on this line; the last one is used"
         fix = "keep one, or write a second headline"
         yield Found(first[keyword], "planning-twice", Severity.WARNING, message, fix)
 
@@ -71,21 +71,21 @@ def _void_planning(text: str, below: int) -> Found:
     """Return the finding for what voids the planning line at *below*."""
     at = planning.void_at(text, below)
     rest = line_at(text, at)
-    fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: with one stamp each on it"
+    fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: on it, each with one timestamp"
     if keyword := _KEYWORD.match(rest):
         at += keyword.start(2)
         rest = keyword[2].rstrip()
         if not rest:
-            message = f"{keyword[1]}: without a timestamp voids this planning line"
+            message = f"{keyword[1]}: without a timestamp makes this planning line invalid"
         elif rest[0] in "<[":
-            message = f"{shown(rest)} is never closed and voids this planning line"
+            message = f"{shown(rest)} is not closed, which makes this planning line invalid"
             fix = f"close it with {'>' if rest[0] == '<' else ']'}"
         else:
-            message = f"{shown(rest)} is not in brackets and voids this planning line"
+            message = f"{shown(rest)} is not in brackets, which makes this planning line invalid"
             if date := _BARE_DATE.match(rest):
                 fix = f"write {keyword[1]}: <{date[0]}>"
     else:
-        message = f"{shown(rest.strip() or text[at])} voids this planning line"
+        message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
     return Found(at, "planning-void", Severity.ERROR, message, fix)
 
 
@@ -102,8 +102,8 @@ def _property_drawer(section: Section) -> Iterator[Found]:
     if found.start() != start:
         blocker = line_at(text, start)
         what = shown(blocker.strip()) if blocker.strip() else "the blank line"
-        message = f"this drawer is not read: {what} stands between it and its headline"
-        fix = "put it right under the headline or its planning line"
+        message = f"this drawer is ignored: {what} is between it and its headline"
+        fix = "put the drawer directly below the headline or its planning line"
         yield Found(opening, "drawer-misplaced", Severity.ERROR, message, fix)
     elif (at := drawer.void_at(text, start)) is not None:
         yield _void(text, opening, at)
@@ -113,11 +113,13 @@ def _void(text: str, opening: int, at: int) -> Found:
     """Return the finding for the line that voids a drawer, or for a missing end."""
     line = line_at(text, at)
     if not drawer.has_end(text, at):
-        message = "this drawer has no :END:, so none of its properties is read"
-        return Found(opening, "drawer-void", Severity.ERROR, message, "add :END: after them")
+        message = "this drawer has no :END:, so its properties are ignored"
+        return Found(
+            opening, "drawer-void", Severity.ERROR, message, "add :END: after the properties"
+        )
     at += len(line) - len(line.lstrip())
     what = f"line {shown(line.strip())}" if line.strip() else "a blank line"
-    message = f"{what} voids the drawer: none of its properties is read"
+    message = f"{what} makes the drawer invalid: its properties are ignored"
     return Found(
         at, "drawer-void", Severity.ERROR, message, "write it as :KEY: value, or remove it"
     )
@@ -131,12 +133,12 @@ def _tags(section: Section) -> Iterator[Found]:
         tag = next((tag for tag in headline.tags if _is_near(tag, meant)), None)
         if tag is not None:
             at = max(line.rfind(f":{tag}:") + 1, 0)
-            message = f"tag {tag!r} means nothing here"
+            message = f"tag {tag!r} has no effect"
             yield Found(at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?")
     last = line.rpartition(" ")[2].rpartition("\t")[2]
     if not headline.tags and len(last) > 2 and last[0] == last[-1] == ":":
-        message = f"{shown(last)} is cut from the title and gives no tag"
-        fix = "a tag holds letters, digits, _ @ # and % only"
+        message = f"{shown(last)} is removed from the title but is not a valid tag"
+        fix = "use only letters, digits, _, @, # and % in a tag"
         yield Found(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
 
 
@@ -171,8 +173,8 @@ def _open_block(section: Section) -> Iterator[Found]:
     found = _BLOCK.search(bare(headline.text, headline.body), headline.body)
     if found is not None:
         at = headline.text.index("#", found.start())
-        message = "this source block is not closed, so it is not read"
-        fix = "end it with #+end_src, src spelled as in the first line; quote lines of stars as ,*"
+        message = "this source block is not closed, so it is ignored"
+        fix = "end it with #+end_src, src spelled as in the first line; escape lines of stars as ,*"
         yield Found(at, "block-open", Severity.ERROR, message, fix)
 
 
@@ -182,7 +184,7 @@ def unread(headline: Headline, states: States) -> Found | None:
     >>> from horae.kernel.org.document import read
     >>> plan = read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n")
     >>> unread(plan.headlines[0], plan.states).message
-    "line 'note' voids the drawer: none of its properties is read"
+    "line 'note' makes the drawer invalid: its properties are ignored"
     """
     text = headline.text
     has_planning = headline.planning is not None or not _PLANNING_ANY.match(

@@ -71,13 +71,15 @@ def _rules(headline: Headline) -> bool:
 
 def _range(stamp: Stamp, *, fires: bool) -> Found:
     """Return the finding for two stamps as one, and how to write what may be meant."""
-    message = "a range of two stamps is read as one; only a date and the last time count"
+    message = "a range of two timestamps is read as one; only one date and the last time are used"
     severity = Severity.WARNING
     if fires:
-        message = "a range of two stamps does not say how often to run, so this is not armed"
+        message = (
+            "a range of two timestamps does not say how often to run, so the entry is not armed"
+        )
         severity = Severity.ERROR
     elif stamp.time is None:
-        message = "a range of two stamps says nothing here"
+        message = "a range of two timestamps has no effect here"
         severity = Severity.ERROR
     return Found(stamp.start, "range", severity, message, _one_stamp(stamp.text))
 
@@ -108,22 +110,22 @@ def _silent(stamp: Stamp) -> Found:
     text = stamp.text
     if text[-1] != _CLOSE[text[0]]:
         ends = f"opens with {text[0]} and closes with {text[-1]}"
-        message = f"{shown(text)} {ends}, so it says nothing"
+        message = f"{shown(text)} {ends}, so it is ignored"
         return Found(stamp.start, "brackets", Severity.ERROR, message, text[:-1] + _CLOSE[text[0]])
     single = text[0] + text.strip("<>[]") + text[-1]
     if single != text and parse_timestamp(single) is not None:
-        message = f"{shown(text)} has brackets in brackets, so it says nothing"
+        message = f"{shown(text)} has brackets inside brackets, so it is ignored"
         return Found(stamp.start, "brackets", Severity.ERROR, message, single)
     if text.startswith("<%%("):
-        message = "a diary expression is not read; write a date, or a cron :SCHEDULE: property"
+        message = "diary expressions are not supported; write a date, or a cron :SCHEDULE: property"
         return Found(stamp.start, "diary", Severity.ERROR, message)
     for token in text[1:-1].split():
         meant = _meant(token)
         if meant is not None:
-            message = f"{shown(token)} is not read as a date, so this stamp says nothing"
+            message = f"{shown(token)} is not a valid date, so this timestamp is ignored"
             fix = text.replace(token, meant, 1) if meant else "write it as YYYY-MM-DD"
             return Found(stamp.start, "date-shape", Severity.ERROR, message, fix)
-    message = f"{shown(text)} holds no date, so it says nothing"
+    message = f"{shown(text)} has no date, so it is ignored"
     return Found(stamp.start, "date-missing", Severity.ERROR, message, "write it as <YYYY-MM-DD>")
 
 
@@ -189,7 +191,7 @@ def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[Found]:
     for token in tokens:
         named = _DAY_NAMES.get(token.rstrip(".").lower())
         if named is not None and named != right:
-            message = f"{day} is a {right}, not a {token}; the date counts"
+            message = f"{day} is a {right}, not a {token}; the date is used"
             fix = stamp.text.replace(token, right, 1)
             yield Found(stamp.start, "day-name", Severity.WARNING, message, fix)
             return  # one is enough: a stamp may hold any number of words
@@ -216,13 +218,15 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
             fix = "use h (hours), d (days), w (weeks), m (months) or y (years)"
             yield Found(at, "repeater-unit", Severity.ERROR, message, fix)
         if not count.strip("0"):
-            message = f"repeater {shown(text)} repeats after nothing"
+            message = f"repeater {shown(text)} has a count of 0"
             yield Found(at, "repeater-zero", Severity.ERROR, message, "use a count of 1 or more")
         if len(count.lstrip("0")) > _MOST:
-            message = f"repeater {shown(text)} counts too far"
-            yield Found(at, "repeater-large", Severity.ERROR, message, "count to 999999 at most")
+            message = f"repeater {shown(text)} has too large a count"
+            yield Found(
+                at, "repeater-large", Severity.ERROR, message, "use a count of at most 999999"
+            )
     if _is_upside_down(found):
-        message = f"habit {shown(text)}: the longest is no longer than the shortest"
+        message = f"habit {shown(text)}: the longest interval is not longer than the shortest"
         fix = "write the longer interval last, like .+2d/4d"
         yield Found(at, "repeater-habit", Severity.ERROR, message, fix)
     if found[2] == "h" and not has_time:
@@ -251,8 +255,8 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[Found]:
         ("repeater-twice", "repeaters", repeaters, -1),
     ):
         if len(found) > 1:
-            message = f"{len(found)} {what} in one stamp; {shown(found[counts])} counts"
-            yield Found(at, code, Severity.WARNING, message, "keep the one that is meant")
+            message = f"{len(found)} {what} in one timestamp; {shown(found[counts])} is used"
+            yield Found(at, code, Severity.WARNING, message, "keep the one you mean")
 
 
 def _never_fires(section: Section) -> Iterator[Found]:
@@ -263,19 +267,19 @@ def _never_fires(section: Section) -> Iterator[Found]:
     planning = headline.planning
     if headline.scheduled is not None:
         if not headline.scheduled.active and planning and planning.scheduled:
-            message = "SCHEDULED in square brackets is a note: it is recorded and never fires"
+            message = "SCHEDULED in square brackets is inactive: it is recorded but never fires"
             yield Found(planning.scheduled.start, "inactive", Severity.INFO, message)
         return
     if planning and planning.scheduled:
         return  # its stamp says nothing, and that was said
     if planning and headline.deadline is not None and planning.deadline:
-        message = "this workflow has only a DEADLINE and will never fire"
-        fix = "write SCHEDULED: where it should fire"
+        message = "this workflow has only a DEADLINE and never fires"
+        fix = "add SCHEDULED: with the time to run"
         yield Found(planning.deadline.start, "deadline-only", Severity.WARNING, message, fix)
         return
     prose = _prose(section)
     if prose is not None:
-        message = f"{shown(prose[1])} in the text schedules nothing; this workflow will not fire"
+        message = f"{shown(prose[1])} in the text does not schedule this workflow"
         fix = f"put SCHEDULED: {prose[1]} on the line under the headline"
         yield Found(prose.start(1), "prose-timestamp", Severity.WARNING, message, fix)
 
@@ -298,7 +302,7 @@ def _both(section: Section) -> Iterator[Found]:
     assert planning.scheduled is not None
     cron, stamp = shown(headline.props["SCHEDULE"]), shown(planning.scheduled.text)
     message = f":SCHEDULE: {cron} wins over SCHEDULED: {stamp}"
-    fix = "keep the one that is meant"
+    fix = "keep the one you mean"
     yield Found(section.place_of("SCHEDULE"), "schedule-both", Severity.WARNING, message, fix)
 
 

@@ -34,7 +34,7 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
         yield from _cycles(world)
     for index, headline in enumerate(plan.headlines):
         if "component" in headline.tags and "workflow" not in headline.tags and index not in owned:
-            message = f"component {shown(headline.title)} stands below no workflow and never runs"
+            message = f"component {shown(headline.title)} is not below a workflow and never runs"
             fix = "put it below a headline tagged :workflow:"
             yield index, Found(0, "component-outside", Severity.WARNING, message, fix)
 
@@ -43,8 +43,8 @@ def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, Found]]:
     """Yield a finding for a workflow that has nothing to do when its time comes."""
     if world.components or world.workflows or not CALLS.isdisjoint(headline.props):
         return
-    message = f"workflow {shown(world.name)} has no component, so a run of it does nothing"
-    fix = "write a headline tagged :component: with a source block below it, or a :COMMAND:"
+    message = f"workflow {shown(world.name)} has no components, so its runs do nothing"
+    fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
     yield world.at, Found(0, "workflow-empty", Severity.WARNING, message, fix)
 
 
@@ -56,9 +56,9 @@ def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, 
             message = f"component {shown(component.name)} has no source block"
             yield component.at, Found(0, "component-source", Severity.ERROR, message)
         elif component.block.lang[:1] in {"", ":", "-", "+"}:
-            message = f"the source block of {shown(component.name)} names no language"
+            message = f"the source block of {shown(component.name)} has no language"
             at = component.block.span.start
-            fix = "write it after #+begin_src"
+            fix = "write the language after #+begin_src"
             yield component.at, Found(at, "component-language", Severity.ERROR, message, fix)
         if component.takes is not None and component.takes not in producers:
             yield component.at, _dangling(component, component.takes, makers)
@@ -69,13 +69,13 @@ def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> Fo
     at = _argument(component, ":in", taken)
     if taken in makers:
         message = (
-            f"input {shown(taken)} is put out in workflow {shown(makers[taken])} and not here; "
-            "names do not cross from one workflow to another, nested ones included"
+            f"input {shown(taken)} is an output of workflow {shown(makers[taken])}, "
+            "not of this one; workflows do not share outputs, not even nested ones"
         )
-        fix = "move one of the two components, so that they share a workflow"
+        fix = "move one of the two components into the workflow of the other"
         return Found(at, "input-scope", Severity.ERROR, message, fix)
-    message = f"input {shown(taken)} is put out by no component"
-    return Found(at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to one")
+    message = f"input {shown(taken)} is not the output of any component"
+    return Found(at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to a component")
 
 
 def _twice(world: World) -> Iterator[tuple[int, Found]]:
@@ -85,9 +85,9 @@ def _twice(world: World) -> Iterator[tuple[int, Found]]:
         puts = component.puts
         if puts is not None and producers[puts].at != component.at:
             winner = shown(producers[puts].name)
-            message = f"{shown(puts)} is put out by {winner} too, and the later one counts"
+            message = f"{shown(puts)} is also an output of {winner}; the later one is used"
             at = _argument(component, ":out", puts)
-            fix = "give each output a name of its own"
+            fix = "give each output its own name"
             yield component.at, Found(at, "producer-twice", Severity.WARNING, message, fix)
 
 
@@ -114,7 +114,7 @@ def _cycles(world: World) -> Iterator[tuple[int, Found]]:
                 ring = walk[walk.index(at) :]
                 first = ring.index(min(ring))
                 names = [by_place[each].name for each in ring[first:] + ring[: first + 1]]
-                fix = "take one :in away, or feed it from outside the ring"
+                fix = "remove one :in, or connect it to a component outside the cycle"
                 yield min(ring), Found(0, "cycle", Severity.ERROR, _waiting(names), fix)
 
 
@@ -122,14 +122,14 @@ def _waiting(names: Sequence[str]) -> str:
     """Return the sentence for a ring, whose first name stands at its end again.
 
     >>> _waiting(["a", "b", "a"])
-    "these components wait for one another: 'a' ← 'b' ← 'a'"
+    "these components depend on each other: 'a' ← 'b' ← 'a'"
     """
     if len(names) == 2:
-        return f"component {shown(names[0])} waits for itself"
+        return f"component {shown(names[0])} depends on itself"
     told = [shown(name) for name in (names if len(names) < 9 else [*names[:4], *names[-2:]])]
     if len(names) >= 9:
         told.insert(4, f"{len(names) - 6} more")
-    return f"these components wait for one another: {' ← '.join(told)}"
+    return f"these components depend on each other: {' ← '.join(told)}"
 
 
 def _argument(component: Component, key: str, value: str) -> int:
