@@ -101,11 +101,11 @@ def test_lines_of_an_engine_tell_once_what_it_cannot_read(root: Path) -> None:
     (root / ".agentd" / "workflows").mkdir(parents=True)
     (root / ".agentd" / "workflows" / "w.yml").write_text("name: w\nenabled: perhaps\n")
     with kept(root, "--log", "plain") as said:
-        wait_until(lambda: "enabled is true or false" in said.read_text())
+        wait_until(lambda: "enabled must be true or false" in said.read_text())
         (root / "latin.org").write_bytes(LATIN)
         wait_until(lambda: "save the file as UTF-8" in said.read_text())
         wait_until(lambda: len(standing(root)["problems"]) > 1)
-    assert said.read_text().count("enabled is true or false") == 1
+    assert said.read_text().count("enabled must be true or false") == 1
     assert said.read_text().count("save the file as UTF-8") == 1
 
 

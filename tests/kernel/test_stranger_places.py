@@ -17,9 +17,12 @@ prompt_template: Hello.
 def test_a_field_that_is_not_read_is_named_where_it_stands() -> None:
     found = parse_workflow(SLIPS, file="daily.yml")
     places = [(each.line, each.column, each.message) for each in found.problems]
-    assert places == [(3, 1, "'promt' is not read"), (7, 3, "'expresion' is not read")]
+    assert places == [
+        (3, 1, "unknown field 'promt' is ignored"),
+        (7, 3, "unknown field 'expresion' is ignored"),
+    ]
 
 
 def test_a_source_that_is_no_mapping_has_no_fields_to_name() -> None:
     found = parse_workflow("name: a\nagent: b\nsource: cron\nprompt_template: x\n")
-    assert [each.message for each in found.problems] == ["source has fields of its own"]
+    assert [each.message for each in found.problems] == ["source must be a mapping"]

@@ -93,17 +93,17 @@ def test_a_task_is_archived_by_its_status_or_by_a_tag(extra: str, *, is_archived
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
-        ("# A note\n", (1, 1), "a task begins with a line of three dashes"),
-        ("", (1, 1), "a task begins with a line of three dashes"),
-        ("\n---\nid: 7\n", (2, 1), "the fields are never closed"),
+        ("# A note\n", (1, 1), "a task file must begin with a line of three dashes"),
+        ("", (1, 1), "a task file must begin with a line of three dashes"),
+        ("\n---\nid: 7\n", (2, 1), "the fields are not closed"),
         ("---\n---\n", (2, 1), "there are no fields"),
         ("---\n- 7\n---\n", (2, 1), "there are no fields"),
-        ("---\ntitle: Sow\n---\n", (2, 1), "a task needs a number"),
+        ("---\ntitle: Sow\n---\n", (2, 1), "a task needs an id"),
         ("---\ntitle: Sow\n id: 7\n---\n", (3, 4), "where no key can be"),
-        ("---\ntitle: Sow\nid: seven\n---\n", (3, 1), "a task needs a number"),
-        (f"---\ntitle: Sow\nid: {LARGEST_ID + 1}\n---\n", (3, 1), "a task needs a number"),
+        ("---\ntitle: Sow\nid: seven\n---\n", (3, 1), "a task needs an id"),
+        (f"---\ntitle: Sow\nid: {LARGEST_ID + 1}\n---\n", (3, 1), "a task needs an id"),
         ("---\nid: 7\n---\n", (2, 1), "a task needs a title"),
-        ("---\nid: 7\ntitle: [a]\n---\n", (3, 1), "title is a text, not a list"),
+        ("---\nid: 7\ntitle: [a]\n---\n", (3, 1), "title must be text, not a list"),
         (
             "---\nid: 7\ntitle: Sow\ncron_schedule: */5 * * * *\n---\n",
             (4, 16),
@@ -126,7 +126,7 @@ def test_an_odd_field_is_told_and_the_rest_still_reads() -> None:
     task, [odd] = parse("---\nid: 7\ntitle: Sow\npriority: {a: b}\nstatus: done\n---\n")
     assert task is not None
     assert (task.status, task.priority) == ("done", "")
-    assert str(odd) == "-:4:1: error task: priority is a text, not a list"
+    assert str(odd) == "-:4:1: error task: priority must be text, not a list"
 
 
 def test_each_kind_of_field_is_read_as_what_it_is() -> None:
@@ -158,14 +158,14 @@ def test_each_kind_of_field_is_read_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("field", "message", "severity"),
     [
-        ("depends_on: [x]", "depends_on is a list of numbers", Severity.ERROR),
-        ("depends_on: {a: 1}", "depends_on is a list of numbers", Severity.ERROR),
-        ("scheduled_for: [a]", "scheduled_for is a text, not a list", Severity.ERROR),
-        ("claim_ttl_secs: soon", "claim_ttl_secs is a whole number", Severity.WARNING),
-        ("parent: -1", "parent is a whole number", Severity.WARNING),
-        ("tests_run: maybe", "tests_run is true or false", Severity.WARNING),
-        ("tags: {a: b}", "tags is a list of texts", Severity.WARNING),
-        ("blocked: [a]", "blocked is a text, not a list", Severity.WARNING),
+        ("depends_on: [x]", "depends_on must be a list of numbers", Severity.ERROR),
+        ("depends_on: {a: 1}", "depends_on must be a list of numbers", Severity.ERROR),
+        ("scheduled_for: [a]", "scheduled_for must be text, not a list", Severity.ERROR),
+        ("claim_ttl_secs: soon", "claim_ttl_secs must be a whole number", Severity.WARNING),
+        ("parent: -1", "parent must be a whole number", Severity.WARNING),
+        ("tests_run: maybe", "tests_run must be true or false", Severity.WARNING),
+        ("tags: {a: b}", "tags must be a list of strings", Severity.WARNING),
+        ("blocked: [a]", "blocked must be text, not a list", Severity.WARNING),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_told_with_its_place(

@@ -167,7 +167,7 @@ scheduler.add_job(obj.method, IntervalTrigger(hours=1), name="Each hour", jitter
         ("s.add_job(f, 'date', run_date='2020-01-01 00:00:00')", "is in the past"),
         ("s.add_job(f, 'cron', hour=25)", "outside 0-23"),
         ("s.add_job(f, 'cron', hour=1, args=[x])", "the args are not literals"),
-        ("s.add_job(f, 'cron', hour=1, timezone='Mars/Base')", "no such zone"),
+        ("s.add_job(f, 'cron', hour=1, timezone='Mars/Base')", "no such time zone"),
         ("s.add_job(f, OrTrigger([a, b]))", "is not supported"),
         ("s.add_job(f, 'cron', hour=1, start_date='2030-01-01')", "is in the future"),
         ("s.add_job(f, 'weekly')", "is not supported"),

@@ -159,7 +159,7 @@ def test_the_walk_comes_on_the_days_that_counting_day_by_day_finds(seed: int) ->
         (timer, f"OnCalendar=*-*-{DIGITS} 00:00:00", "is not a calendar event"),
         (timer, f"OnCalendar=*-*~1/{'9' * 900} 00:00:00", "goes past the end of the month"),
         (timer, f"OnCalendar={DASHES}", "is not a calendar event"),
-        (workflow, "- " * 450_000 + "x\n", "columns deep"),
+        (workflow, "- " * 450_000 + "x\n", "indented by"),
         (workflow, f"on:\n  schedule:\n    {'- ' * 400}cron: x\n{WORK}", "64"),
         (workflow, f"{CRON}    - cron: '{DIGITS} * * * *'\n{WORK}", "minute '999999"),
         (workflow, f"{CRON}    - cron: '{DASHES} * * * *'\n{WORK}", "minute '------"),

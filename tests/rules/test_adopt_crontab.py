@@ -92,7 +92,7 @@ def test_there_are_at_least_thirty_real_lines() -> None:
         ("0 9 * * *", "1:1", "has 5 fields"),
         ("hello", "1:1", "has 1 fields"),
         ("0 9 * * * x\0y", "1:1", "control character"),
-        ("CRON_TZ=Mars/Base", "1:9", "there is no such zone"),
+        ("CRON_TZ=Mars/Base", "1:9", "no such time zone"),
     ],
 )
 def test_what_is_not_taken_is_said_with_its_place(line: str, place: str, what: str) -> None:

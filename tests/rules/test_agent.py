@@ -86,7 +86,7 @@ def test_a_definition_reads_the_same_with_windows_line_ends() -> None:
         (agent(":WAKE: never"), (3, 8), ":WAKE: 'never' is not valid; write always or due"),
         (agent(":COMMAND: say 'hi"), (3, 11), ":COMMAND: no closing quotation"),
         (agent(":ENV: a-b"), (3, 7), ":ENV: 'a-b' is not the name of a variable"),
-        (agent(":TIMEOUT: soon"), (3, 11), ":TIMEOUT: is not numbers and units"),
+        (agent(":TIMEOUT: soon"), (3, 11), ":TIMEOUT: must be numbers with units"),
     ],
 )
 def test_what_cannot_run_is_refused_with_its_place(

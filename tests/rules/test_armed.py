@@ -284,15 +284,15 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
         (workflow("SCHEDULED: <tomorrow>"), "SCHEDULED: <tomorrow> is not a timestamp"),
         (
             workflow("SCHEDULED: <2026-02-30 Mon>"),
-            "timestamp '2026-02-30': 2026-02-30 is not a date of the calendar",
+            "timestamp '2026-02-30': 2026-02-30 is not a valid date",
         ),
         (
             workflow("SCHEDULED: <2026-06-06 Sat 25:00>"),
-            "timestamp '2026-06-06T25:00': 25:00 is not a time; write HH:MM or HH:MM-HH:MM",
+            "timestamp '2026-06-06T25:00': 25:00 is not a valid time; write HH:MM or HH:MM-HH:MM",
         ),
         (
             workflow("SCHEDULED: <2026-06-06 Sat +1h>"),
-            "repeater '+1h': counts hours, and the date has no time; write one, such as 06:00",
+            "repeater '+1h': counts hours, but the date has no time; add one, such as 06:00",
         ),
         (
             workflow("SCHEDULED: <2026-06-06 Sat +1x>"),
@@ -310,7 +310,7 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
         (workflow(SCHEDULE="0 0 30 2 *"), "cron '0 0 30 2 *' matches no date"),
         (
             workflow(DAILY, TZ="Berlin"),
-            "zone 'Berlin': there is no such zone; did you mean Europe/Berlin?",
+            "zone 'Berlin': no such time zone; did you mean Europe/Berlin?",
         ),
         (
             workflow(DAILY, RETRY="often"),
@@ -579,19 +579,19 @@ def test_policies_stand_side_by_side() -> None:
         ("RETRY", "101", "write the number of retries and the first wait, such as 3 30s"),
         ("RETRY", "9" * 5_000, "write the number of retries and the first wait, such as 3 30s"),
         ("RETRY", "\N{ARABIC-INDIC DIGIT THREE}", "write the number of retries and the first wait"),
-        ("RETRY", "3 soon", "duration 'soon': is not numbers and units such as 90s"),
+        ("RETRY", "3 soon", "duration 'soon': must be numbers with units, such as 90s"),
         ("RETRY", "3 30s 5", "duration '30s 5'"),
         ("TIMEOUT", "90 minutes", "write 1h30m"),
-        ("TIMEOUT", "0s", "is no time at all; write 1s or more"),
-        ("TIMEOUT", "-5m", "a length of time has no sign; write 5m"),
+        ("TIMEOUT", "0s", "must not be zero; write 1s or more"),
+        ("TIMEOUT", "-5m", "must not have a sign; write 5m"),
         ("JITTER", "5", "has no unit; write 5s or 5m"),
         ("HOST", "a/b", "write labels of a node, such as gpu, or its name"),
         ("PAUSE-AFTER", "0", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "five", "write a number of failures, such as 5"),
         ("PAUSE-AFTER", "\N{ARABIC-INDIC DIGIT THREE}", "write a number of failures, such as 5"),
         ("UNTIL", "soon", "write a date such as 2026-12-31"),
-        ("UNTIL", "2026-13-40", "2026-13-40 is not a date of the calendar"),
-        ("UNTIL", "<2026-12-31 25:00>", "25:00 is not a time; write HH:MM"),
+        ("UNTIL", "2026-13-40", "2026-13-40 is not a valid date"),
+        ("UNTIL", "<2026-12-31 25:00>", "25:00 is not a valid time; write HH:MM"),
         ("UNTIL", "2026-12-31T18:00:00", "end with Z, or with an offset such as +02:00"),
     ],
 )
@@ -696,7 +696,7 @@ def test_open_headlines_with_a_date_are_tasks_and_workflows_are_not() -> None:
         ),
         ("* A\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n", "line 'note' makes the drawer invalid"),
         ("* A\n:PROPERTIES:\n:COMMAND: ls\n", "this drawer has no :END:"),
-        ("* A\n\n:PROPERTIES:\n:COMMAND: ls\n:END:\n", "this drawer is not read"),
+        ("* A\n\n:PROPERTIES:\n:COMMAND: ls\n:END:\n", "this drawer is ignored"),
     ],
 )
 def test_what_cannot_be_read_is_broken_and_says_why(text: str, why: str) -> None:

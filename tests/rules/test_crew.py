@@ -137,7 +137,7 @@ def test_a_value_that_cannot_be_read_is_as_if_it_were_not_there_and_is_found(
 def test_a_finding_says_what_would_be_right() -> None:
     [interval] = parse_crew(member(":INTERVAL: 3d")).diagnostics
     assert interval.message == (
-        ":INTERVAL: '3d' a keeper counts in s, m or h, or in bare milliseconds; "
+        ":INTERVAL: '3d' must be a number with s, m or h, or a bare number of milliseconds; "
         "the member ticks every hour"
     )
     assert interval.fix == "write 72h"

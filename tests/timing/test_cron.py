@@ -378,7 +378,9 @@ def test_a_moment_without_a_zone_is_refused(zone: str, lost: tzinfo | None) -> N
         lambda: cron.between(START, naive),
     ]
     for ask in asked:
-        with pytest.raises(ValueError, match="needs a moment with a zone, and 2026-01-01T00:00:00"):
+        with pytest.raises(
+            ValueError, match="needs a time with a time zone, and 2026-01-01T00:00:00"
+        ):
             ask()
 
 
@@ -1081,7 +1083,7 @@ def test_the_days_of_random_rules_agree_with_a_walk_through_the_calendar() -> No
         ("0 0 9 * * ? 2027-2030", "at 09:00 every day, from 2027 to 2030"),
         ("0 0 9 * * ? 2027,2029-2031", "at 09:00 every day, in 2027 and 2029 to 2031"),
         ("0 0 9 * * ? 2028/4", "at 09:00 every day, every 4 years from 2028 to 2196"),
-        ("0 0 30 2 *", "at 00:00 on the 30th of February, which never comes"),
+        ("0 0 30 2 *", "at 00:00 on the 30th of February, which never occurs"),
     ],
 )
 def test_a_rule_in_words(expression: str, words: str) -> None:
@@ -1113,18 +1115,18 @@ REFUSED = {
     "@hour": "expression '@hour' is not known; did you mean @hourly?",
     "@easter": "expression '@easter' is not known; write one of @yearly, @annually, @monthly, "
     "@weekly, @daily, @midnight, @hourly",
-    "@reboot": "expression @reboot names no moment in time; write when it should run",
-    "@every 5m": "expression @every is not known; write '*/5 * * * *' for every 5 minutes",
+    "@reboot": "expression @reboot is not supported; write the times to run at",
+    "@every 5m": "expression @every is not supported; write '*/5 * * * *' for every 5 minutes",
     "soon": "expression has 1 field; it needs minute, hour, day of month, month and weekday",
     "not a cron": "expression has 3 fields; it needs minute, hour, day of month, month and weekday",
     "a b c d": "expression has 4 fields; it needs minute, hour, day of month, month and weekday",
-    "0 9 * *": "expression has 4 fields, and the weekday seems to be missing; write '0 9 * * *'",
-    "0 9 * Mon": "expression has 4 fields, and the month seems to be missing; write '0 9 * * Mon'",
-    "9 * * MON-FRI": "expression has 4 fields, and the minute seems to be missing; "
+    "0 9 * *": "expression has 4 fields; the weekday seems to be missing; write '0 9 * * *'",
+    "0 9 * Mon": "expression has 4 fields; the month seems to be missing; write '0 9 * * Mon'",
+    "9 * * MON-FRI": "expression has 4 fields; the minute seems to be missing; "
     "write '0 9 * * MON-FRI'",
     "1 2 3 4 5 6 7 8": "expression has 8 fields; it can have 5, 6 (second first) or 7 (year last)",
-    "٣ * * * *": "expression has '\\u0663' (U+0663); write plain ASCII letters, digits and spaces",
-    "0 9 * * *\N{NO-BREAK SPACE}": "expression has '\\xa0' (U+00A0); write plain ASCII letters, "
+    "٣ * * * *": "expression has '\\u0663' (U+0663); use only ASCII letters, digits and spaces",
+    "0 9 * * *\N{NO-BREAK SPACE}": "expression has '\\xa0' (U+00A0); use only ASCII letters, "
     "digits and spaces",
     "0 24 * * *": "hour 24 is outside 0-23",
     "60 * * * *": "minute 60 is outside 0-59",
@@ -1135,14 +1137,14 @@ REFUSED = {
     "0 0 * * 8": "weekday 8 is outside 0-7",
     "0 0 0 1 1 ? 1969": "year 1969 is outside 1970-2199",
     "0 0 0 1 1 ? 2200": "year 2200 is outside 1970-2199",
-    "*/0 * * * *": "minute step 0 in */0 leads nowhere; the smallest step is 1",
+    "*/0 * * * *": "minute step 0 in */0 is not allowed; the smallest step is 1",
     "*/ * * * *": "minute step is missing after '/'; write */2",
     "5/x * * * *": "minute step 'X' is not a number; write 5/2",
     "1/2/3 * * * *": "minute step '2/3' is not a number; write 1/2",
     "/5 * * * *": "minute '/5' has nothing before the '/'; write */5",
-    "1,,2 * * * *": "minute has an empty item in its list; take out the extra comma",
-    "1,2, * * * *": "minute has an empty item in its list; take out the extra comma",
-    ", * * * *": "minute has an empty item in its list; take out the extra comma",
+    "1,,2 * * * *": "minute has an empty item in its list; remove the extra comma",
+    "1,2, * * * *": "minute has an empty item in its list; remove the extra comma",
+    ", * * * *": "minute has an empty item in its list; remove the extra comma",
     "0 8-5 * * *": "hour range 8-5 runs backwards; write 8-23,0-5",
     "0 8-0 * * *": "hour range 8-0 runs backwards; write 8-23,0",
     "50-10/20 * * * *": "minute range 50-10 runs backwards; write 50,10",
@@ -1156,8 +1158,8 @@ REFUSED = {
     "-5 * * * *": "minute '-5' is not a range; write it as a-b",
     "5- * * * *": "minute '5-' is not a range; write it as a-b",
     "1-2-3 * * * *": "minute '1-2-3' is not a range; write it as a-b",
-    "*5 * * * *": "minute '*5' cannot be read; write * alone, or with a step such as */2",
-    "*-5 * * * *": "minute '*-5' cannot be read; write * alone, or with a step such as */2",
+    "*5 * * * *": "minute '*5' is not valid; write * alone, or with a step such as */2",
+    "*-5 * * * *": "minute '*-5' is not valid; write * alone, or with a step such as */2",
     "1.5 * * * *": "minute '1.5' is not known; write a number in 0-59",
     "+5 * * * *": "minute '+5' is not known; write a number in 0-59",
     "1_0 * * * *": "minute '1_0' is not known; write a number in 0-59",
@@ -1166,27 +1168,27 @@ REFUSED = {
     "0 0 1 ? *": "month '?' is only for the day fields; write *",
     "0 0 ?/2 * *": "day of month '?' must stand alone",
     "0 0 * * 1,?": "weekday '?' must stand alone",
-    "0 L * * *": "hour 'L' cannot be read; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)",
-    "0 0 * 5#2 *": "month '5#2' cannot be read; L, W and # are for the day fields "
+    "0 L * * *": "hour 'L' is not valid; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)",
+    "0 0 * 5#2 *": "month '5#2' is not valid; L, W and # are for the day fields "
     "(L, LW, 15W, 5L, 5#2)",
-    "0 0 L-31 * *": "day of month L-31 counts 1-30 days back from the last; L is the last",
-    "0 0 L-0 * *": "day of month L-0 counts 1-30 days back from the last; L is the last",
+    "0 0 L-31 * *": "day of month L-31 must be L-1 to L-30; L is the last day",
+    "0 0 L-0 * *": "day of month L-0 must be L-1 to L-30; L is the last day",
     "0 0 32W * *": "day of month 32 is outside 1-31",
-    "0 0 W * *": "day of month 'W' cannot be read; write L (last day), L-3, LW (last weekday) or 15W",
-    "0 0 1-15W * *": "day of month '1-15W' cannot be read; write L (last day), L-3, "
+    "0 0 W * *": "day of month 'W' is not valid; write L (last day), L-3, LW (last weekday) or 15W",
+    "0 0 1-15W * *": "day of month '1-15W' is not valid; write L (last day), L-3, "
     "LW (last weekday) or 15W",
-    "0 0 L/2 * *": "day of month 'L/2' cannot be read; write L (last day), L-3, "
+    "0 0 L/2 * *": "day of month 'L/2' is not valid; write L (last day), L-3, "
     "LW (last weekday) or 15W",
-    "0 0 5#2 * *": "day of month '5#2' cannot be read; L, W and # are for the day fields "
+    "0 0 5#2 * *": "day of month '5#2' is not valid; L, W and # are for the day fields "
     "(L, LW, 15W, 5L, 5#2)",
-    "0 0 * * L": "weekday 'L' names no day; write SAT, or 5L for the last Friday",
-    "0 0 * * #2": "weekday '#2' names no day; write SAT, or 5L for the last Friday",
-    "0 0 * * 5#6": "weekday '5#6' must count from #1 to #5; 5L is the last",
-    "0 0 * * 5#0": "weekday '5#0' must count from #1 to #5; 5L is the last",
-    "0 0 * * 5#": "weekday '5#' must count from #1 to #5; 5L is the last",
-    "0 0 * * 5#L": "weekday '5#L' cannot be read; write 5L for the last",
-    "0 0 * * MON-FRI#2": "weekday 'MON-FRI#2' puts a range before #2; name the days one by one",
-    "0 0 * * MON-FRIL": "weekday 'MON-FRIL' puts a range before L; name the days one by one",
+    "0 0 * * L": "weekday 'L' does not name a day; write SAT, or 5L for the last Friday",
+    "0 0 * * #2": "weekday '#2' does not name a day; write SAT, or 5L for the last Friday",
+    "0 0 * * 5#6": "weekday '5#6' must end with #1 to #5; 5L is the last",
+    "0 0 * * 5#0": "weekday '5#0' must end with #1 to #5; 5L is the last",
+    "0 0 * * 5#": "weekday '5#' must end with #1 to #5; 5L is the last",
+    "0 0 * * 5#L": "weekday '5#L' is not valid; write 5L for the last",
+    "0 0 * * MON-FRI#2": "weekday 'MON-FRI#2' has a range before #2; list the days one by one",
+    "0 0 * * MON-FRIL": "weekday 'MON-FRIL' has a range before L; list the days one by one",
     "0 0 * * 15W": "weekday '15W' is not known; write SUN-SAT or a number in 0-7",
     "0 0 * * MNO": "weekday 'MNO' is not known; did you mean MON?",
     "0 0 * * TUESDAYS": "weekday 'TUESDAYS' is not known; did you mean TUE?",
@@ -1199,10 +1201,10 @@ REFUSED = {
     "0 0 * Jan-Octo *": "month 'OCTO' is not known; did you mean OCT?",
     "0 0 * * MO": "weekday 'MO' is not known; did you mean MON?",
     "0 0 * JANUAR7 *": "month 'JANUAR7' is not known; did you mean JAN?",
-    "0 0 * MON *": "month 'MON' is a weekday, in the place of the month",
-    "0 9 JAN * *": "day of month 'JAN' is a month, in the place of the day of month",
-    "TZ=Europe/Berlin 0 9 * * *": "second 'TZ=Europe/Berlin' is a zone; give it beside the rule, "
-    "not in it",
+    "0 0 * MON *": "month 'MON' is a weekday, not a month",
+    "0 9 JAN * *": "day of month 'JAN' is a month, not a day of month",
+    "TZ=Europe/Berlin 0 9 * * *": "second 'TZ=Europe/Berlin' is a time zone; set it separately, "
+    "not in the expression",
 }
 
 

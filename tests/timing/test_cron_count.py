@@ -166,7 +166,7 @@ def test_a_rule_that_never_comes_counts_nothing() -> None:
 
 def test_a_count_needs_a_moment_with_a_zone() -> None:
     naive = datetime.fromisoformat("2026-06-10T12:00")
-    with pytest.raises(ValueError, match="count needs a moment with a zone"):
+    with pytest.raises(ValueError, match="count needs a time with a time zone"):
         Cron("* * * * *").count(naive, at("2026-06-11T12:00"))
 
 

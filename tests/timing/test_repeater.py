@@ -266,17 +266,17 @@ def test_a_repeater_is_read_and_written(text: str, repeater: Repeater) -> None:
         ("+30min", "unit min is not one of h, d, w, m, y"),
         ("+1.5d", "unit .5d is not one of h, d, w, m, y"),
         ("+1d+2d", "unit d+2d is not one of h, d, w, m, y"),
-        ("+0d", "counts zero; write at least 1"),
-        ("++000w", "counts zero; write at least 1"),
-        ("+1000000d", "counts more than 999999"),
-        ("+" + "9" * 5000 + "d", "counts more than 999999"),
-        (".+2d/", "ends in no interval; write a habit like .+2d/4d"),
-        (".+2d/4", "ends in no interval; write a habit like .+2d/4d"),
-        (".+2d/4d/6d", "ends in no interval; write a habit like .+2d/4d"),
-        (".+2d/0d", "counts zero; write at least 1"),
-        (".+4d/2d", "a habit's longest, 2d, must be longer than its shortest, 4d"),
-        (".+1w/7d", "a habit's longest, 7d, must be longer than its shortest, 1w"),
-        (".+1m/30d", "a habit's longest, 30d, must be longer than its shortest, 1m"),
+        ("+0d", "has a count of 0; write at least 1"),
+        ("++000w", "has a count of 0; write at least 1"),
+        ("+1000000d", "has a count of more than 999999"),
+        ("+" + "9" * 5000 + "d", "has a count of more than 999999"),
+        (".+2d/", "does not end with an interval; write a habit like .+2d/4d"),
+        (".+2d/4", "does not end with an interval; write a habit like .+2d/4d"),
+        (".+2d/4d/6d", "does not end with an interval; write a habit like .+2d/4d"),
+        (".+2d/0d", "has a count of 0; write at least 1"),
+        (".+4d/2d", "the longest interval, 2d, must be longer than the shortest, 4d"),
+        (".+1w/7d", "the longest interval, 7d, must be longer than the shortest, 1w"),
+        (".+1m/30d", "the longest interval, 30d, must be longer than the shortest, 1m"),
     ],
 )
 def test_what_is_no_repeater_is_refused_with_what_would_be_right(text: str, reason: str) -> None:
@@ -287,9 +287,9 @@ def test_what_is_no_repeater_is_refused_with_what_would_be_right(text: str, reas
 
 
 def test_hours_need_a_time_to_count_from() -> None:
-    with pytest.raises(RepeaterError, match="counts hours, and the date has no time"):
+    with pytest.raises(RepeaterError, match="counts hours, but the date has no time"):
         parse_repeater("+1h", has_time=False)
-    with pytest.raises(RepeaterError, match="counts hours, and the date has no time"):
+    with pytest.raises(RepeaterError, match="counts hours, but the date has no time"):
         repeat("<2026-06-06 Sat +1h>", now=NOON)
 
 
@@ -321,16 +321,16 @@ def test_when_a_stamp_is_can_be_read(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("2026-13-99", "2026-13-99 is not a date of the calendar"),
-        ("2026-02-29", "2026-02-29 is not a date of the calendar"),
-        ("2026-W23-6", "2026-W23-6 is not a date of the calendar"),
-        ("abcd-efghi", "abcd-efghi is not a date of the calendar"),
-        ("0000-01-01", "0000-01-01 is not a date of the calendar"),
-        ("2026-06-06T", " is not a time; write HH:MM or HH:MM-HH:MM"),
-        ("2026-06-06T24:00", "24:00 is not a time; write HH:MM or HH:MM-HH:MM"),
-        ("2026-06-06T06:60", "06:60 is not a time; write HH:MM or HH:MM-HH:MM"),
-        ("2026-06-06T06:00:00", "06:00:00 is not a time; write HH:MM or HH:MM-HH:MM"),
-        ("2026-06-06T６:00", "６:00 is not a time; write HH:MM or HH:MM-HH:MM"),
+        ("2026-13-99", "2026-13-99 is not a valid date"),
+        ("2026-02-29", "2026-02-29 is not a valid date"),
+        ("2026-W23-6", "2026-W23-6 is not a valid date"),
+        ("abcd-efghi", "abcd-efghi is not a valid date"),
+        ("0000-01-01", "0000-01-01 is not a valid date"),
+        ("2026-06-06T", " is not a valid time; write HH:MM or HH:MM-HH:MM"),
+        ("2026-06-06T24:00", "24:00 is not a valid time; write HH:MM or HH:MM-HH:MM"),
+        ("2026-06-06T06:60", "06:60 is not a valid time; write HH:MM or HH:MM-HH:MM"),
+        ("2026-06-06T06:00:00", "06:00:00 is not a valid time; write HH:MM or HH:MM-HH:MM"),
+        ("2026-06-06T６:00", "６:00 is not a valid time; write HH:MM or HH:MM-HH:MM"),
     ],
 )
 def test_what_is_no_date_or_time_is_refused(text: str, reason: str) -> None:
@@ -399,21 +399,21 @@ def test_what_does_not_repeat_stays(stamp: str) -> None:
 @pytest.mark.parametrize(
     ("stamp", "reason"),
     [
-        ("", "is not one date in < > or [ ]"),
-        ("<", "is not one date in < > or [ ]"),
+        ("", "is not one timestamp in < > or [ ]"),
+        ("<", "is not one timestamp in < > or [ ]"),
         ("<>", "has no date"),
-        ("2026-06-06 +1d", "is not one date in < > or [ ]"),
-        ("<2026-06-06 +1d]", "is not one date in < > or [ ]"),
-        ("<<2026-06-06 +1d>>", "is not one date in < > or [ ]"),
-        ("<2026-06-06 +1d>--<2026-06-08 +1d>", "is not one date in < > or [ ]"),
-        ("<2026-06-06 +1d> x", "is not one date in < > or [ ]"),
+        ("2026-06-06 +1d", "is not one timestamp in < > or [ ]"),
+        ("<2026-06-06 +1d]", "is not one timestamp in < > or [ ]"),
+        ("<<2026-06-06 +1d>>", "is not one timestamp in < > or [ ]"),
+        ("<2026-06-06 +1d>--<2026-06-08 +1d>", "is not one timestamp in < > or [ ]"),
+        ("<2026-06-06 +1d> x", "is not one timestamp in < > or [ ]"),
         ("<2026-6-6 +1d>", "has no date; write one, such as 2026-06-06"),
         ("<+1d>", "has no date; write one, such as 2026-06-06"),
-        ("<2026-02-30 Mon +1d>", "2026-02-30 is not a date of the calendar"),
+        ("<2026-02-30 Mon +1d>", "2026-02-30 is not a valid date"),
         ("<2026-06-06 Sat 25:00 +1d>", "25:00 is not a time"),
         ("<2026-06-06 Sat 06:00 +1x>", "unit x is not one of h, d, w, m, y"),
-        ("<9999-12-31 Fri +1d>", "leads from 9999-12-31 past 9999"),
-        ("<2026-06-06 Sat ++9000y>", "leads from 2026-06-06 past 9999"),
+        ("<9999-12-31 Fri +1d>", "goes from 9999-12-31 past the year 9999"),
+        ("<2026-06-06 Sat ++9000y>", "goes from 2026-06-06 past the year 9999"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_with_a_reason(stamp: str, reason: str) -> None:
@@ -423,7 +423,7 @@ def test_what_cannot_be_repeated_is_refused_with_a_reason(stamp: str, reason: st
 
 
 def test_now_must_say_where_it_is() -> None:
-    with pytest.raises(ValueError, match="now needs a zone"):
+    with pytest.raises(ValueError, match="now needs a time zone"):
         repeat("<2026-06-06 Sat +1d>", now=at("2026-06-10T12:00"))
 
 

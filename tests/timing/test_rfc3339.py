@@ -64,15 +64,15 @@ def test_a_moment_is_read(text: str, utc: str) -> None:
         ("2026-04-01T09:00:00,5Z", "offset", 20, "needs Z, or an offset such as +02:00"),
         ("2026-04-01T09:00:00\N{MINUS SIGN}04:00", "offset", 20, "needs Z, or an offset"),
         ("2026-04-01T09:00:00.Z", "fraction", 20, "needs digits after the point"),
-        ("2026-04-01T09:00:00Z ", "text", 21, "goes on after the offset"),
-        ("2026-04-01T09:00:00Z\n", "text", 21, "goes on after the offset"),
-        ("2026-04-01T09:00:00+02:00[Europe/Berlin]", "text", 26, "goes on after the offset"),
+        ("2026-04-01T09:00:00Z ", "text", 21, "has characters after the offset"),
+        ("2026-04-01T09:00:00Z\n", "text", 21, "has characters after the offset"),
+        ("2026-04-01T09:00:00+02:00[Europe/Berlin]", "text", 26, "has characters after the offset"),
         ("0000-01-01T00:00:00Z", "year", 1, "0000 is outside 0001-9999"),
         ("2026-13-01T09:00:00Z", "month", 6, "13 is outside 01-12"),
         ("2026-00-01T09:00:00Z", "month", 6, "00 is outside 01-12"),
-        ("2026-02-29T09:00:00Z", "day", 9, "29 is not in 2026-02"),
-        ("2026-04-31T09:00:00Z", "day", 9, "31 is not in 2026-04"),
-        ("2026-04-00T09:00:00Z", "day", 9, "00 is not in 2026-04"),
+        ("2026-02-29T09:00:00Z", "day", 9, "29 does not exist in 2026-02"),
+        ("2026-04-31T09:00:00Z", "day", 9, "31 does not exist in 2026-04"),
+        ("2026-04-00T09:00:00Z", "day", 9, "00 does not exist in 2026-04"),
         ("2026-04-01T24:00:00Z", "hour", 12, "24 is outside 00-23"),
         ("2026-04-01T09:60:00Z", "minute", 15, "60 is outside 00-59"),
         ("2026-04-01T09:00:61Z", "second", 18, "61 is outside 00-60"),
@@ -135,7 +135,7 @@ def test_an_offset_with_seconds_cannot_be_written_so_utc_is() -> None:
 
 def test_a_time_without_a_zone_is_no_moment() -> None:
     for show in (format_rfc3339, format_with_offset):
-        with pytest.raises(ValueError, match="a moment needs a zone"):
+        with pytest.raises(ValueError, match="the time needs a time zone"):
             show(datetime.fromisoformat("2026-03-25T09:00:00"))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FOLDER: Final = "secrets"  # of the data directory: values that came with a request
 WEBHOOK: Final = "webhook-"  # what the name begins with under which that of a webhook is kept
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-OWN: Final = "HORAE_"  # how names begin that are the engine's own
+OWN: Final = "HORAE_"  # how names begin that are reserved for the engine
 _NAMED: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KEPT: Final = re.compile(r"\$\{secrets/([A-Za-z0-9._-]{1,120})\}")
 # What looks like a secret: a variable of such a name, or a password in an address.
@@ -60,7 +60,7 @@ def parse_source(text: str) -> SecretSource:
     """
     kind, _, rest = text.partition(":")
     if kind not in set(SourceKind) or not rest.strip() or "\0" in rest:
-        raise ValueError("write file:PATH, cmd:COMMAND or env:NAME; a value never stands here")
+        raise ValueError("write file:PATH, cmd:COMMAND or env:NAME, not the value itself")
     rest = rest.strip()
     if kind == SourceKind.VARIABLE and (why := why_no_name(rest)):
         raise ValueError(why)
@@ -71,15 +71,15 @@ def parse_source(text: str) -> SecretSource:
         except ValueError as error:
             raise ValueError(f"the command cannot be read: {str(error).lower()}") from None
         if not words or not words[0]:
-            raise ValueError("the command names no program")
+            raise ValueError("the command has no program")
     return SecretSource(SourceKind(kind), words)
 
 
 def why_no_name(name: str) -> str:
     """Return why a word cannot name a secret; nothing if it can."""
     if NAME.fullmatch(name) is None:
-        return "a name has letters, digits and underscores, and begins with no digit"
-    return f"names that begin with {OWN} are the engine's own" if is_own(name) else ""
+        return "a name has letters, digits and underscores, and does not begin with a digit"
+    return f"names that begin with {OWN} are reserved for the engine" if is_own(name) else ""
 
 
 def is_own(name: str) -> bool:

@@ -39,12 +39,12 @@ _FLAGS: Final = {"true": True, "false": False}
 class Kind(StrEnum):
     """What a field holds."""
 
-    TEXT = "a text"
-    MOMENT = "a moment such as 2026-03-25T09:00:00Z"
+    TEXT = "text"
+    MOMENT = "a time such as 2026-03-25T09:00:00Z"
     NUMBER = "a whole number"
     FLAG = "true or false"
     FLAG_OR_TEXT = "true, false or a reason"
-    TEXTS = "a list of texts"
+    TEXTS = "a list of strings"
     NUMBERS = "a list of whole numbers"
 
 
@@ -158,7 +158,7 @@ class Task(NamedTuple):
         return _FLAGS.get((self.text(key) or "").lower())
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a field that is a list of texts; a single one may stand without brackets."""
+        """Return a field that is a list of strings; a single one may stand without brackets."""
         return _texts(self.fields.get(key) if key not in self.absent else None)
 
     def numbers(self, key: str) -> tuple[int, ...]:
@@ -178,13 +178,13 @@ def parse(text: str, *, name: str = "-") -> Parsed:
     """Return the task of a Markdown file; *name* is what the file is called."""
     opening = _OPENING.match(text)
     if opening is None:
-        message = "a task begins with a line of three dashes and its fields"
+        message = "a task file must begin with a line of three dashes and the fields"
         return _refused(name, 1, 1, message, "write --- as the first line")
     line = text.count("\n", 0, opening.end()) + 1
     closing = _CLOSING.search(text, opening.end())
     if closing is None:
-        message = "the fields are never closed"
-        return _refused(name, line - 1, 1, message, "write --- on a line of its own after them")
+        message = "the fields are not closed"
+        return _refused(name, line - 1, 1, message, "write --- on its own line after the fields")
     frontmatter = Span(opening.end(), closing.start())
     written = text[frontmatter.start : frontmatter.end]
     try:
@@ -294,7 +294,7 @@ def _oddities(name: str, task: Task, *, line: int) -> Iterator[Diagnostic]:
     fields = task.fields
     if task.id < 0:
         fix = f"write `id:` and a whole number up to {LARGEST_ID:,}"
-        yield _at(name, fields, "id", "a task needs a number", fix, line=line)
+        yield _at(name, fields, "id", "a task needs an id", fix, line=line)
     if not task.title and not isinstance(fields.get("title"), list | YamlMap):
         yield _at(name, fields, "title", "a task needs a title", "write `title: …`", line=line)
     for key, value in fields.items():
@@ -313,15 +313,15 @@ def _misfit(kind: Kind, value: Data) -> tuple[str, str] | None:
     is_list = isinstance(value, list | YamlMap)
     match kind:
         case Kind.TEXT | Kind.MOMENT | Kind.FLAG_OR_TEXT if is_list:
-            return "is a text, not a list", "write one value, in quotes if it has brackets"
+            return "must be text, not a list", "write one value, in quotes if it has brackets"
         case Kind.NUMBER if is_list or _number(value) is None:
-            return "is a whole number", "write digits alone"
+            return "must be a whole number", "use only digits"
         case Kind.FLAG if is_list or str(value).lower() not in _FLAGS:
-            return "is true or false", "write one of the two"
+            return "must be true or false", "write true or false"
         case Kind.TEXTS if isinstance(value, YamlMap) or _has_nested(value):
-            return "is a list of texts", "write it like [one, two]"
+            return "must be a list of strings", "write it like [one, two]"
         case Kind.NUMBERS if _has_nested(value) or None in map(_number, _texts(value)):
-            return "is a list of numbers", "write it like [7, 12]"
+            return "must be a list of numbers", "write it like [7, 12]"
     return None
 
 

@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 
 _FLAGS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_NAME_FIX: Final = "a name is one word of letters, digits, dots, dashes and underscores"
+_NAME_FIX: Final = "use only letters, digits, dots, dashes and underscores"
 
 OPTIONS: Final = (
     "catchup",
@@ -180,7 +180,7 @@ def parse_workflow(
     template, other = page.text("prompt_template"), page.text("prompt_template_file")
     if template is None and other is None and not page.is_wrong:
         reason = f"Workflow '{file}' must have either 'prompt_template' or 'prompt_template_file'"
-        page.wrong("name", reason, "write what the agent is to be told")
+        page.wrong("name", reason, "write the prompt for the agent")
     interval = next((page.number(key) for key in _INTERVALS if key in page.data), None)
     options = {key: page.text(key) for key in OPTIONS}
     item = WorkflowFile(
@@ -239,7 +239,9 @@ class _Page:
         if isinstance(data, YamlMap):
             return cls(file, data)
         place = (file, 1, 1, "yaml", Severity.ERROR)
-        return cls(file, YamlMap(), [Diagnostic(*place, "it has no fields", "write `name: …`")])
+        return cls(
+            file, YamlMap(), [Diagnostic(*place, "the file has no fields", "write `name: …`")]
+        )
 
     def found(self, item: Item) -> Found[Item]:
         """Return what was read, or nothing if something is wrong with it."""
@@ -273,8 +275,8 @@ class _Page:
         for key in data:
             if key not in known:
                 near = get_close_matches(key, known, n=1)
-                fix = f"did you mean {near[0]}?" if near else "leave it out"
-                said = f"{key[:60]!r} is not read"
+                fix = f"did you mean {near[0]}?" if near else "remove it"
+                said = f"unknown field {key[:60]!r} is ignored"
                 self.wrong(key, said, fix, kind=Severity.WARNING, within=data)
 
     def lines(self) -> dict[str, int]:
@@ -298,14 +300,14 @@ class _Page:
         value = self.data.get(key)
         if value is None or isinstance(value, str):
             return value
-        self.wrong(key, f"{key} is one text", "write it on one line, or after a |")
+        self.wrong(key, f"{key} must be text", "write it on one line, or after a |")
         return None
 
     def name(self, key: str) -> str:
         """Return a field that names something."""
         value = self.text(key)
         if (self.data or not self.is_wrong) and not is_id(value or ""):
-            shown = f"{value[:60]!r} is no name" if value else f"{key} is missing"
+            shown = f"{value[:60]!r} is not a valid name" if value else f"{key} is missing"
             self.wrong(key, shown, _NAME_FIX)
         return value or ""
 
@@ -315,7 +317,9 @@ class _Page:
         if value is None:
             return default
         if value.lower() not in _FLAGS:
-            self.wrong(key, f"{key} is true or false, not {value[:60]!r}", "write true or false")
+            self.wrong(
+                key, f"{key} must be true or false, not {value[:60]!r}", "write true or false"
+            )
         return _FLAGS.get(value.lower(), default)
 
     def number(self, key: str) -> int | None:
@@ -324,7 +328,7 @@ class _Page:
         if value is None:
             return None
         if _NUMBER.fullmatch(value) is None:
-            self.wrong(key, f"{key} is a whole number, not {value[:60]!r}", "write digits")
+            self.wrong(key, f"{key} must be a whole number, not {value[:60]!r}", "write digits")
             return None
         return int(value)
 
@@ -334,7 +338,7 @@ class _Page:
         if value is None:
             return None
         if not isinstance(value, YamlMap):
-            self.wrong(key, f"{key} has fields of its own", "write them below it, indented")
+            self.wrong(key, f"{key} must be a mapping", "write its fields below it, indented")
             return None
         return {name: _plain(each) for name, each in value.items()}
 
@@ -345,16 +349,16 @@ class _Page:
             return None
         if isinstance(value, list) and not any(isinstance(each, list) for each in value):
             return [_plain(each) for each in value]
-        self.wrong(key, f"{key} is a list", "write each part after a dash, on a line of its own")
+        self.wrong(key, f"{key} must be a list", "write each item after a dash, on its own line")
         return None
 
     def texts(self, key: str) -> list[str] | None:
-        """Return a field that is a list of texts; a single one may stand alone."""
+        """Return a field that is a list of strings; a single one may stand alone."""
         value = self.data.get(key)
         parts = [value] if isinstance(value, str) else self.listed(key)
         if parts is None or all(isinstance(each, str) for each in parts):
             return parts
-        self.wrong(key, f"{key} is a list of texts", "write each after a dash")
+        self.wrong(key, f"{key} must be a list of strings", "write each item after a dash")
         return None
 
     def environment(self, key: str, environ: Mapping[str, str]) -> dict[str, str] | None:
@@ -363,7 +367,7 @@ class _Page:
         if given is None:
             return None
         for name in [name for name, each in given.items() if not isinstance(each, str)]:
-            self.wrong(key, f"{name[:60]} is one text", "write it on one line")
+            self.wrong(key, f"{name[:60]} must be text", "write it on one line")
         texts = {name: each for name, each in given.items() if isinstance(each, str)}
         for name, text in texts.items():
             self.name_secrets(key, name, text, environ, is_secret=looks_secret(name, text))
@@ -375,15 +379,15 @@ class _Page:
         """Note what is wrong with a text that may name secrets, and should if it *is_secret*."""
         for each in names_in(text):
             if why := why_no_name(each):
-                self.wrong(key, f"{name[:60]} names {each}: {why}", "name another one")
+                self.wrong(key, f"{name[:60]} names {each}: {why}", "use another name")
                 return
         missing = next((each for each in needed_in(text) if each not in environ), None)
         if missing is not None:
             fix = f"set it, name it in [secrets] of horae.toml, or write ${{{missing}:-something}}"
             self.wrong(key, f"{name} needs the variable {missing}, which is not set", fix)
         elif is_secret and not is_reference(text):
-            message = f"{name[:60]} holds a secret, which everybody sees who sees this file"
-            fix = "write ${NAME}, and in [secrets] of horae.toml where its value is"
+            message = f"{name[:60]} contains a secret that everyone who can read this file can see"
+            fix = "write ${NAME}, and set where NAME is read from in [secrets] of horae.toml"
             self.wrong(key, message, fix, kind=Severity.WARNING)
 
     def keep_literal(self, *keys: str) -> None:
@@ -393,8 +397,8 @@ class _Page:
             texts = [each for each in parts if isinstance(each, str)] if parts else []
             text = parts if isinstance(parts, str) else " ".join(texts)
             if (found := names_in(text)) and "-c" not in texts:  # a shell fills in its own
-                message = f"${{{found[0]}}} in {key} stays as it is; only env and secret name one"
-                fix = f"give it to the run in env, and let it read {found[0]} there"
+                message = f"${{{found[0]}}} in {key} is not replaced; only env and secret are"
+                fix = f"pass it to the run in env, and read {found[0]} there"
                 self.wrong(key, message, fix, kind=Severity.INFO)
 
 

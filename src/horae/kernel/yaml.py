@@ -163,10 +163,10 @@ def _measure(source: _Source, *, limit: int) -> None:
         reason = f"more than {MAX_BRACKETS:,} brackets"
         raise source.error(bracket.start(), reason, "keep long lists in a file of their own")
     if staircase := _STAIRCASE.search(body):
-        reason = f"a line that is {MAX_INDENT:,} columns deep"
+        reason = f"a line indented by {MAX_INDENT:,} columns"
         raise source.error(staircase.start(), reason, "indent by two spaces for each level")
     if directive := _DIRECTIVE.search(body):
-        reason = "a line that begins with % is a directive"
+        reason = "a line that begins with % (a directive)"
         raise source.error(directive.start(), reason, "remove it, or indent the text")
 
 
@@ -174,12 +174,12 @@ def _why_strange(char: str) -> tuple[str, str]:
     if char == "\r":
         return "a carriage return without a line feed", "end lines with LF or CRLF"
     if "\ud800" <= char <= "\udfff":
-        return f"half a character, U+{ord(char):04X}", "save the text as UTF-8"
+        return f"an unpaired surrogate, U+{ord(char):04X}", "save the text as UTF-8"
     if char in "\x85\u2028\u2029":
-        reason = f"U+{ord(char):04X} ends a line for some readers and not for others"
-        return reason, "end the line as usual, or write it as an escape in double quotes"
-    reason = f"U+{ord(char):04X} cannot be seen"
-    return reason, "remove it, or write it as an escape in double quotes"
+        reason = f"U+{ord(char):04X} is a line break for some parsers but not for others"
+        return reason, "end the line with LF, or write an escape in double quotes"
+    reason = f"an invisible character, U+{ord(char):04X}"
+    return reason, "remove it, or write an escape in double quotes"
 
 
 class _Event(NamedTuple):
@@ -236,7 +236,11 @@ class _Walk:
                 case "SequenceEndEvent" | "MappingEndEvent":
                     self._close(event)
                 case "AliasEvent":
-                    raise self._refuse(event, "an alias (*)", "write the value out, or quote it")
+                    raise self._refuse(
+                        event,
+                        "an alias (*), which is not supported",
+                        "write the value out, or quote it",
+                    )
                 case "DocumentStartEvent":
                     self._document(event)
         return self._root[0] if self._root else None
@@ -244,24 +248,28 @@ class _Walk:
     def _document(self, event: _Event) -> None:
         self._documents += 1
         if self._documents > 1:
-            raise self._refuse(event, "a second document", "keep one document in one text")
+            raise self._refuse(event, "a second document", "keep only one document")
 
     def _check(self, event: _Event) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             reason = f"more than {MAX_NODES:,} keys and values"
-            raise self._refuse(event, reason, "divide the text into several files")
+            raise self._refuse(event, reason, "split it into several files")
         if event.anchor:
-            raise self._refuse(event, "an anchor (&)", "write the value out, or quote it")
+            raise self._refuse(
+                event, "an anchor (&), which is not supported", "write the value out, or quote it"
+            )
         if event.tag:
-            raise self._refuse(event, "a tag (!)", "leave it out, or quote the value")
+            raise self._refuse(
+                event, "a tag (!), which is not supported", "leave it out, or quote the value"
+            )
 
     def _scalar(self, event: _Event) -> None:
         self._check(event)
         # The Python reader of the library, unlike its C reader, lets these through.
         if event.style == '"' and _SURROGATE.search(event.value):
             fix = "write the whole character"
-            raise self._refuse(event, "an escape for half a character", fix)
+            raise self._refuse(event, "an escape for an unpaired surrogate", fix)
         frame = self._stack[-1]
         if frame.key is None and isinstance(frame.node, YamlMap):
             self._key(event, frame, frame.node)
@@ -274,7 +282,9 @@ class _Walk:
     def _key(self, event: _Event, frame: _Frame, node: YamlMap) -> None:
         key = event.value
         if key == "<<" and not event.style:
-            raise self._refuse(event, "a merge key (<<)", "write the keys out")
+            raise self._refuse(
+                event, "a merge key (<<), which is not supported", "write the keys out"
+            )
         if key == "" and not event.style:
             raise self._refuse(event, "a value without a key", "write `key: value`")
         # So every value has a colon to stand after; `? key` and `{key}` have none.
@@ -297,7 +307,7 @@ class _Walk:
         if frame.key is None and isinstance(frame.node, YamlMap):
             raise self._refuse(event, "a list or mapping as a key", "write `key: value`")
         if len(self._stack) > self._depth:
-            raise self._refuse(event, f"more than {self._depth} levels", "write it flatter")
+            raise self._refuse(event, f"more than {self._depth} levels", "reduce the nesting")
         self._stack.append(_Frame(node, start=event.start, flow=event.flow))
 
     def _close(self, event: _Event) -> None:
@@ -340,7 +350,7 @@ def _events(source: _Source) -> Iterator[_Event]:
         raise _explain(source, error) from None
     except Exception as error:
         reason = f"YAML that cannot be read ({type(error).__name__})"
-        raise source.error(0, reason, "write it more simply") from error
+        raise source.error(0, reason, "simplify it") from error
 
 
 def _event(event: Any) -> _Event:
@@ -361,22 +371,37 @@ def _event(event: Any) -> _Event:
 # What the library says (a part of its words, which differ between its C and its Python
 # reader), what we say, and whether the trouble begins where its context began.
 _PROBLEMS: Final = (
-    ("a tab", "a tab where only spaces can be", "indent with spaces", False),
+    ("a tab", "a tab where only spaces are allowed", "indent with spaces", False),
     ("an alias", "a value cannot begin with *", "put it in quotes", True),
     ("an anchor", "a value cannot begin with &", "put it in quotes", True),
     (" tag", "a value cannot begin with !", "put it in quotes", True),
     ("escape", "an unknown escape", "write \\\\ for a backslash, or use single quotes", False),
-    ("quoted scalar", "a quote that is never closed", "close it", True),
+    ("quoted scalar", "a quote that is not closed", "close it", True),
     ("block scalar", "a | or > that cannot be read", "put its text on the next lines", False),
-    ("mapping values", 'a ": " where no key can be', "quote the value, or indent alike", False),
-    ("mapping keys", 'a "? " where no key can be', "write `key: value`", False),
-    ("sequence entries", 'a "- " where no list can be', "begin the list on a new line", False),
-    ("node content", "a value is missing", "write one, or put this in quotes", False),
-    ("unexpected ':'", 'a ":" that follows nothing', "put the value in quotes", False),
+    (
+        "mapping values",
+        'a ": " where a key is not allowed',
+        "quote the value, or correct the indentation",
+        False,
+    ),
+    ("mapping keys", 'a "? " where a key is not allowed', "write `key: value`", False),
+    (
+        "sequence entries",
+        'a "- " where a list is not allowed',
+        "begin the list on a new line",
+        False,
+    ),
+    ("node content", "a value is missing", "write a value, or put this in quotes", False),
+    ("unexpected ':'", 'a ":" without a key before it', "put the value in quotes", False),
     ("flow", "a bracket that is not closed, or a missing comma", "close it", True),
     ("expected ':'", "a line without a colon", "write `key: value`", True),
-    ("block", "a line that fits nothing above it", "indent alike, and quote values", False),
-    ("document start", "something after the end", "keep one document in one text", False),
+    (
+        "block",
+        "a line that does not fit the lines above it",
+        "correct the indentation, and quote values",
+        False,
+    ),
+    ("document start", "text after the end of the document", "keep only one document", False),
 )
 
 
@@ -386,10 +411,10 @@ def _explain(source: _Source, error: yaml.MarkedYAMLError) -> YamlError:
     if "cannot start any token" in words:
         char = source.body[index : index + 1]
         if char == "\t":
-            return source.error(index, "a tab where only spaces can be", "indent with spaces")
+            return source.error(index, "a tab where only spaces are allowed", "indent with spaces")
         return source.error(index, f"a value cannot begin with {char}", "put it in quotes")
     for part, reason, fix, at_context in _PROBLEMS:
         if part in words:
             begin = error.context_mark.index if at_context and error.context_mark else index
             return source.error(begin, reason, fix)
-    return source.error(index, words, "quote the value, or indent alike")
+    return source.error(index, words, "quote the value, or correct the indentation")

@@ -215,7 +215,7 @@ class Cron:
         'at 09:00 on the first day of the month'
         """
         words = words_of(self._meaning())
-        return f"{words}, which never comes" if self.never else words
+        return f"{words}, which never occurs" if self.never else words
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Cron):
@@ -262,8 +262,8 @@ class Cron:
         except OverflowError:
             return _edge(moment, zone)
         raise ValueError(
-            f"cron {self._expression!r}: {asked} needs a moment with a zone, "
-            f"and {moment.isoformat()} has none; say which with tzinfo"
+            f"cron {self._expression!r}: {asked} needs a time with a time zone, "
+            f"and {moment.isoformat()} has none; set its tzinfo"
         )
 
     def _moments(self, local: datetime) -> Iterator[datetime]:

@@ -214,7 +214,7 @@ def _step(field: _Field, item: str, text: str) -> int:
         raise FieldError(field, item, f"{reason}; write {item.partition('/')[0] or '*'}/2")
     if step := int(text):
         return step
-    raise FieldError(field, item, f"step 0 in {item} leads nowhere; the smallest step is 1")
+    raise FieldError(field, item, f"step 0 in {item} is not allowed; the smallest step is 1")
 
 
 def _special_day(item: str) -> int:
@@ -227,10 +227,10 @@ def _special_day(item: str) -> int:
         before = int(item[2:])
         if 1 <= before <= 30:
             return 1 << 32 + before
-        raise FieldError(DAY, item, f"{item} counts 1-30 days back from the last; L is the last")
+        raise FieldError(DAY, item, f"{item} must be L-1 to L-30; L is the last day")
     if item.endswith("W") and item[:-1].isdigit():
         return 1 << 64 + _value(DAY, item, item[:-1])
-    reason = f"{item!r} cannot be read; write L (last day), L-3, LW (last weekday) or 15W"
+    reason = f"{item!r} is not valid; write L (last day), L-3, LW (last weekday) or 15W"
     raise FieldError(DAY, item, reason)
 
 
@@ -238,22 +238,22 @@ def _special_weekday(item: str) -> int:
     """Return bit 8 + d + 7(n-1) for `d#n` and bit 43 + d for `dL`."""
     day, hash_, nth = item.partition("#")
     if hash_ and nth == "L":
-        raise FieldError(WEEKDAY, item, f"{item!r} cannot be read; write {day}L for the last")
+        raise FieldError(WEEKDAY, item, f"{item!r} is not valid; write {day}L for the last")
     if not hash_:
         day = item[:-1]
     if not day:
         raise FieldError(
-            WEEKDAY, item, f"{item!r} names no day; write SAT, or 5L for the last Friday"
+            WEEKDAY, item, f"{item!r} does not name a day; write SAT, or 5L for the last Friday"
         )
     if "-" in day or "/" in day or "*" in day:
-        reason = f"{item!r} puts a range before {item[len(day) :]}; name the days one by one"
+        reason = f"{item!r} has a range before {item[len(day) :]}; list the days one by one"
         raise FieldError(WEEKDAY, item, reason)
     number = _value(WEEKDAY, item, day) % 7
     if not hash_:
         return 1 << 43 + number
     if nth in ("1", "2", "3", "4", "5"):
         return 1 << 8 + number + 7 * (int(nth) - 1)
-    raise FieldError(WEEKDAY, item, f"{item!r} must count from #1 to #5; {day}L is the last")
+    raise FieldError(WEEKDAY, item, f"{item!r} must end with #1 to #5; {day}L is the last")
 
 
 def located(expression: str, refused: FieldError) -> CronError:
@@ -261,7 +261,7 @@ def located(expression: str, refused: FieldError) -> CronError:
     tokens = list(re.finditer(r"\S+", expression))
     token = tokens[_FIELDS.index(refused.field) - (1 if len(tokens) == 5 else 0)]
     if token[0].upper().startswith(("TZ=", "CRON_TZ=")):
-        refused.reason = f"{token[0]!r} is a zone; give it beside the rule, not in it"
+        refused.reason = f"{token[0]!r} is a time zone; set it separately, not in the expression"
     return CronError(
         expression,
         field=refused.field.word,
@@ -276,7 +276,7 @@ def _unfit(expression: str) -> CronError:
         reason = f"has {len(expression)} characters, more than {_LONGEST}"
         return CronError(expression, field="expression", reason=reason, column=_LONGEST + 1)
     place, odd = next((i, c) for i, c in enumerate(expression) if not c.isascii())
-    reason = f"has {odd!a} (U+{ord(odd):04X}); write plain ASCII letters, digits and spaces"
+    reason = f"has {odd!a} (U+{ord(odd):04X}); use only ASCII letters, digits and spaces"
     return CronError(expression, field="expression", reason=reason, column=place + 1)
 
 
@@ -289,7 +289,7 @@ def _miscounted(expression: str) -> CronError:
         case count if count == 1 or parts[0].startswith("@"):
             reason = _not_a_nickname(parts[0])
         case 4 if suggestion := _completed(parts):
-            reason = f"has 4 fields, and {suggestion}"
+            reason = f"has 4 fields; {suggestion}"
         case count if count < 5:
             reason = f"has {count} fields; it needs minute, hour, day of month, month and weekday"
         case count:
@@ -304,9 +304,9 @@ def _not_a_nickname(word: str) -> str:
 
     lower = word.lower()
     if lower == "@reboot":
-        return "@reboot names no moment in time; write when it should run"
+        return "@reboot is not supported; write the times to run at"
     if lower.startswith("@every"):
-        return "@every is not known; write '*/5 * * * *' for every 5 minutes"
+        return "@every is not supported; write '*/5 * * * *' for every 5 minutes"
     known = [name.lower() for name in _NICKNAMES]
     if close := get_close_matches("@" + lower.lstrip("@"), known, n=1, cutoff=0.75):
         return f"{word!r} is not known; did you mean {close[0]}?"
@@ -358,19 +358,19 @@ def _spelt(values: list[int], step: int) -> str:
 def _unknown(field: _Field, item: str, text: str) -> str:
     """Return why a text is no value of a field, and what would be."""
     if not item:
-        return "has an empty item in its list; take out the extra comma"
+        return "has an empty item in its list; remove the extra comma"
     if "?" in text:
         days = field is DAY or field is WEEKDAY
         return "'?' must stand alone" if days else "'?' is only for the day fields; write *"
     if "*" in text:
-        return f"{item!r} cannot be read; write * alone, or with a step such as */2"
+        return f"{item!r} is not valid; write * alone, or with a step such as */2"
     if not text:
         return f"{item!r} has nothing before the '/'; write *{item}"
     if text in ("L", "LW", "W") or "#" in text:
-        return f"{item!r} cannot be read; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)"
+        return f"{item!r} is not valid; L, W and # are for the day fields (L, LW, 15W, 5L, 5#2)"
     for other in (MONTH, WEEKDAY):
         if other is not field and text[:3] in other.values and text[:3].isalpha():
-            return f"{text!r} is a {other.word}, in the place of the {field.word}"
+            return f"{text!r} is a {other.word}, not a {field.word}"
     return f"{text!r} is not known; {_instead(field, text)}"
 
 

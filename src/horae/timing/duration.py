@@ -62,8 +62,8 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
     (datetime.timedelta(seconds=90), datetime.timedelta(seconds=5400), datetime.timedelta(days=7))
     >>> parse_duration("90 minutes")
     Traceback (most recent call last):
-    horae.timing.duration.DurationError: duration '90 minutes': is not numbers and units
-    such as 90s, 10m, 1h30m, 3d, 1w; write 1h30m
+    horae.timing.duration.DurationError: duration '90 minutes': must be numbers with
+    units, such as 90s, 10m, 1h30m, 3d, 1w; write 1h30m
     """
     match = _DURATION.fullmatch(text)
     if not match or not text:
@@ -79,8 +79,8 @@ def parse_cadence(text: str) -> timedelta:
     (datetime.timedelta(seconds=600), datetime.timedelta(seconds=45))
     >>> parse_cadence("3d")
     Traceback (most recent call last):
-    horae.timing.duration.DurationError: duration '3d': a keeper counts in s, m or h, or in bare
-    milliseconds; write 72h
+    horae.timing.duration.DurationError: duration '3d': must be a number with s, m or h, or
+    a bare number of milliseconds; write 72h
     """
     match = _CADENCE.fullmatch(text)
     if not match:
@@ -111,9 +111,9 @@ def format_duration(length: timedelta) -> str:
 def _checked(text: str, parts: list[tuple[str, str]], *, allow_zero: bool) -> timedelta:
     length = _total(parts)
     if length is None:
-        raise DurationError(text, reason="is longer than a century")
+        raise DurationError(text, reason="must not be longer than 100 years")
     if not length and not allow_zero:
-        raise DurationError(text, reason="is no time at all", suggestion="1s or more")
+        raise DurationError(text, reason="must not be zero", suggestion="1s or more")
     return length
 
 
@@ -135,9 +135,9 @@ def _refusal(text: str) -> DurationError:
     if re.fullmatch("[0-9]{1,9}", text):
         return DurationError(text, reason="has no unit", suggestion=f"{text}s or {text}m")
     if text.lstrip().startswith(("-", "+")):
-        reason = "a length of time has no sign"
+        reason = "must not have a sign"
     else:
-        reason = "is not numbers and units such as 90s, 10m, 1h30m, 3d, 1w"
+        reason = "must be numbers with units, such as 90s, 10m, 1h30m, 3d, 1w"
     return DurationError(text, reason=reason, suggestion=_guess(text))
 
 
@@ -145,7 +145,7 @@ def _cadence_refusal(text: str) -> DurationError:
     meant = _meant(text)
     return DurationError(
         text,
-        reason="a keeper counts in s, m or h, or in bare milliseconds",
+        reason="must be a number with s, m or h, or a bare number of milliseconds",
         suggestion=_in_one_unit(meant) if meant else "a number and a unit, such as 10m",
     )
 

@@ -258,7 +258,7 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
         Interval(_count(text, most), Unit(most_unit)) if most else None,
     )
     if repeater.unit is Unit.HOUR and not has_time:
-        reason = "counts hours, and the date has no time; write one, such as 06:00"
+        reason = "counts hours, but the date has no time; add one, such as 06:00"
         raise RepeaterError(text, reason=reason)
     _check_habit(text, repeater)
     return repeater
@@ -284,7 +284,7 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     '<2026-06-13 Sat 06:00-07:30 ++1w -2d>'
     """
     if now.utcoffset() is None:
-        raise ValueError(f"now needs a zone: {now.isoformat()}")
+        raise ValueError(f"now needs a time zone: {now.isoformat()}")
     place = zone_named(zone)
     tokens = _read(stamp)
     if not tokens.is_active or tokens.repeater is None:
@@ -294,7 +294,9 @@ def repeat(stamp: str, *, now: datetime, zone: str = "UTC") -> str | None:
     repeater = parse_repeater(tokens.repeater[0], has_time=anchor.has_time)
     moved = repeater.shift(anchor.start, now=now, zone=place)
     if moved is None:
-        raise RepeaterError(str(repeater), reason=f"leads from {anchor.start.date()} past 9999")
+        raise RepeaterError(
+            str(repeater), reason=f"goes from {anchor.start.date()} past the year 9999"
+        )
     return _rewritten(stamp, tokens, anchor, moved)
 
 
@@ -311,7 +313,7 @@ class _Tokens(NamedTuple):
 def _read(stamp: str) -> _Tokens:
     inside = stamp.strip()
     if inside[:1] + inside[-1:] not in {"<>", "[]"} or re.search(r"[][<>]", inside[1:-1]):
-        reason = "is not one date in < > or [ ]; write it like <2026-06-06 Sat 06:00 +1d>"
+        reason = "is not one timestamp in < > or [ ]; write it like <2026-06-06 Sat 06:00 +1d>"
         raise TimestampError(stamp, reason=reason)
 
     when = day = clock = repeater = None
@@ -347,13 +349,13 @@ def _anchor(text: str, day: str, clock: str | None) -> Anchor:
     except ValueError:
         start = None
     if start is None:
-        raise TimestampError(text, reason=f"{day} is not a date of the calendar")
+        raise TimestampError(text, reason=f"{day} is not a valid date")
     if clock is None:
         return Anchor(start, None, has_time=False)
 
     match = _TIME.fullmatch(clock)
     if not match:
-        reason = f"{clock} is not a time; write HH:MM or HH:MM-HH:MM"
+        reason = f"{clock} is not a valid time; write HH:MM or HH:MM-HH:MM"
         raise TimestampError(text, reason=reason)
     hour, minute, end_hour, end_minute = match.groups()
     end = time(int(end_hour), int(end_minute)) if end_hour else None
@@ -412,16 +414,16 @@ def _refusal(text: str) -> RepeaterError:
         return RepeaterError(text, reason=f"has no unit; write it like {sign}{number[:6]}d")
     if unit not in set(Unit):
         return RepeaterError(text, reason=f"unit {unit[:20]} is not one of {', '.join(Unit)}")
-    reason = f"ends in no interval; write a habit like {sign}2d/4d"
+    reason = f"does not end with an interval; write a habit like {sign}2d/4d"
     return RepeaterError(text, reason=reason)
 
 
 def _count(text: str, number: str) -> int:
     digits = number.lstrip("0")
     if not digits:
-        raise RepeaterError(text, reason="counts zero; write at least 1")
+        raise RepeaterError(text, reason="has a count of 0; write at least 1")
     if len(digits) > len(str(_MOST)):
-        raise RepeaterError(text, reason=f"counts more than {_MOST}")
+        raise RepeaterError(text, reason=f"has a count of more than {_MOST}")
     return int(digits)
 
 
@@ -431,7 +433,7 @@ def _check_habit(text: str, repeater: Repeater) -> None:
     least = Interval(repeater.count, repeater.unit)
     most = repeater.maximum
     if most.count * _ABOUT[most.unit] <= least.count * _ABOUT[least.unit]:
-        reason = f"a habit's longest, {most}, must be longer than its shortest, {least}"
+        reason = f"the longest interval, {most}, must be longer than the shortest, {least}"
         raise RepeaterError(text, reason=reason)
 
 

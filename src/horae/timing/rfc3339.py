@@ -130,7 +130,7 @@ def _moment(text: str, match: re.Match[str], parts: dict[str, int]) -> datetime:
         )
     except ValueError:
         # Everything else is in range by now.
-        reason = f"{match['day']} is not in {match['year']}-{match['month']}"
+        reason = f"{match['day']} does not exist in {match['year']}-{match['month']}"
         raise Rfc3339Error(text, part="day", column=9, reason=reason) from None
     try:
         utc = moment.astimezone(UTC)
@@ -141,7 +141,7 @@ def _moment(text: str, match: re.Match[str], parts: dict[str, int]) -> datetime:
     except OverflowError:
         reason = f"{match['year']} is outside 0001-9999 in UTC"
         raise Rfc3339Error(text, part="year", column=1, reason=reason) from None
-    reason = "60 is a leap second, and those are at 23:59:60 UTC at the end of a month"
+    reason = "60 is a leap second, which exists only at 23:59:60 UTC at the end of a month"
     raise Rfc3339Error(text, part="second", column=18, reason=reason)
 
 
@@ -171,7 +171,7 @@ def _offset_text(moment: datetime) -> str | None:
 
 def _require_aware(moment: datetime) -> None:
     if moment.utcoffset() is None:
-        raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
 
 
 def _refusal(text: str) -> Rfc3339Error:
@@ -185,7 +185,7 @@ def _refusal(text: str) -> Rfc3339Error:
             reason = _missing(text, at, part) or f"needs {needed}"
             return Rfc3339Error(text, part=part, column=at + 1, reason=reason)
         at = piece.end()
-    return Rfc3339Error(text, part="text", column=at + 1, reason="goes on after the offset")
+    return Rfc3339Error(text, part="text", column=at + 1, reason="has characters after the offset")
 
 
 def _missing(text: str, at: int, part: str) -> str | None:

@@ -75,7 +75,7 @@ def zone(name: str) -> ZoneInfo:
     zoneinfo.ZoneInfo(key='Europe/Berlin')
     >>> zone("Europe/Berln")
     Traceback (most recent call last):
-    horae.timing.zone.ZoneError: zone 'Europe/Berln': there is no such zone; did you mean
+    horae.timing.zone.ZoneError: zone 'Europe/Berln': no such time zone; did you mean
     Europe/Berlin?
     """
     if len(name) > _LONGEST or not _NAME.fullmatch(name) or name.startswith(_NOT_A_PLACE):
@@ -162,13 +162,13 @@ def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
 def _require_aware(moment: datetime) -> None:
     # Python would take a naive one for the machine's own time, and say nothing.
     if moment.tzinfo is None:
-        raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
 
 
 def _offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
     """Return the offsets of the first and of the second pass: unequal only at a change."""
     if wall.tzinfo is not None:
-        raise ValueError(f"a wall time has no zone of its own: {wall.isoformat()}")
+        raise ValueError(f"a local time must not have a time zone: {wall.isoformat()}")
     early = zone.utcoffset(wall.replace(fold=0) if wall.fold else wall)
     late = zone.utcoffset(wall.replace(fold=1))
     assert early is not None
@@ -210,21 +210,21 @@ def _offset_at(moment: datetime, zone: ZoneInfo) -> timedelta:
 def _refusal(name: str) -> ZoneError:
     """Return why there is no such zone; only here is the list of all zones read."""
     if not name:
-        return ZoneError(name, reason="is empty; name a place, such as Europe/Berlin")
+        return ZoneError(name, reason="is empty; use a name such as Europe/Berlin")
     if len(name) > _LONGEST:
-        return ZoneError(name, reason=f"is longer than the {_LONGEST} characters of any zone")
+        return ZoneError(name, reason=f"is longer than {_LONGEST} characters")
     if not name.isascii():
-        return ZoneError(name, reason="zones are spelled in ASCII, such as Europe/Berlin")
+        return ZoneError(name, reason="must be ASCII, such as Europe/Berlin")
     if offset := _OFFSET.fullmatch(name.strip().upper()):
         return _offset_refusal(name, offset)
     if suggestion := _nearest(name):
-        return ZoneError(name, reason="there is no such zone", suggestion=suggestion)
-    return ZoneError(name, reason="there is no such zone; name a place, such as Europe/Berlin")
+        return ZoneError(name, reason="no such time zone", suggestion=suggestion)
+    return ZoneError(name, reason="no such time zone; use a name such as Europe/Berlin")
 
 
 def _offset_refusal(name: str, offset: re.Match[str]) -> ZoneError:
     sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
-    reason = "is an offset; name a place, such as Europe/Berlin, to follow its clock changes"
+    reason = "is an offset; use a name such as Europe/Berlin to follow clock changes"
     if minutes or not 1 <= hours <= (14 if sign == "+" else 12):
         return ZoneError(name, reason=reason)
     # POSIX counts westward, so the sign of a fixed zone is the other way round.
