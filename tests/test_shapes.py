@@ -396,7 +396,7 @@ async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_no
                 if part in FOLDERS and shape != "directory":
                     [told] = here.house.facts().problems
                     assert told.startswith(f"{path}: is a ")
-                    assert told.endswith(", where a directory should be; move it away")
+                    assert told.endswith(", not a directory; move it away")
         except HoraeError as error:
             refusal = str(error)
         else:
@@ -539,9 +539,9 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
         said = process.communicate(timeout=30)[1]
         assert process.returncode == 0, said
         assert "Traceback" not in said
-        assert ".agentd: is a FIFO, where a directory should be" in said
+        assert ".agentd: is a FIFO, not a directory" in said
         assert ".agentd/workflows/caf\\xe9.yml: its name is not UTF-8; rename it" in said
-        assert ".horae/runs: is a file, where a directory should be; move it away" in said
+        assert ".horae/runs: is a file, not a directory; move it away" in said
         for place in ("board/tasks", "crew.org", ".agentd", "sub"):
             ground.put(place, LIVE[place])
         process = started(ground.root)

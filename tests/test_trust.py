@@ -298,7 +298,7 @@ def test_a_clone_of_the_plan_has_its_guarded_settings_from_the_engines_own(world
 
 def test_a_damaged_note_lets_nothing_start(world: World) -> None:
     (world.plan / ".git" / NAME).write_text("{")
-    with pytest.raises(ArrivalsError, match="remove this file if all of it is as you want it"):
+    with pytest.raises(ArrivalsError, match="remove this file if the settings are correct"):
         world.command()
 
 

@@ -186,7 +186,7 @@ def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> Non
 def test_without_a_board_that_is_said(call: Call) -> None:
     ending = call("task", "schedule", "42", "--clear")
     missing = "failed to read tasks directory: board/tasks: it does not exist"
-    assert (ending.code, ending.err) == (1, f"horae: {missing}; horae task add makes it\n")
+    assert (ending.code, ending.err) == (1, f"horae: {missing}; `horae task add` creates it\n")
     assert call("board", "list").code == 4
 
 
@@ -237,7 +237,7 @@ def test_what_depends_on_a_task_that_was_put_away_can_be_done(call: Call, tasks:
     assert call("task", "add", "Reap", "--json").data["id"] == 44
     assert call("board", "health").code == 0
     gone = call("task", "schedule", "42", "--clear")
-    assert (gone.code, "it was put away as board/archive/042" in gone.err) == (1, True)
+    assert (gone.code, "it was archived as board/archive/042" in gone.err) == (1, True)
 
 
 def test_what_somebody_works_on_is_not_put_away(call: Call, tasks: Path) -> None:

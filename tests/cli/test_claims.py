@@ -85,7 +85,7 @@ def test_an_origin_on_this_machine_is_asked_where_the_settings_or_the_person_say
     git("push", "-q", "origin", "main")
     refused = call("claim", "plan.org", "Sow", "--agent", "wren")
     assert refused.code == 75
-    assert "the setting git.local does not name it" in refused.err
+    assert "not listed in the setting git.local" in refused.err
     assert "* TODO Sow\n" in plan.read_text()
     taken = call("claim", "plan.org", "Sow", "--agent", "wren", "--local", "--json")
     assert (taken.code, taken.data["pushed"]) == (0, True)

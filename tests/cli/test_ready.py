@@ -197,7 +197,7 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
     ("name", "text", "said"),
     [
         ("WB_KEEPER_DEF", None, "agents.org: does not exist"),
-        ("WB_CREW_DEF", "", "no agent ticks, as the crew's manifest names none"),
+        ("WB_CREW_DEF", "", "no agent ticks: the crew manifest lists none"),
     ],
 )
 def test_an_unknown_keeper_and_an_empty_crew_are_said_at_the_start(

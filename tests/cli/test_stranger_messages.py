@@ -128,7 +128,10 @@ def test_who_may_not_release_is_told_who_may(call: Call) -> None:
     assert call("claim", "plan.org", "sow", "--agent", "wren").code == 0
     ending = call("release", "plan.org", "sow", "--agent", "moss")
     assert ending.code == 6
-    assert ending.err == "horae: plan.org: sow: is claimed by wren, who alone can release it\n"
+    assert (
+        ending.err
+        == "horae: plan.org: sow: is claimed by wren; only the owner of the claim can release it\n"
+    )
     assert call("claim", "plan.org", "sow", "--agent", "moss").err.endswith("take another task\n")
 
 

@@ -328,7 +328,7 @@ def test_apply_twice_changes_nothing(call: Call, files: Path) -> None:
     assert {verb for verb, _, _ in again} == {"unchanged"}
     assert call("horae", "trigger", "list", "--json").data == rows
     everything = call("agent", "apply", ".")
-    assert "rooms are not kept by horae" in everything.err
+    assert "rooms are not supported" in everything.err
     assert everything.out.endswith("Applied 0 room(s), 1 agent(s), and 2 workflow(s)\n")
 
 

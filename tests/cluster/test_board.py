@@ -38,7 +38,7 @@ def test_an_edit_of_the_board_is_pushed_at_once_and_again_when_that_failed(stage
     hook.unlink()
     stage.until(lambda: "status: todo" in _shared(stage))
     stage.until(lambda: "are not pushed" not in told())
-    assert "Bring task #1 back to todo" in git(stage.origin, "log", "--format=%s", "main")
+    assert "Move task #1 back to todo" in git(stage.origin, "log", "--format=%s", "main")
 
 
 def _shared(stage: Stage) -> str:

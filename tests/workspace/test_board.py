@@ -759,7 +759,7 @@ async def test_a_run_that_was_never_let_go_has_changed_nothing(root: Path) -> No
 @pytest.mark.parametrize(
     ("break_it", "outcome", "reason"),
     [
-        (lambda path: path.unlink(), Status.NO_WORK, "task #42 is not on the board any more"),
+        (lambda path: path.unlink(), Status.NO_WORK, "task #42 is no longer on the board"),
         (lambda path: path.chmod(0o400), Status.FAILED, "is read-only"),
         (lambda path: path.rename(path.with_name("moved.md")), Status.DONE, "recycled task #42"),
     ],
@@ -809,7 +809,7 @@ async def test_a_board_under_git_is_committed_task_by_task(root: Path) -> None:
     ended = await held.ended()
     assert ended.outcome is Status.DONE
     assert git("log", "-1", "--format=%s%n%an", "--name-only").split("\n")[:4] == [
-        "Bring task #42 back to todo", "horae", "", "board/tasks/042-report.md",
+        "Move task #42 back to todo", "horae", "", "board/tasks/042-report.md",
     ]  # fmt: skip
     assert git("status", "--porcelain").strip() == "?? other.md"
 

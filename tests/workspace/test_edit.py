@@ -295,7 +295,7 @@ def test_only_plain_files_are_edited(plan: Path, monkeypatch: pytest.MonkeyPatch
     os.mkfifo("fifo.org")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket.org")
-    plain = "only plain files are plans"
+    plain = "only regular files can be plans"
     link = "is a symbolic link, which is not followed; name the file itself"
     reasons = {
         "directory.org": f"is a directory; {plain}",
@@ -314,7 +314,7 @@ def test_only_plain_files_are_edited(plan: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_hard_linked_file_is_not_parted_from_its_other_name(plan: Path) -> None:
     other = plan.with_name("other.org")
     other.hardlink_to(plan)
-    assert refusal(finish, plan) == "has 2 hard links, which an edit would part; keep one"
+    assert refusal(finish, plan) == "has 2 hard links, which an edit would separate; keep one"
     assert other.read_bytes() == plan.read_bytes() == OLD
     other.unlink()
     assert finish(plan)
@@ -323,12 +323,12 @@ def test_a_hard_linked_file_is_not_parted_from_its_other_name(plan: Path) -> Non
 def test_a_file_of_another_user_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = plan.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert refusal(finish, plan) == f"belongs to user {owner}; only its owner edits it"
+    assert refusal(finish, plan) == f"belongs to user {owner}; only its owner can edit it"
 
 
 def test_a_file_that_its_owner_made_read_only_is_left_alone(plan: Path) -> None:
     plan.chmod(0o444)
-    assert refusal(finish, plan) == "is read-only; its owner must be allowed to write it"
+    assert refusal(finish, plan) == "is read-only; give its owner write permission"
     assert plan.read_bytes() == OLD
 
 
@@ -348,8 +348,8 @@ def test_no_edit_makes_a_file_that_could_not_be_read_again(plan: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b.org", "\ud800"])
 def test_an_impossible_name_is_refused_in_words(name: str) -> None:
-    assert refusal(edit, name, DONE, expected="") == "is not a name that a file can have"
-    assert refusal(create, name, b"") == "is not a name that a file can have"
+    assert refusal(edit, name, DONE, expected="") == "is not a valid file name"
+    assert refusal(create, name, b"") == "is not a valid file name"
 
 
 @pytest.mark.parametrize("part", [".git", ".GIT ", "git~1", ".g\u200cit"])
@@ -357,7 +357,7 @@ def test_gits_own_files_are_never_written(tmp_path: Path, part: str) -> None:
     (tmp_path / part).mkdir()
     path = tmp_path / part / "config"
     path.write_bytes(OLD)
-    reason = "is part of git's own files, which are no plans"
+    reason = "is inside .git; files of git cannot be plans"
     for root in (None, tmp_path):
         assert refusal(edit, path, DONE, expected=sha256(OLD), root=root) == reason
         assert refusal(create, path.with_name("hook"), b"", root=root) == reason
@@ -369,7 +369,7 @@ def test_beneath_a_root_no_link_leads_out(plan: Path) -> None:
     (root / "in").mkdir(parents=True)
     (root / "out").symlink_to(plan.parent)
     (root / "in" / "plan.org").write_bytes(OLD)
-    reason = "'out' in its path is a link or no directory"
+    reason = "'out' in its path is a link or not a directory"
     assert refusal(edit, root / "out" / "plan.org", DONE, expected=sha256(OLD), root=root) == reason
     assert refusal(create, root / "out" / "new.org", b"", root=root) == reason
     assert refusal(create, f"{root}/../new.org", b"", root=root) == f"is not beneath {root}"
@@ -404,7 +404,7 @@ def test_what_has_the_name_already_keeps_it(tmp_path: Path, kind: str) -> None:
         case _:
             path.symlink_to("nowhere")
     before = path.lstat()
-    with pytest.raises(EditConflictError, match="exists already and stays as it is") as caught:
+    with pytest.raises(EditConflictError, match="already exists and is not changed") as caught:
         create(path, NEW)
     assert caught.value.exit_code == Exit.CONFLICT
     assert path.lstat().st_ino == before.st_ino
@@ -601,7 +601,7 @@ def test_a_save_in_the_very_last_moment_wins(
     before_each_exchange(monkeypatch, actions)
     with pytest.raises(EditConflictError) as caught:
         finish(plan)
-    assert caught.value.reason == "was saved by another program meanwhile; read it again"
+    assert caught.value.reason == "was saved by another program in the meantime; read it again"
     assert actions == []
     assert plan.read_bytes() == texts[-1]
     assert names(plan.parent) == ["plan.org"]
@@ -872,7 +872,7 @@ def test_a_holder_that_is_stuck_is_given_up_on(plan: Path, monkeypatch: pytest.M
     fcntl.flock(directory, fcntl.LOCK_EX)
     with pytest.raises(EditConflictError) as caught:
         finish(plan)
-    assert caught.value.reason == "another program holds the lock of its directory"
+    assert caught.value.reason == "another program has locked its directory"
     assert sum(pauses) == pytest.approx(10)
     os.close(directory)
     assert finish(plan)
@@ -934,7 +934,7 @@ def test_the_file_of_a_living_writer_is_not_swept(
     assert process.stdout is not None
     assert process.stdout.readline() == "written\n"
     monkeypatch.setattr(module, "_LOCK_ATTEMPTS", 1)
-    with pytest.raises(EditConflictError, match="holds the lock"):
+    with pytest.raises(EditConflictError, match="has locked"):
         finish(other)
     assert len(names(plan.parent)) == 3
     output, _ = process.communicate("go\n")
@@ -1071,10 +1071,8 @@ def test_a_failing_sync_leaves_the_old_bytes_and_no_litter(
 ) -> None:
     inode = plan.stat().st_ino
     monkeypatch.setattr(os, "fsync", failing_sync(of, errno.EIO))
-    assert refusal(finish, plan) == "not written: the disk reports an error"
-    assert refusal(create, plan.with_name("new.org"), NEW) == (
-        "not written: the disk reports an error"
-    )
+    assert refusal(finish, plan) == "not written: disk I/O error"
+    assert refusal(create, plan.with_name("new.org"), NEW) == ("not written: disk I/O error")
     assert plan.read_bytes() == OLD
     assert plan.stat().st_ino == inode
     assert names(plan.parent) == ["plan.org"]
@@ -1087,9 +1085,7 @@ def test_an_edit_that_cannot_be_taken_back_says_that_it_is_there(
 ) -> None:
     monkeypatch.setattr(module, "_exchange", lambda *_: False)
     monkeypatch.setattr(os, "fsync", failing_sync("directory", errno.EIO))
-    assert refusal(finish, plan) == (
-        "written, but a power cut may undo it: the disk reports an error"
-    )
+    assert refusal(finish, plan) == ("written, but a power cut may undo it: disk I/O error")
     assert plan.read_bytes() == NEW
 
 
@@ -1108,7 +1104,7 @@ def test_a_save_over_an_edit_that_is_taken_back_is_kept(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert refusal(finish, plan) == "not written: the disk reports an error"
+    assert refusal(finish, plan) == "not written: disk I/O error"
     assert plan.read_bytes() == b"someone's\n"
     assert names(plan.parent) == ["plan.org"]
 
@@ -1132,7 +1128,7 @@ def test_a_save_over_a_new_file_that_is_taken_back_is_kept(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert refusal(create, path, NEW) == "not written: the disk reports an error"
+    assert refusal(create, path, NEW) == "not written: disk I/O error"
     assert names(tmp_path) == ([] if how == "removed" else ["plan.org"])
     assert how == "removed" or path.read_bytes() == b"someone's\n"
 
@@ -1142,7 +1138,7 @@ def test_a_save_over_a_new_file_that_is_taken_back_is_kept(
     [
         (errno.ENOSPC, "the disk is full"),
         (errno.EDQUOT, "the disk quota is used up"),
-        (errno.EIO, "the disk reports an error"),
+        (errno.EIO, "disk I/O error"),
         (errno.EROFS, "the file system is read-only"),
     ],
 )
@@ -1194,7 +1190,7 @@ def fill_the_disk(directory: str, limit: int) -> list[object]:
 
 
 def test_a_file_size_limit_changes_nothing_and_leaves_no_litter(tmp_path: Path) -> None:
-    reason = "not written: larger than this process may write"
+    reason = "not written: is larger than this process may write"
     assert answer(started(fill_the_disk, str(tmp_path), 50_000)) == [
         *(reason, reason, "* A\n", ["plan.org"], 1_004, ["plan.org"])
     ]
@@ -1250,7 +1246,7 @@ def edit_as_a_mortal(directory: str) -> list[object]:
 
 
 def test_a_directory_that_may_not_be_written_is_told_in_words(tmp_path: Path) -> None:
-    reason = "not written: its directory takes no new file: permission denied"
+    reason = "not written: a file cannot be created in its directory: permission denied"
     assert answer(started(edit_as_a_mortal, str(tmp_path))) == [
         *(reason, reason, "x* A\n", ["plan.org"])
     ]

@@ -134,11 +134,11 @@ def test_only_plain_files_are_read_and_none_is_waited_for(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket.org")
         assert refusal(read_plan, "socket.org") == (
-            "is a socket or a device; only plain files are plans"
+            "is a socket or a device; only regular files can be plans"
         )
-    assert refusal(read_plan, "fifo.org") == "is a FIFO; only plain files are plans"
-    assert refusal(read_plan, ".") == "is a directory; only plain files are plans"
-    assert refusal(read_plan, "/dev/null") == "is a device; only plain files are plans"
+    assert refusal(read_plan, "fifo.org") == "is a FIFO; only regular files can be plans"
+    assert refusal(read_plan, ".") == "is a directory; only regular files can be plans"
+    assert refusal(read_plan, "/dev/null") == "is a device; only regular files can be plans"
 
 
 def test_a_named_link_is_followed_but_not_to_a_fifo(plan: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_named_link_is_followed_but_not_to_a_fifo(plan: Path, tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     link.unlink()
     link.symlink_to(tmp_path / "fifo")
-    assert refusal(read_plan, link) == "is a FIFO; only plain files are plans"
+    assert refusal(read_plan, link) == "is a FIFO; only regular files can be plans"
     link.unlink()
     link.symlink_to(link)
     assert refusal(read_plan, link).startswith("is a symbolic link")
@@ -167,7 +167,7 @@ def test_a_plan_may_have_16_mib_and_no_byte_more(plan: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b.org", "\ud800.org"])
 def test_an_impossible_name_is_refused_in_words(name: str) -> None:
-    assert refusal(read_plan, name) == "is not a name that a file can have"
+    assert refusal(read_plan, name) == "is not a valid file name"
 
 
 def test_a_name_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_beneath_a_root_no_link_is_followed(plan: Path, tmp_path: Path) -> None:
             "is a symbolic link, which is not followed; name the file itself"
         )
     assert refusal(read_plan, root / "dir" / "key.org", root=root) == (
-        "'dir' in its path is a link or no directory"
+        "'dir' in its path is a link or not a directory"
     )
 
 
@@ -306,7 +306,7 @@ def test_gits_own_files_are_never_read_beneath_a_root(tmp_path: Path, part: str)
     (tmp_path / part).mkdir()
     (tmp_path / part / "x.org").write_text("x")
     assert refusal(read_plan, tmp_path / part / "x.org", root=tmp_path) == (
-        "is part of git's own files, which are no plans"
+        "is inside .git; files of git cannot be plans"
     )
 
 
@@ -372,7 +372,9 @@ def test_a_file_swapped_for_a_fifo_just_before_it_is_opened_hangs_nobody(
         return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", open_after_swap)
-    assert refusal(read_plan, plan, root=plan.parent) == ("is a FIFO; only plain files are plans")
+    assert refusal(read_plan, plan, root=plan.parent) == (
+        "is a FIFO; only regular files can be plans"
+    )
 
 
 def test_a_directory_moved_while_it_is_read_stays_the_same_directory(tmp_path: Path) -> None:
@@ -511,9 +513,9 @@ def test_what_is_not_a_plain_file_is_reported_and_the_rest_goes_on(
     found = find_plans(".")
     assert found.plans == ("./a.org", "./dir.org/inside.org", "./z.org")
     assert [str(problem) for problem in found.problems] == [
-        "./fifo.org: is a FIFO, a socket or a device; only plain files are plans",
-        "./link.org: is a symbolic link; only plain files are plans",
-        "./socket.org: is a FIFO, a socket or a device; only plain files are plans",
+        "./fifo.org: is a FIFO, a socket or a device; only regular files can be plans",
+        "./link.org: is a symbolic link; only regular files can be plans",
+        "./socket.org: is a FIFO, a socket or a device; only regular files can be plans",
     ]
 
 
@@ -587,7 +589,7 @@ def test_a_tree_deeper_than_any_path_is_reported_and_the_rest_goes_on(tmp_path: 
 def test_a_root_that_is_missing_or_no_directory_is_an_error(plan: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="none: does not exist"):
         find_plans(tmp_path / "none")
-    assert refusal(find_plans, plan) == "is no directory, or leads through a file"
+    assert refusal(find_plans, plan) == "is not a directory, or a part of its path is a file"
 
 
 def test_twenty_thousand_plans_are_found_and_no_more(tmp_path: Path) -> None:
@@ -602,7 +604,7 @@ def test_twenty_thousand_plans_are_found_and_no_more(tmp_path: Path) -> None:
     fewer = find_plans(tmp_path, most=count - 1)
     assert fewer.plans == find_plans(tmp_path).plans[:-1]
     assert [problem.reason for problem in fewer.problems] == [
-        f"has more than {count - 1} plans; the rest is unread"
+        f"has more than {count - 1} plans; the rest are ignored"
     ]
 
 
@@ -611,7 +613,7 @@ def test_problems_are_bounded_like_plans(tmp_path: Path) -> None:
         (tmp_path / f"{number:02}.org").symlink_to("nowhere")
     found = find_plans(tmp_path, most=10)
     assert len(found.problems) == 11
-    assert found.problems[-1].reason == "has more than 10 plans; the rest is unread"
+    assert found.problems[-1].reason == "has more than 10 plans; the rest are ignored"
 
 
 # Words

@@ -279,7 +279,7 @@ async def test_a_path_is_asked_only_where_the_setting_names_it(world: World) -> 
         pulled = await Git(world.plan, local=named).pull()
         assert pulled.why is Why.REFUSED
         assert f"origin {world.origin} is a path on this machine" in pulled.words
-        assert "the setting git.local does not name it" in pulled.words
+        assert "not listed in the setting git.local" in pulled.words
     assert (await Git(world.plan, local=[world.origin]).pull()).why is None
 
 
@@ -439,7 +439,7 @@ TREES = {
     "a submodule": f"160000 {SUBMODULE} sub",
     "belongs to git itself": "100644 inline sub/.gitmodules",
     "control character": '100644 inline "a\\rb.org"',
-    "the engine keeps": "100644 inline .horae/ledger.db",
+    "inside the data directory": "100644 inline .horae/ledger.db",
 }
 
 
@@ -588,7 +588,7 @@ async def test_a_call_that_will_not_end_is_ended_with_all_it_started(
 async def test_what_git_says_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "OUTPUT", 1000)
     _fake_git(tmp_path / "bin", "head -c 200000 /dev/zero", monkeypatch)
-    with pytest.raises(GitRefusedError, match="said more than 1,000 bytes"):
+    with pytest.raises(GitRefusedError, match="printed more than 1,000 bytes"):
         await call(str(tmp_path), "x")
 
 
@@ -663,7 +663,7 @@ async def test_a_file_with_a_persons_work_in_it_is_not_committed(
     (world.plan / "plan.org").write_text("a person's and ours\n")
     made = await tree.commit("plan.org", message="x", author=WREN, was=was)
     assert made.sha is None
-    assert "a person's work" in made.words
+    assert "uncommitted changes" in made.words
     assert world.seen()["HEAD"] == before
 
 
@@ -710,7 +710,7 @@ async def test_a_repository_is_found_above_a_file_and_nowhere_else(world: World)
     assert repository_of(world.plan / "deep/er/plan.org") == world.plan
     assert is_repository(world.plan)
     assert not is_repository(world.origin)
-    with pytest.raises(GitRefusedError, match="is no git repository"):
+    with pytest.raises(GitRefusedError, match="is not a git repository"):
         await Git(world.plan / "deep").head()
 
 
@@ -838,7 +838,7 @@ async def test_a_clone_with_an_odd_setting_or_an_odd_file_delivers_nothing(world
     assert "uploadpack.packobjectshook" in refused.words
     assert world.seen() == before
     assert not world.canary.exists()
-    with pytest.raises(GitRefusedError, match="no agent's name"):
+    with pytest.raises(GitRefusedError, match="not a valid agent name"):
         await tree.deliver(world.root / "wren", agent="../main")
 
 
@@ -897,7 +897,7 @@ async def test_a_clone_is_made_from_an_address_and_sends_its_commits_there(world
         *git("ls-tree", "--name-only", "main", at=world.origin).split()
     }
     assert await clone.unshared() == 0
-    assert (await clone.send(agent="wren")).words == "there is nothing new"
+    assert (await clone.send(agent="wren")).words == "nothing new"
 
 
 @story

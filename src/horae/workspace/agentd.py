@@ -106,7 +106,7 @@ def read_folder(
     agents = [page.agent for page in pages if page.agent is not None]
     workflows = [page.workflow for page in pages if page.workflow is not None]
     notes = [
-        f"{printable(each)}: rooms are not kept by horae; it is left out" for each in found.rooms
+        f"{printable(each)}: rooms are not supported; the file is ignored" for each in found.rooms
     ]
     return Folder(
         tuple(agents),

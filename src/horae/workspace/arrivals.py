@@ -33,8 +33,8 @@ class ArrivalsError(HoraeError):
         self.path = path
         self.reason = reason
         super().__init__(
-            f"{path}: {reason}; it says which settings arrived by a pull. "
-            "Look at horae.toml, and remove this file if all of it is as you want it"
+            f"{path}: {reason}; the file records which settings were changed by a pull. "
+            "Review horae.toml, and remove this file if the settings are correct"
         )
 
 

@@ -149,7 +149,9 @@ async def release(
 
 def _check_agent(file: str, name: str, agent: str) -> None:
     if not is_id(agent):
-        reason = f"{agent!r} is no agent's name; use letters, digits, dots, dashes, underscores"
+        reason = (
+            f"{agent!r} is not a valid agent name; use letters, digits, dots, dashes, underscores"
+        )
         raise ClaimRefusedError(file, name, reason)
 
 
@@ -157,7 +159,7 @@ def _taken(plan: Plan, index: int, path: str, task: _Task, *, until: datetime | 
     """Return the edits that make a task the agent's own."""
     headline = plan.headlines[index]
     if DOING not in plan.states.todo:
-        reason = f"the file has no state {DOING}; add the line `{_declaration(plan)}` at its top"
+        reason = f"the file has no state {DOING}; add the line `{_declaration(plan)}` at the top"
         raise ClaimRefusedError(path, task.name, reason)
     if headline.state in plan.states.done:
         raise ClaimRefusedError(path, task.name, f"is {headline.state} already")
@@ -180,7 +182,7 @@ def _check_free(headline: Headline, path: str, task: _Task) -> None:
         return
     if end is not None and _is_past(end, task.now):
         return
-    raise ClaimLostError(path, task.name, winner=holder or "somebody without a name", until=end)
+    raise ClaimLostError(path, task.name, winner=holder or "an unnamed agent", until=end)
 
 
 def _is_past(end: str, now: datetime) -> bool:
@@ -201,7 +203,7 @@ def _given_back(plan: Plan, index: int, path: str, task: _Task) -> list[Edit]:
     holder = headline.props.get("AGENT")
     if holder not in {None, task.agent}:
         end = headline.props.get("CLAIMED-UNTIL")
-        who = ", who alone can release it"
+        who = "; only the owner of the claim can release it"
         raise ClaimLostError(path, task.name, winner=holder or "", until=end, remedy=who)
     if holder is None:
         return []
@@ -266,7 +268,7 @@ class _Task:
             try:
                 tip = (await git.fetch()).tip or await git.head()
             except GitError as error:
-                reason = f"the origin was not reached: {error.reason}"
+                reason = f"the origin cannot be reached: {error.reason}"
                 raise ClaimBusyError(str(self.file), self.name, reason) from error
             if tip is None:
                 return self._edit(change)
@@ -282,16 +284,18 @@ class _Task:
                 case Pushed.PUSHED:
                     return await self._followed(git, made, made.commit)
                 case Pushed.FAILED:
-                    reason = f"the origin did not take the claim: {pushed.words}"
+                    reason = f"the origin rejected the claim: {pushed.words}"
                     raise ClaimBusyError(str(self.file), self.name, reason)
-        raise ClaimBusyError(str(self.file), self.name, "others push all the time; try again")
+        raise ClaimBusyError(
+            str(self.file), self.name, "other pushes came first each time; try again"
+        )
 
     async def _made(self, git: Git, change: _Change, message: str, *, onto: str) -> Claim:
         """Return the task as a commit would have it, with that commit if there is a change."""
         path = str(self.file)
         data = await git.content(_absolute(path), at=onto)
         if data is None:
-            reason = "the file is not in the commit that the claim would go onto; push it first"
+            reason = "the file is not in the commit that the claim is based on; push it first"
             raise ClaimRefusedError(path, self.name, reason)
         plan = read(decoded(path, data))
         try:
@@ -313,13 +317,13 @@ class _Task:
         here = read(read_plan(self.file, root=self.root, limit=self.limit).text)
         if all(self.name not in {each.title, each.props.get("ID")} for each in here.headlines):
             return error
-        reason = f"{self.name!r} is in the tree, and not in what others see; commit and push first"
+        reason = f"{self.name!r} is only in the working tree; commit and push it first"
         return PlanFileError(str(self.file), reason)
 
     async def _followed(self, git: Git, made: Claim, commit: str) -> Claim:
         """Return the claim once the tree has followed, or with a note that it has not."""
         ended = await git.advance(commit)
-        note = f"the tree did not follow: {ended.words}" if ended.is_left_alone else ""
+        note = f"the working tree was not updated: {ended.words}" if ended.is_left_alone else ""
         return replace(made, is_pushed=made.commit is not None, note=note)
 
     def _standing(self, data: bytes, is_changed: bool, commit: str | None = None) -> Claim:

@@ -64,8 +64,8 @@ class IdleCrewError(HoraeError):
     def __init__(self, manifest: str) -> None:
         self.manifest = manifest
         super().__init__(
-            f"{manifest}: no agent ticks, as the crew's manifest names none; "
-            "write a heading for each, with a :DEF: that names its definition"
+            f"{manifest}: no agent ticks: the crew manifest lists none; "
+            "add a heading for each agent, with a :DEF: that names its definition"
         )
 
 
@@ -272,4 +272,4 @@ def _page(path: Path) -> Page:
 
 def _unread(file: str, why: object, fix: str) -> Diagnostic:
     """Return the finding that a file cannot be read."""
-    return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"it cannot be read: {why}", fix)
+    return Diagnostic(file, 1, 1, UNREAD, Severity.ERROR, f"the file cannot be read: {why}", fix)

@@ -62,7 +62,7 @@ class HeadlineAmbiguousError(PlanFileError):
         self.name = name
         self.lines = lines
         shown = ", ".join(map(str, lines[:_SHOWN])) + (", …" if len(lines) > _SHOWN else "")
-        remedy = "give each its own" if kind == ":ID:" else "give the one that is meant an :ID:"
+        remedy = "give each its own" if kind == ":ID:" else "give the one you mean an :ID:"
         super().__init__(
             path, f"{len(lines)} headlines have the {kind} {name!r} (lines {shown}); {remedy}"
         )
@@ -428,7 +428,9 @@ def _new_drawer(headline: Headline, changes: Mapping[str, str | None], *, path: 
     if not lines:
         return []
     if _DRAWER.match(text, at):
-        reason = f"the drawer of {headline.title!r} cannot be read; horae check says why"
+        reason = (
+            f"the drawer of {headline.title!r} cannot be read; run `horae check` for the reason"
+        )
         raise HeadlineVoidError(path, reason)
     newline = _newline(headline)
     drawer = newline.join([":PROPERTIES:", *lines, ":END:"])

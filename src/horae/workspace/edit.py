@@ -231,7 +231,7 @@ def _lock(path: str, directory: int) -> None:
             raise PlanFileError(path, reason) from error
         else:
             return
-    raise EditConflictError(path, "another program holds the lock of its directory")
+    raise EditConflictError(path, "another program has locked its directory")
 
 
 def _sweep(directory: int) -> None:
@@ -265,12 +265,12 @@ def _opened(path: str, home: _Home, limit: int) -> Iterator[_Old]:
 def _check_editable(path: str, status: os.stat_result) -> None:
     """Refuse a file that would become another one by being replaced."""
     if status.st_nlink > 1:
-        reason = f"has {status.st_nlink} hard links, which an edit would part; keep one"
+        reason = f"has {status.st_nlink} hard links, which an edit would separate; keep one"
         raise PlanFileError(path, reason)
     if status.st_uid != os.geteuid():
-        raise PlanFileError(path, f"belongs to user {status.st_uid}; only its owner edits it")
+        raise PlanFileError(path, f"belongs to user {status.st_uid}; only its owner can edit it")
     if not status.st_mode & stat.S_IWUSR:
-        raise PlanFileError(path, "is read-only; its owner must be allowed to write it")
+        raise PlanFileError(path, "is read-only; give its owner write permission")
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def _temporary(path: str, home: _Home, mode: int) -> Iterator[_Temporary]:
     try:
         descriptor = os.open(name, flags, mode, dir_fd=home.descriptor)
     except OSError as error:
-        reason = f"not written: its directory takes no new file: {in_words(error)}"
+        reason = f"not written: a file cannot be created in its directory: {in_words(error)}"
         raise PlanFileError(path, reason) from error
     try:
         yield _Temporary(name, descriptor)
@@ -328,7 +328,7 @@ def _link(path: str, home: _Home, new: _Temporary) -> None:
     try:
         os.link(new.name, home.name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError as error:
-        raise EditConflictError(path, "exists already and stays as it is") from error
+        raise EditConflictError(path, "already exists and is not changed") from error
     except OSError as error:
         if error.errno not in _WITHOUT_LINKS:
             raise
@@ -413,7 +413,9 @@ def _check_unchanged(old: _Old, name: str, is_leased: Callable[[], bool]) -> Non
     """Look whether the old file stands under *name*, as it was, and nobody writes to it."""
     same = _mark(old.home, name) == _mark_of(old.status)
     if not (same and is_leased() and _still_reads(old)):
-        raise EditConflictError(old.path, "was saved by another program meanwhile; read it again")
+        raise EditConflictError(
+            old.path, "was saved by another program in the meantime; read it again"
+        )
 
 
 def _still_reads(old: _Old) -> bool:
@@ -488,7 +490,7 @@ def _carry(old: _Old, new: _Old, is_leased: Callable[[], bool]) -> None:
             _link_and_remove(old.home, new.home, _mark_of(old.status))
             return
     except FileExistsError as error:
-        raise EditConflictError(new.path, "exists already and stays as it is") from error
+        raise EditConflictError(new.path, "already exists and is not changed") from error
     except FileNotFoundError as error:
         raise EditConflictError(old.path, "was removed while it was moved") from error
     try:

@@ -133,7 +133,9 @@ def find_plans(
         if step.is_directory:
             stack += _steps_of_subdirectory(step.path, suffixes)
         elif len(plans) + len(problems) == most:
-            problems.append(PlanFileError(name, f"has more than {most} plans; the rest is unread"))
+            problems.append(
+                PlanFileError(name, f"has more than {most} plans; the rest are ignored")
+            )
             break
         elif step.problem:
             problems.append(PlanFileError(step.path, step.problem))
@@ -191,13 +193,13 @@ def _step(
     if not _is_utf8(name):
         return _Step(path, "its name is not UTF-8; rename it")
     if is_flat and is_directory:
-        return _Step(path, "is a directory; only plain files are plans")
+        return _Step(path, "is a directory; only regular files can be plans")
     if is_directory:
         return _Step(f"{path}/")
     if entry.is_file(follow_symlinks=False):
         return _Step(path)
     kind = "a symbolic link" if entry.is_symlink() else "a FIFO, a socket or a device"
-    return _Step(path, f"is {kind}; only plain files are plans")
+    return _Step(path, f"is {kind}; only regular files can be plans")
 
 
 def digest_of(data: bytes) -> str:
@@ -215,7 +217,7 @@ def checked_name(path: StrPath) -> str:
     except UnicodeEncodeError:
         raw = b""
     if not raw or b"\0" in raw:
-        raise PlanFileError(name, "is not a name that a file can have")
+        raise PlanFileError(name, "is not a valid file name")
     return name
 
 
@@ -277,7 +279,7 @@ def told(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if (link := _dangling(path)) is not None:
             # What it led to may only be away, such as a disk that is not mounted.
-            reason = "is a symbolic link that leads nowhere; mend or remove it"
+            reason = "is a broken symbolic link; repair or remove it"
             raise PlanFileError(link, reason) from error
         raise PlanMissingError(path) from error
     except OSError as error:
@@ -288,16 +290,16 @@ _WORDS: Final = {
     errno.EACCES: "permission denied",
     errno.EBUSY: "is a mount point, which cannot be replaced",
     errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "larger than this process may write",
-    errno.EIO: "the disk reports an error",
+    errno.EFBIG: "is larger than this process may write",
+    errno.EIO: "disk I/O error",
     errno.ELOOP: "is a symbolic link, which is not followed; name the file itself",
     errno.EMFILE: "too many files are open",
     errno.ENAMETOOLONG: "the name is too long",
     errno.ENFILE: "too many files are open",
     errno.ENOENT: "does not exist",
     errno.ENOSPC: "the disk is full",
-    errno.ENOTDIR: "is no directory, or leads through a file",
-    errno.ENXIO: "is a socket or a device; only plain files are plans",
+    errno.ENOTDIR: "is not a directory, or a part of its path is a file",
+    errno.ENXIO: "is a socket or a device; only regular files can be plans",
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only",
 }
@@ -335,7 +337,7 @@ def obstacle(directory: str, *, root: str) -> PlanFileError | None:
         except OSError as error:
             return PlanFileError(here, in_words(error))
         if not stat.S_ISDIR(mode):
-            return PlanFileError(here, f"is {_kind(mode)}, where a directory should be")
+            return PlanFileError(here, f"is {_kind(mode)}, not a directory")
     return None
 
 
@@ -370,7 +372,7 @@ def _step_down(path: str, step: str, directory: int) -> int:
         # Systems disagree about the number for a link where a directory must be.
         if error.errno not in {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}:
             raise
-        reason = f"{printable(step)!r} in its path is a link or no directory"
+        reason = f"{printable(step)!r} in its path is a link or not a directory"
         raise PlanFileError(path, reason) from error
 
 
@@ -387,9 +389,9 @@ def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
             raise PlanFileError(path, f"is not beneath {printable(root)}")
         *steps, last = named or [""]
     if last in {"", ".", ".."}:
-        raise PlanFileError(path, "is a directory; only plain files are plans")
+        raise PlanFileError(path, "is a directory; only regular files can be plans")
     if any(map(is_git, named)):
-        raise PlanFileError(path, "is part of git's own files, which are no plans")
+        raise PlanFileError(path, "is inside .git; files of git cannot be plans")
     return first, steps, last
 
 
@@ -422,7 +424,7 @@ def read_open_file(descriptor: int, path: str, *, limit: int) -> bytes | None:
     """Return the bytes of an open plain file, or None if it changed meanwhile."""
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
-        raise PlanFileError(path, f"is {_kind(before.st_mode)}; only plain files are plans")
+        raise PlanFileError(path, f"is {_kind(before.st_mode)}; only regular files can be plans")
     if before.st_size > limit:
         raise PlanFileError(path, f"has {before.st_size:,} bytes; a plan may have {limit:,}")
     data = bytes_of(descriptor, before.st_size)
@@ -439,7 +441,7 @@ def head_of(path: StrPath, most: int) -> bytes:
     descriptor = os.open(path, _READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no plain file", os.fspath(path))
+            raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
         return bytes_of(descriptor, most - 1)
     finally:
         os.close(descriptor)

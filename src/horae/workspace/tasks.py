@@ -70,7 +70,7 @@ _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uf
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
-_NOWHERE: Final = "it does not exist; horae task add makes it"
+_NOWHERE: Final = "it does not exist; `horae task add` creates it"
 
 
 class TaskFileError(PlanFileError):
@@ -107,7 +107,7 @@ class TaskMissingError(HoraeError):
         self.task = task
         self.directory = directory
         self.put_away = put_away
-        where = "" if put_away is None else f"; it was put away as {put_away}"
+        where = "" if put_away is None else f"; it was archived as {put_away}"
         if put_away is None and unread:
             where = f"; it may be in a file that cannot be read: {'; '.join(map(str, unread))}"
         super().__init__(f"task #{task} not found in {directory}{where}")
@@ -310,7 +310,7 @@ class Board:
             text = task_text({"id": number, "title": title, **fields}, body=body)
             task, problems = parse(text, name=path)
             if task is None or problems:
-                raise TaskEditError(path, f"would not read as a task: {problems[0].message}")
+                raise TaskEditError(path, f"would not be a valid task: {problems[0].message}")
             others = {card.task.id: card.task.depends_on for card in cards.cards}
             check_depends_on(number, task.depends_on, others)
             create(path, text.encode(), root=self.directory, limit=self._limit)
@@ -340,7 +340,9 @@ class Board:
                     raise
                 continue
             return card._replace(path=target)
-        raise EditConflictError(path, "is saved again and again by another program; try later")
+        raise EditConflictError(
+            path, "is being saved repeatedly by another program; try again later"
+        )
 
     def archived_card(self, number: int) -> Card:
         """Return one task, also if it was put away; or raise TaskMissingError."""
@@ -514,7 +516,7 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
     if not wanted:
         return []
     if _is_flow(content.text, task):
-        reason = "its fields stand in braces; write each on a line of its own"
+        reason = "its fields are in braces; write each on its own line"
         raise TaskEditError(content.path, reason)
     # A note below a field that goes may then belong to a text above it: its key must stay.
     for keeps_keys in (False, True):
@@ -522,7 +524,7 @@ def splices_of(content: Content, task: Task, changes: Changes) -> list[Splice]:
         if _reads_as_meant(content, task, wanted, splices):
             return splices
     names = ", ".join(sorted(wanted))
-    reason = f"{names} cannot be changed without touching other lines; change it by hand"
+    reason = f"{names} cannot be changed without changing other lines; edit the file by hand"
     raise TaskEditError(content.path, reason)
 
 
@@ -540,7 +542,7 @@ def _splices(
     try:
         return [Splice(*byte_span(text, span), data.encode()) for span, data in pieces]
     except UnicodeEncodeError:
-        reason = "a value has half a character in it; write the whole one"
+        reason = "a value contains an unpaired surrogate; write the whole character"
         raise TaskEditError(content.path, reason) from None
 
 
@@ -738,7 +740,7 @@ class RecycleRunner:
         """Make a run that waits for its go."""
         task = parse(job.text).task
         if task is None:
-            raise RunError("the text that it should bring back is no task")
+            raise RunError("the text to recycle is not a task")
         return RecycleRun(self, job.filed, task.id)
 
     async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
@@ -764,12 +766,12 @@ class RecycleRunner:
                 path,
                 lambda: self._bring_back(filed, number),
                 message=lambda ended: (
-                    f"Bring task #{number} back to todo" if ended.outcome is Status.DONE else ""
+                    f"Move task #{number} back to todo" if ended.outcome is Status.DONE else ""
                 ),
             )
             return replace(ended, facts={**ended.facts, **_said(commit)})
         except TaskMissingError:
-            return Ended(Status.NO_WORK, f"task #{number} is not on the board any more")
+            return Ended(Status.NO_WORK, f"task #{number} is no longer on the board")
         except (HoraeError, OSError) as error:
             return Ended(Status.FAILED, str(error))
 
@@ -839,5 +841,5 @@ class RecycleRun:
     async def ended(self) -> Ended:
         """Return how it ended."""
         if self._going is None:
-            return Ended(Status.KILLED, self._cancelled or "it was never let go")
+            return Ended(Status.KILLED, self._cancelled or "the run was never started")
         return await self._going

@@ -180,8 +180,10 @@ class _Watch:
             return  # a directory went while we looked: once more
         except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             why = _why(error)
-            often = f"looking every {POLL.total_seconds():g} s instead"
-            self._news.say(f"{printable(self._root)}: changes are not told ({why}); {often}")
+            often = f"checking every {POLL.total_seconds():g} s instead"
+            self._news.say(
+                f"{printable(self._root)}: change notifications are not available ({why}); {often}"
+            )
             self._poll = POLL
 
     def _listen(self, told: RustNotify, directories: Collection[str], identity: Identity) -> None:
@@ -241,7 +243,7 @@ class _Watch:
 def _why(error: Exception) -> str:
     """Return in words why changes cannot be told."""
     if isinstance(error, UnicodeEncodeError):
-        return f"{printable(error.object)} has a name that is no text"
+        return f"{printable(error.object)} has a name that is not UTF-8"
     if isinstance(error, OSError):
         return in_words(error)
     return str(error) or type(error).__name__

@@ -252,7 +252,7 @@ class Git:
         """Return the branch that is checked out."""
         said = await self._git("symbolic-ref", "--quiet", "--short", "HEAD", fails=True)
         if said.code:
-            raise GitError(self.root, "no branch is checked out; git switch to one")
+            raise GitError(self.root, "no branch is checked out; switch to one with `git switch`")
         return said.text
 
     async def status(self, path: StrPath) -> Standing:
@@ -391,7 +391,7 @@ class Git:
         name = self._inside(path)
         match was:
             case Standing.CHANGED | Standing.UNTRACKED:
-                words = "has a person's work that is not committed, so our edit is not, either"
+                words = "has uncommitted changes by a user, so the edit is not committed"
                 return Commit(None, f"{printable(name)}: {words}")
             case Standing.IGNORED:
                 return Commit(None, f"{printable(name)}: is ignored by git")
@@ -418,7 +418,7 @@ class Git:
         name = self._inside(path)
         found = await self._file_in(onto, name)
         if found is None:
-            raise GitError(self.root, f"{printable(name)} is no plain file in {onto[:12]}")
+            raise GitError(self.root, f"{printable(name)} is not a regular file in {onto[:12]}")
         ref = f"refs/horae/proposed/{author.name if is_id(author.name) else 'somebody'}"
         stamp = f"{int(now.timestamp())} +0000"
         said = message.encode()
@@ -514,12 +514,12 @@ class Git:
         What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
         """
         if not is_id(agent):
-            raise GitRefusedError(self.root, f"{printable(agent)} is no agent's name")
+            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
         try:
             async with self.held():
                 tip, base = await self.head(), (await self.fetch()).tip
                 if tip is None or (base is not None and await self._is_ancestor(tip, base)):
-                    return Delivery(is_delivered=True, words="there is nothing new")
+                    return Delivery(is_delivered=True, words="nothing new")
                 ended = await self._send(tip, f"the work of {agent}")
                 if not ended.is_left_alone:
                     return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
@@ -533,14 +533,14 @@ class Git:
         What does not go in cleanly stays on the branch `horae/` and the agent's name.
         """
         if not is_id(agent):
-            raise GitRefusedError(self.root, f"{printable(agent)} is no agent's name")
+            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
         try:
             theirs = self._like(clone)
             tip = await theirs.head()  # judges the clone's settings, too
             async with self.held():
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
-                    return Delivery(is_delivered=True, words="there is nothing new")
+                    return Delivery(is_delivered=True, words="nothing new")
                 branch = await self._take(theirs.root, tip, agent)
                 made = await self._deliver(branch, tip, agent)
             if made.is_delivered:
@@ -632,11 +632,11 @@ class Git:
             path = unquote(url.removeprefix("file://")) if url.startswith("file:") else url
             if os.path.realpath(path) in self._local:
                 return True
-            reason = "is a path on this machine, and the setting git.local does not name it"
+            reason = "is a local path that is not listed in the setting git.local"
             raise GitRefusedError(self.root, f"origin {masked(url)} {reason}")
         if _SCP.fullmatch(url):
             return False
-        reason = "is no address that is asked; use https://, ssh:// or user@host:path"
+        reason = "is not a supported address; use https://, ssh:// or user@host:path"
         raise GitRefusedError(self.root, f"origin {printable(masked(url))} {reason}")
 
     def _inside(self, path: StrPath) -> str:
@@ -658,7 +658,7 @@ class Git:
         if "couldn't find remote ref" in said.err:
             return None
         if f"signal {signal.SIGXFSZ.value}" in said.err:
-            reason = f"{masked(url)} sends more than {self._limits.total:,} bytes at once"
+            reason = f"{masked(url)} sent more than {self._limits.total:,} bytes at once"
             raise GitRefusedError(self.root, reason)
         if said.code:
             raise GitError(self.root, said.why)
@@ -693,7 +693,7 @@ class Git:
         """Move the tree to a commit, or to its merge with ours."""
         ours = await self.head()
         if ours is None:
-            return _left(Why.REFUSED, "there is no commit yet to start from; make the first one")
+            return _left(Why.REFUSED, "the repository has no commits; create the first one")
         if await self._is_ancestor(theirs, ours):
             return Pull(Ending.UP_TO_DATE, before=ours, after=ours)
         merged = await self._merged(ours, theirs, f"Merge {what}")
@@ -798,7 +798,7 @@ class Git:
         )  # fmt: skip
         rows = [line.split() for line in said.out.decode().splitlines()]
         if any(not row[1].isdigit() for row in rows):
-            raise GitRefusedError(self.root, "an object is missing; git fsck says which")
+            raise GitRefusedError(self.root, "an object is missing; run `git fsck` to find it")
         return {row[0]: int(row[1]) for row in rows}
 
     async def _push(self, commit: str, branch: str) -> Push:
@@ -853,7 +853,7 @@ class Git:
             if pushed.ending is Pushed.PUSHED:
                 return Delivery(is_delivered=False, branch=name, words=why)
             words = pushed.words
-        return Delivery(is_delivered=False, words=f"{why}; nor is it on {branch}: {words}")
+        return Delivery(is_delivered=False, words=f"{why}; not pushed to {branch} either: {words}")
 
     async def _send(self, tip: str, what: str) -> Pull:
         """Push a commit, or its merge with what the origin has, and follow with the tree."""
@@ -869,11 +869,13 @@ class Git:
             pushed = await self._push(merged, here)
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")
-                words = f"this tree did not follow: {followed.words}" if followed.why else ""
+                words = (
+                    f"the working tree was not updated: {followed.words}" if followed.why else ""
+                )
                 return Pull(Ending.FAST_FORWARDED, words=words, after=merged)
             if pushed.ending is Pushed.FAILED:
                 return _left(Why.REFUSED, pushed.words)
-        return _left(Why.TIMEOUT, "others pushed faster than we could")
+        return _left(Why.TIMEOUT, "other pushes came first each time")
 
 
 def _left(why: Why, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
@@ -920,7 +922,7 @@ async def _locked(root: str, patience: timedelta) -> AsyncIterator[None]:
     """Hold the lock of a repository; it lies in `.git`, and dies with its holder."""
     here = layout(root)
     if here is None:
-        raise GitRefusedError(root, "is no git repository; git init makes it one")
+        raise GitRefusedError(root, "is not a git repository; run `git init`")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(f"{here.common}/{LOCK}", flags, 0o600)
@@ -941,7 +943,7 @@ async def _take_lock(descriptor: int, root: str, patience: timedelta) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if loop.time() > until:
-                words = f"another process has been at work in it for {patience.total_seconds():g} s"
+                words = f"another process has locked it for {patience.total_seconds():g} s"
                 raise GitBusyError(root, words) from None
             await asyncio.sleep(_PAUSE)
         else:

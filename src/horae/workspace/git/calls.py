@@ -245,14 +245,14 @@ async def _run(
             )
         except FileNotFoundError as error:
             is_there = os.path.isdir(directory)  # noqa: PTH112 - text, as git has it
-            reason = "git is not installed" if is_there else "is no directory"
+            reason = "git is not installed" if is_there else "is not a directory"
             raise GitError(directory, reason) from error
         for drain in (out, err):
             drain.begin()
         _bound(process.pid, most)
         await _ended(process, timeout, directory, _verb(command))
     if out.is_cut:
-        raise GitRefusedError(directory, f"git {_verb(command)} said more than {OUTPUT:,} bytes")
+        raise GitRefusedError(directory, f"git {_verb(command)} printed more than {OUTPUT:,} bytes")
     return Said(process.returncode or 0, out.kept, masked(err.kept.decode("utf-8", "replace")))
 
 
@@ -265,7 +265,7 @@ async def _ended(
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
         await _end(process)
-        reason = f"git {verb} took longer than {seconds:g} s and was ended"
+        reason = f"git {verb} took longer than {seconds:g} s and was terminated"
         raise GitTimeoutError(place, reason) from None
     except BaseException:
         _kill(process.pid, signal.SIGKILL)

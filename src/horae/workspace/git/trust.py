@@ -89,7 +89,7 @@ class Guard:
         """Return all settings by their keys, or refuse the repository and say which one is odd."""
         here = layout(self._root)
         if here is None:
-            raise GitRefusedError(self._root, "is no git repository; git init makes it one")
+            raise GitRefusedError(self._root, "is not a git repository; run `git init`")
         configs = [f"{here.common}/config", f"{here.directory}/config.worktree"]
         attributes = {f"{each}/info/attributes" for each in here}
         seen = (here, *(_mark(path) for path in (*configs, *sorted(attributes))))
@@ -125,9 +125,9 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     if not os.path.lexists(path):
         return []
     if not os.path.isfile(path):  # noqa: PTH113 - git would wait for a FIFO
-        raise GitRefusedError(path, "is no plain file")
+        raise GitRefusedError(path, "is not a regular file")
     if os.path.getsize(path) > _CONFIG_LIMIT:  # noqa: PTH202
-        raise GitRefusedError(path, "is larger than a mebibyte")
+        raise GitRefusedError(path, "is larger than 1 MiB")
     # Outside of any repository; with --file no other settings are read, and none included.
     words = ("config", "--file", os.path.abspath(path), "--null", "--list")  # noqa: PTH100
     said = await call("/", *words, timeout=timeout)
@@ -148,7 +148,7 @@ def _pair(item: bytes) -> tuple[str, str]:
 def _odd(key: str) -> str:
     shown = printable(key)
     return (
-        f"{shown} is not a setting that is known to run nothing; remove it with"
+        f"{shown} is a setting that may run a program; remove it with"
         f" `git config --unset-all {shown}`, or keep it in your own ~/.gitconfig"
     )
 
@@ -212,7 +212,7 @@ def _judge_attributes(path: str) -> None:
             name, _, value = word.lstrip("-!").partition("=")
             is_ours = name in {"merge", "diff"} and value in _DRIVERS | {""}
             if not (name in _ATTRIBUTES or is_ours or name.startswith("linguist-")):
-                reason = f"{printable(word)} is not an attribute that is known to run nothing"
+                reason = f"{printable(word)} is an attribute that may run a program"
                 raise GitRefusedError(f"{path}:{number}", reason)
 
 
@@ -252,7 +252,7 @@ def _odd_file(change: Change, limits: Limits) -> str | None:
     """Return why one file must not come into a tree."""
     kinds = {"160000": "a submodule", "120000": "a symbolic link"}
     if change.mode in kinds:
-        return f"is {kinds[change.mode]}, which is not taken from others"
+        return f"is {kinds[change.mode]}, which is not accepted from a pull"
     if any(octet < 0x20 or octet == 0x7F for octet in change.path):
         return "has a control character in its name"
     if len(change.path) > 4096:
@@ -262,7 +262,7 @@ def _odd_file(change: Change, limits: Limits) -> str | None:
         if is_git(part) or (part.lower().startswith(".git") and part not in _EXPECTED):
             return "belongs to git itself"
     if any("/".join(parts[: n + 1]).casefold() in limits.reserved for n in range(len(parts))):
-        return "is where the engine keeps its own files"
+        return "is inside the data directory of the engine"
     if change.size > limits.file:
-        return f"has {change.size:,} bytes; {limits.file:,} are the most that is taken"
+        return f"has {change.size:,} bytes; at most {limits.file:,} are accepted"
     return None
