@@ -50,7 +50,7 @@ def test_a_file_is_named_by_a_path_or_by_a_line_of_text(home: Path) -> None:
 def test_of_several_workflows_one_must_be_named() -> None:
     text = SHOUT + flow(step("Say", "sh", "echo hello"), title="Other")
     assert horae.run_workflow(text, workflow="Other")["tasks"] == {"Say": "hello"}
-    with pytest.raises(horae.HoraeError, match="exactly one workflow is needed, and there are 2"):
+    with pytest.raises(horae.HoraeError, match="exactly one workflow is needed, but there are 2"):
         horae.run_workflow(text)
     with pytest.raises(horae.HoraeError, match="it has: 'Flow', 'Other'"):
         horae.run_workflow(text, workflow="None")

@@ -30,7 +30,7 @@ WRITER = """* The writer :agent:
 :END:
 You write.
 """
-MISSING = "no-such-agent is not on the PATH; install it, or write its whole path"
+MISSING = "no-such-agent is not on the PATH; install it, or write its full path"
 EDITOR = "* moss :agent:\nYou edit.\n"
 
 
@@ -159,7 +159,7 @@ def test_an_unknown_name_is_not_found(call: Call, tmp_path: Path) -> None:
         found = call("agent", verb, "wrem")
         assert (found.code, found.err) == (
             4,
-            "horae: no agent is called 'wrem'; did you mean wren?\n",
+            "horae: there is no agent 'wrem'; did you mean wren?\n",
         )
 
 
@@ -227,7 +227,7 @@ def test_one_that_somebody_asked_for_is_shown_and_run_with_its_own_tools(
     assert (refused.code, refused.out) == (1, "")
     assert "tool policy" in refused.err
     near = call("agent", "show", "fincj")
-    assert (near.code, near.err) == (4, "horae: no agent is called 'fincj'; did you mean finch?\n")
+    assert (near.code, near.err) == (4, "horae: there is no agent 'fincj'; did you mean finch?\n")
 
 
 def test_one_name_in_a_plan_and_in_the_ledger_is_told_with_both_places(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from calling import Call
 
 HORAE = (sys.executable, "-m", "horae.cli.main")
-MISSING = "no-such-agent is not on the PATH; install it, or write its whole path"
-POLICY = "the agent robin: cat cannot be made to keep the tool policy allow_list"
+MISSING = "no-such-agent is not on the PATH; install it, or write its full path"
+POLICY = "the agent robin: cat cannot enforce the tool policy allow_list"
 PLAN = """* Missing
 :PROPERTIES:
 :SCHEDULE: 0 3 * * *
@@ -106,8 +106,8 @@ def test_check_names_the_program_the_policy_and_the_agent_that_are_not_there(hom
     program = found["plan.org", 4, "program"]
     assert (program["column"], program["severity"]) == (11, "warning")
     assert program["message"] == "no-such-program is not on the PATH"
-    assert program["fix"] == "install it, or write its whole path"
-    assert found["plan.org", 7, "agent-unready"]["message"] == "no agent is called 'nobody'"
+    assert program["fix"] == "install it, or write its full path"
+    assert found["plan.org", 7, "agent-unready"]["message"] == "there is no agent 'nobody'"
     assert (
         found["wren.org", 1, "agent-unready"]["message"]
         == f"the agent wren: {MISSING}".partition(";")[0]
@@ -125,9 +125,9 @@ def test_check_is_silent_when_all_of_it_can_run(home: Call) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("cd /srv", "cd is a command of the shell, not a program"),
+        ("cd /srv", "cd is a shell builtin, not a program"),
         ("./plan.org", "the program ./plan.org is not executable"),
-        ("./none", "the program ./none is not there"),
+        ("./none", "the program ./none does not exist"),
         ("sh -c true", ""),
     ],
 )
@@ -166,7 +166,7 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         status, said = asked("/api/run", {"task": "Sweep.", "agent": "wren"})
         assert (status, said["code"]) == (422, "cannot_run")
         assert said["facts"]["reason"] == f"the agent wren: {MISSING}".partition(";")[0]
-        assert said["facts"]["fix"] == "install it, or write its whole path"
+        assert said["facts"]["fix"] == "install it, or write its full path"
         assert said["error"] == said["detail"]
         status, said = asked("/api/run", {"task": "Sweep."})
         assert (status, said["facts"]["fix"]) == (422, "set agent.command in horae.toml")

@@ -285,7 +285,7 @@ def test_a_policy_that_a_program_cannot_keep_is_said_when_it_is_made(call: Call)
     add = ("horae", "trigger", "add", "a", "--agent", "worker", "--manual", "--prompt", "Go.")
     ending = call(*add, "--tools", '{"mode": "deny_list", "tools": ["Bash(rm *)"]}')
     assert ending.code == 0
-    assert "cat cannot be made to keep the tool policy deny_list; use claude" in ending.err
+    assert "cat cannot enforce the tool policy deny_list; use claude" in ending.err
     ending = call("horae", "trigger", "edit", "a", "--tools", '{"mode": "require_approval"}')
     assert "cannot be made" not in ending.err
 

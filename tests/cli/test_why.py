@@ -246,8 +246,8 @@ def test_what_cannot_run_says_so_and_why(call: Call) -> None:
         "** Ask :component:\n#+begin_src agent :agent nobody\nhello\n#+end_src\n"
     )
     for title, why in (
-        ("Program", "nosuch is not on the PATH; install it, or write its whole path"),
-        ("Talk", "no agent is called 'nobody'; `horae agents` lists those there are"),
+        ("Program", "nosuch is not on the PATH; install it, or write its full path"),
+        ("Talk", "there is no agent 'nobody'; `horae agent list` lists the agents"),
     ):
         assert f"cannot run: {why}" in call("why", title, "--table").out.splitlines()
         assert json.loads(call("why", title, "--json").out)["cannot_run"] == why

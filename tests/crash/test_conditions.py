@@ -147,7 +147,7 @@ def test_what_cannot_be_started_fails_with_the_reason_and_holds_up_nothing(home:
     assert dict(home.rows(failed)) == {
         "Missing": "no-such-program: no such program in the PATH of the run",
         "Plain": f"{plain}: Permission denied; make it executable",
-        "Directory": f"{home.place}: is not a file that can be run",
+        "Directory": f"{home.place}: is not an executable file",
     }
 
 

@@ -161,21 +161,21 @@ def test_one_without_any_command_says_so_when_it_is_made() -> None:
 def test_one_whose_program_is_not_there_says_so() -> None:
     why = Registry().add(agent(":COMMAND: no-such-agent"), environ={"PATH": PATH})
     assert str(why) == (
-        "the agent wren: no-such-agent is not on the PATH; install it, or write its whole path"
+        "the agent wren: no-such-agent is not on the PATH; install it, or write its full path"
     )
 
 
 def test_one_whose_tools_cannot_be_read_says_so() -> None:
     why = Registry().add(agent(":COMMAND: cat", ":TOOLS: Bash(git"), environ={"PATH": PATH})
     assert why is not None
-    assert "has a :TOOLS: that cannot be used" in str(why)
+    assert "has a :TOOLS: that is not valid" in str(why)
 
 
 def test_a_model_needs_a_name_and_a_key_unless_it_is_on_this_machine() -> None:
     pytest.importorskip("pydantic_ai")
     far, near = Registry(), Registry(provider=Provider(url="http://127.0.0.1:1/v1"))
     named = agent(":RUNNER: model", ":MODEL: small-1")
-    assert "names no model" in str(far.add(agent(":RUNNER: model"), environ={}))
+    assert "has no model" in str(far.add(agent(":RUNNER: model"), environ={}))
     assert "set OPENAI_API_KEY" in str(far.obstacle(named, environ={}))
     assert far.obstacle(named, environ={"OPENAI_API_KEY": "k"}) is None
     assert near.obstacle(named, environ={}) is None
@@ -295,7 +295,7 @@ async def test_a_long_answer_is_cut_in_the_record_and_whole_in_the_log(stage: St
 async def test_an_agent_that_cannot_run_is_not_started(stage: Stage) -> None:
     with pytest.raises(RunError, match="has no command"):
         await stage.told(agent())
-    with pytest.raises(RunError, match="cannot name a model"):
+    with pytest.raises(RunError, match="is not a valid model name"):
         await stage.told(agent(":COMMAND: true"), model="--dangerous")
 
 
@@ -342,7 +342,7 @@ async def test_an_error_that_a_program_reports_is_failed_whatever_its_exit_code(
 @story
 async def test_a_policy_that_a_program_cannot_keep_is_not_run(stage: Stage) -> None:
     policy = parse_policy({"mode": "allow_list", "tools": ["Read"]})
-    with pytest.raises(RunError, match="cat cannot be made to keep the tool policy allow_list"):
+    with pytest.raises(RunError, match="cat cannot enforce the tool policy allow_list"):
         await stage.told(agent(":COMMAND: cat"), tools=policy)
     ended = await stage.told(agent(":COMMAND: cat"), tools=parse_policy({"mode": "allow_all"}))
     assert ended.outcome is Status.DONE
@@ -477,8 +477,8 @@ async def test_no_work_is_an_answer_and_that_of_the_whole_run_if_it_is_the_last(
 @pytest.mark.parametrize(
     ("args", "drawer", "why"),
     [
-        ("", "", "this block names no agent; write :agent NAME behind its language, or :AGENT:"),
-        (":agent wrem", "", "no agent is called 'wrem'; did you mean wren?"),
+        ("", "", "this block has no agent; write :agent NAME after its language, or :AGENT:"),
+        (":agent wrem", "", "there is no agent 'wrem'; did you mean wren?"),
         ("", ":AGENT: bare\n", "the agent bare has no command; write :COMMAND: in wren.org:1"),
     ],
 )
@@ -506,7 +506,7 @@ async def test_an_agent_that_takes_longer_than_its_step_may_is_ended_with_all_it
     async with asking(tmp_path) as place:
         slow = step("Ask", "agent", "X", ":agent slow", ":TIMEOUT: 300ms\n")
         record = await place.run(flow(slow))
-        assert only(record).error == "it took longer than 300ms"
+        assert only(record).error == "the step exceeded the time limit of 300ms"
         assert marked(place.data) == []
         held = await place.held(flow(step("Ask", "agent", "X", ":agent slow")))
         held.go()

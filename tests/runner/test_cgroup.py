@@ -159,7 +159,7 @@ def test_the_words_agree_with_what_is_used() -> None:
 
 def test_a_limit_that_does_not_hold_is_told_with_what_would_help() -> None:
     wanted = CgroupLimits(memory_max=64 * MIB, cpu_max=1)
-    nowhere = dict(Standing(missing="no cgroup v2 is mounted").unheld(wanted))
+    nowhere = dict(Standing(missing="cgroup v2 is not mounted").unheld(wanted))
     assert nowhere.keys() == {"run.memory", "run.cpus"}
     assert "DelegateSubgroup=engine" in nowhere["run.memory"]
     partly = dict(Standing(Path("/cg"), ("memory", "pids")).unheld(wanted))
@@ -168,8 +168,8 @@ def test_a_limit_that_does_not_hold_is_told_with_what_would_help() -> None:
 
 
 def test_the_end_says_which_limit_it_was() -> None:
-    memory = "killed: it used more memory than run.memory allows (64M)"
-    processes = "it wanted more processes than run.processes allows (9)"
+    memory = "killed: the run used more memory than run.memory allows (64M)"
+    processes = "the run tried to start more processes than run.processes allows (9)"
 
     def ended(**facts: object) -> tuple[Status, str]:
         known = {"run": 1, "released": True, "why": "exit", "said": "", "first": "", "limit": None}
@@ -177,7 +177,7 @@ def test_the_end_says_which_limit_it_was() -> None:
         assert isinstance(found, Ended)
         return found.outcome, found.reason
 
-    none = "killed: the machine, or the service that Horae is, ran out of memory"
+    none = "killed: the machine or the Horae service ran out of memory"
     both = {"no_memory": none, "over_memory": memory, "over_processes": processes}
     assert ended(signal=9, **both) == (Status.KILLED, memory)
     assert ended(signal=9, no_memory=none) == (Status.KILLED, none)
@@ -374,7 +374,7 @@ async def test_a_run_that_takes_too_much_memory_is_killed_as_a_whole_and_says_so
         asked = shell(tmp_path, 9, hog)
         ended = await told(processes, asked)
         assert ended.outcome is Status.KILLED
-        assert ended.reason == "killed: it used more memory than run.memory allows (64M)"
+        assert ended.reason == "killed: the run used more memory than run.memory allows (64M)"
         assert b"went on" not in log(asked)
         modest = await told(processes, shell(tmp_path, 10, "echo modest"))
         assert modest.reason == "modest"
@@ -390,7 +390,10 @@ async def test_a_run_has_no_more_processes_than_it_may(tmp_path: Path, cgroup: D
     async with penned(cgroup, tmp_path, CgroupLimits(pids_max=10)) as processes:
         ended = await told(processes, python(tmp_path, 12, script))
     assert ended.outcome is Status.FAILED
-    assert ended.reason == "exit code 1; it wanted more processes than run.processes allows (10)"
+    assert (
+        ended.reason
+        == "exit code 1; the run tried to start more processes than run.processes allows (10)"
+    )
     assert not marked(tmp_path)
 
 
@@ -562,14 +565,14 @@ def test_a_limit_without_a_cgroup_is_told_by_up_and_by_doctor(tmp_path: Path) ->
     (tmp_path / "horae.toml").write_text('[run]\nmemory = "64M"\n')
     told = checks(tmp_path)["limits"]
     assert told["grade"] == "warn"
-    assert str(told["found"]).startswith("run.memory does not hold: ")
+    assert str(told["found"]).startswith("run.memory is not enforced: ")
     assert "Delegate=yes" in str(told["remedy"])
     command = [*HORAE, "up", str(tmp_path), "--seconds", "1"]
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60, env=environ
     )
-    assert done.stderr.count("run.memory does not hold: ") == 1
+    assert done.stderr.count("run.memory is not enforced: ") == 1
     assert "Delegate=yes" in done.stderr
 
 

@@ -143,7 +143,7 @@ def test_its_own_wall_clock_wins_over_the_setting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("* Water\n", "names neither a :COMMAND: nor a :POST:"),
+        ("* Water\n", "has neither a :COMMAND: nor a :POST:"),
         ("", "names neither"),
         (headline(COMMAND="say 'hello"), "no closing quotation"),
     ],

@@ -76,7 +76,9 @@ def test_every_language_has_a_name_of_its_own_and_a_program_here() -> None:
     assert len(names) == len(set(names))
     assert {row.name for row in LANGUAGES} == {*SHOUTS, AGENT}
     assert language_of("CPP").name == "c++"
-    with pytest.raises(RunError, match="blocks in 'brainfuck' cannot be run; these can: python"):
+    with pytest.raises(
+        RunError, match="blocks in 'brainfuck' cannot be run; supported languages: python"
+    ):
         language_of("brainfuck")
 
 
@@ -340,17 +342,12 @@ async def test_files_beside_the_plan_can_be_named_and_nothing_outside_the_root(
             return only(record).text if record.is_good else only(record).error
 
         assert await why("words.py,json,") == "beans"
-        assert (
-            await why("../outside.py")
-            == ":deps ../outside.py: there is no such file beside the plan"
-        )
-        assert (
-            await why("lib/gone.py") == ":deps lib/gone.py: there is no such file beside the plan"
-        )
+        assert await why("../outside.py") == ":deps ../outside.py: no such file next to the plan"
+        assert await why("lib/gone.py") == ":deps lib/gone.py: no such file next to the plan"
         assert "is outside the plan root" in (await why("link.py") or "")
         assert await why("no_such_module") == (
-            ":deps no_such_module: not found; for python it must be a file beside the plan, or among"
-            " the modules that Python can import; horae installs nothing by itself"
+            ":deps no_such_module: not found; for python it must be a file next to the plan, or among"
+            " the modules that Python can import; horae does not install packages"
         )
         assert "programs in the PATH" in (await why("no-such-program", "sh") or "")
 
@@ -371,7 +368,7 @@ async def test_a_directory_is_where_a_block_works_and_an_empty_block_is_the_prog
         record = await place.run(text)
         assert tasks(record) == {"Where": f"{home}\nhelper.py\nmain.py", "Program": "helped"}
         gone = await place.run(flow(step("A", "sh", "pwd", ":dir gone")))
-        assert only(gone).error == ":dir gone: there is no such directory beside the plan"
+        assert only(gone).error == ":dir gone: no such directory next to the plan"
         none = await place.run(
             flow(step("A", "js" if shutil.which("node") else "sh", "", ":dir tool"))
         )
@@ -389,7 +386,7 @@ async def test_a_tool_that_does_not_answer_ends_the_run_and_not_the_engine(tmp_p
     (tools / "lua").chmod(0o755)
     async with yard(tmp_path, path=str(tools)) as place:
         record = await place.run(flow(step("L", "lua", "print(1)")))
-        assert only(record).error == f"{tools}/lua does not say its version: exit code 7: broken"
+        assert only(record).error == f"{tools}/lua did not report its version: exit code 7: broken"
         (tools / "lua").write_text("#!/bin/sh\nsleep 1000\n")
     async with yard(tmp_path, path=str(tools) + ":/bin", timeout=timedelta(seconds=1)) as place:
         record = await place.run(flow(step("L", "lua", "print(1)")))
@@ -398,4 +395,4 @@ async def test_a_tool_that_does_not_answer_ends_the_run_and_not_the_engine(tmp_p
         Status.KILLED,
         "exceeded the time limit of 1s",
     )
-    assert only(record).error == "the run took longer than 1s"
+    assert only(record).error == "the run exceeded the time limit of 1s"

@@ -200,7 +200,7 @@ async def test_a_dead_supervisor_leaves_an_interrupted_run_and_no_process(tmp_pa
         assert time.monotonic() - start < 2
         assert (ended.outcome, ended.reason) == (
             Status.INTERRUPTED,
-            "its supervisor died, and all of it was killed",
+            "the supervisor of the run died, and its processes were killed",
         )
         assert not marked(tmp_path)
 

@@ -138,14 +138,14 @@ def test_what_needs_approval_is_refused_since_nobody_is_there(tmp_path: Path) ->
 
 def test_too_many_steps_are_a_failure(tmp_path: Path) -> None:
     report, provider = worked(tmp_path, uses("Bash", command="true"), steps=4)
-    assert report.error == "it was not done after 4 steps"
+    assert report.error == "not finished after 4 steps"
     assert (report.steps, len(provider.asked)) == (4, 4)
 
 
 def test_too_many_tokens_are_a_failure(tmp_path: Path) -> None:
     reply = Reply(calls=(("Bash", {"command": "true"}),), tokens=(900, 100))
     report, _ = worked(tmp_path, reply, tokens=2500)
-    assert report.error == "it was not done after 2500 tokens"
+    assert report.error == "not finished after 2500 tokens"
     assert (report.tokens_in, report.tokens_out) == (2700, 300)
 
 
@@ -172,7 +172,7 @@ def test_a_provider_that_cannot_be_reached_is_a_failure(tmp_path: Path) -> None:
 )
 def test_a_model_that_only_answers_nonsense_is_a_failure(tmp_path: Path, reply: Reply) -> None:
     report, provider = worked(tmp_path, reply)
-    assert report.error.startswith("the model small-1 gave an answer that cannot be used")
+    assert report.error.startswith("the model small-1 returned an invalid answer")
     assert len(provider.asked) <= 4
 
 
@@ -229,7 +229,7 @@ def test_files_are_read_written_and_edited(tmp_path: Path) -> None:
         "wrote 14 characters",
         "replaced",
         "2\n",
-        "error: the old text stands there 3 times, not once",
+        "error: the old text occurs 3 times, not once",
         "error: No such file or directory",
     ]
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b.txt"]
@@ -295,7 +295,7 @@ def test_a_command_has_a_time_limit_and_leaves_nothing_behind(tmp_path: Path) ->
         lambda box: box.bash("sleep 100 & echo $!"),
         lambda box: box.bash("cat; echo; exit 3"),
     )
-    assert told[0] == "error: it took longer than 1 s and was killed"
+    assert told[0] == "error: the command took longer than 1 s and was killed"
     assert told[2] == "error: exit code 3\n\n"
     assert not Path(f"/proc/{int(told[1])}/cwd").exists()
 
@@ -365,7 +365,7 @@ def test_the_web_reaches_what_the_policy_names_and_no_private_address_else(tmp_p
         )
         server.shutdown()
     assert told[0] == "a page"
-    assert told[1].startswith("error: it leads to http://localhost:1/x")
+    assert told[1].startswith("error: the address redirects to http://localhost:1/x")
     assert told[2].startswith("refused")
     assert "only public addresses" in bare[0]
     assert "only public addresses" in beside[0]

@@ -220,10 +220,10 @@ async def test_what_cannot_be_run_is_refused_before_the_go(tmp_path: Path, certa
             ("no-such-program",): "no-such-program: no such program in the PATH",
             ("./missing",): "./missing: no such program",
             ("./text",): "./text: Permission denied; make it executable",
-            ("/tmp",): "/tmp: is not a file that can be run",
+            ("/tmp",): "/tmp: is not an executable file",
             ("true", "x" * 200_000): "longer than 131072 bytes; use stdin",
             ("true", *["x" * 100_000] * 70): "Argument list too long; use stdin",
-            ("true", "a\0b"): "true: an argument or variable holds a NUL byte",
+            ("true", "a\0b"): "true: an argument or variable contains a NUL byte",
             (): "no command is given",
         }.items():
             with pytest.raises(RunError, match=reason):
@@ -232,7 +232,7 @@ async def test_what_cannot_be_run_is_refused_before_the_go(tmp_path: Path, certa
             await processes.hold(spec(tmp_path, 1, "true", cwd=tmp_path / "gone"))
         with pytest.raises(RunError, match="text"):
             await processes.hold(spec(tmp_path, 1, "true", directory=tmp_path / "text/1"))
-        with pytest.raises(RunError, match="no name"):
+        with pytest.raises(RunError, match="an empty name"):
             await processes.hold(spec(tmp_path, 1, "true", environment={"A=B": "c"}))
         assert (await told(processes, spec(tmp_path, 2, "true"))).outcome is Status.DONE
 
@@ -259,7 +259,9 @@ async def test_without_descriptors_a_run_is_refused_and_later_made(tmp_path: Pat
         filler = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest - used + 3)]
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(filler) + 1, hard))
         try:
-            with pytest.raises(RunError, match="no descriptor for it: Too many open files"):
+            with pytest.raises(
+                RunError, match="no file descriptor for the run: Too many open files"
+            ):
                 await processes.hold(spec(tmp_path, 2, "true"))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, soft_and_hard)
@@ -709,7 +711,10 @@ async def test_a_filter_that_puts_out_too_much_is_ended(tmp_path: Path) -> None:
         )  # fmt: skip
         held = await processes.hold(asked, at_once=True)
         ended = await held.ended()
-    assert (ended.outcome, ended.reason) == (Status.KILLED, "it put out more than 100000 bytes")
+    assert (ended.outcome, ended.reason) == (
+        Status.KILLED,
+        "the output is larger than 100000 bytes",
+    )
     assert (tmp_path / "target").stat().st_size <= 100_000
     assert not marked(tmp_path)
 
@@ -886,7 +891,7 @@ def test_a_report_that_cannot_be_read_tells_nothing(report: bytes) -> None:
 async def test_while_anything_of_before_is_alive_nothing_begins(tmp_path: Path) -> None:
     async with Processes(tmp_path) as before:
         after = Processes(tmp_path)
-        with pytest.raises(OldRunsError, match="still alive"):
+        with pytest.raises(OldRunsError, match="still active"):
             await after.begin(patience=SHORT)
         waiting = asyncio.ensure_future(after.begin())
         held = await before.hold(shell(tmp_path, 1, "sleep 1000"))

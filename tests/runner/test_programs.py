@@ -309,7 +309,7 @@ def test_aider_fails_where_its_exit_code_does_not_say_so() -> None:
     spent = "Tokens: 10 sent, 2 received.\n"
     assert read_answer(f"{AIDER}Fixed.\n{spent}{wrong}\nmore", Answers.AIDER).error == wrong
     assert read_answer(f"{AIDER}{wrong} I said.\n{spent}", Answers.AIDER).error == ""
-    assert read_answer(AIDER, Answers.AIDER).error == "it ended before its model answered"
+    assert read_answer(AIDER, Answers.AIDER).error == "the agent ended before the model answered"
 
 
 def test_an_error_that_is_passed_on_as_json_is_told_in_words() -> None:

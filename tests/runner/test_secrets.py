@@ -76,8 +76,8 @@ async def test_a_run_is_given_only_what_it_names(home: Home) -> None:
 
 def test_the_engine_itself_is_never_a_source(home: Home) -> None:
     token = home.file(home.data / "token")
-    assert "the engine's own" in refused(home.named(), "${HORAE_TOKEN}")
-    assert "the engine's own" in refused(home.named(), "${HORAE_NONE}")
+    assert "reserved for the engine" in refused(home.named(), "${HORAE_TOKEN}")
+    assert "reserved for the engine" in refused(home.named(), "${HORAE_NONE}")
     assert "in the plan root" in refused(home.named(KEY=f"file:{token}"))
     known = NamedSecrets(
         {"KEY": parse_source(f"file:{token}")}, {}, root=home.outside, data=home.data
@@ -85,8 +85,8 @@ def test_the_engine_itself_is_never_a_source(home: Home) -> None:
     assert "in the data directory" in refused(known)
     home.environ |= {"PGPASSWORD": VALUE, "URL": f"postgresql://u:{VALUE}@db/x"}
     shared = NamedSecrets({"KEY": parse_source("env:URL")}, home.environ, store=home.environ["URL"])
-    assert "the engine's own" in refused(shared)
-    assert "the engine's own" in refused(shared, "${PGPASSWORD}")
+    assert "reserved for the engine" in refused(shared)
+    assert "reserved for the engine" in refused(shared, "${PGPASSWORD}")
 
 
 def _link(home: Home) -> Path:
@@ -115,21 +115,21 @@ def _socket(home: Home) -> Path:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda home: home.outside / "none", "is not there"),
-        (lambda home: home.outside / "no/such", "is not there"),
+        (lambda home: home.outside / "none", "does not exist"),
+        (lambda home: home.outside / "no/such", "does not exist"),
         (lambda home: home.file(home.root / "key"), "is in the plan root"),
         (lambda home: home.file(home.data / "key"), "is in the plan root"),
         (_through_a_folder, "is in the plan root"),
-        (lambda home: home.file(home.outside / "key", mode=0o644), "call chmod 600"),
-        (lambda home: home.file(home.outside / "key", mode=0o640), "call chmod 600"),
+        (lambda home: home.file(home.outside / "key", mode=0o644), "run `chmod 600"),
+        (lambda home: home.file(home.outside / "key", mode=0o640), "run `chmod 600"),
         (_link, "is a link"),
-        (_fifo, "is no regular file"),
+        (_fifo, "is not a regular file"),
         (_socket, "no such device"),
-        (lambda home: home.outside, "is no regular file"),
-        (lambda _: Path("/dev/zero"), "is no regular file"),
-        (lambda home: home.file(home.outside / "key", "\n\n"), "it is empty"),
+        (lambda home: home.outside, "is not a regular file"),
+        (lambda _: Path("/dev/zero"), "is not a regular file"),
+        (lambda home: home.file(home.outside / "key", "\n\n"), "the value is empty"),
         (lambda home: home.file(home.outside / "key", "a\0b"), "NUL"),
-        (lambda home: home.file(home.outside / "key", "x" * 65537), "more than 64 KiB"),
+        (lambda home: home.file(home.outside / "key", "x" * 65537), "larger than 64 KiB"),
     ],
 )
 def test_a_file_that_is_no_secret_file_is_not_read(
@@ -154,9 +154,9 @@ def test_a_file_of_somebody_else_is_not_read(home: Home, monkeypatch: pytest.Mon
         ("sh -c 'kill -9 $$'", "sh ended with signal 9"),
         ("no-such-program", "no-such-program cannot be called: no such file"),
         ("sh -c 'echo s3cret-c4nary >&2; exit 3'", "sh ended with exit code 3"),
-        ("true", "it is empty"),
+        ("true", "the value is empty"),
         ("head -c 1000000 /dev/zero", "head printed more than 64 KiB"),
-        ("printf '\\377\\376'", "it is not UTF-8 text"),
+        ("printf '\\377\\376'", "the value is not UTF-8 text"),
         ("printf a;b", "printf a;b"),
     ],
 )

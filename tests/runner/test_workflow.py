@@ -276,7 +276,7 @@ async def test_what_its_one_sink_says_first_is_what_a_workflow_says(tmp_path: Pa
     assert (busy.outcome, busy.reason) == (Status.DONE, "two letters")
     assert (sorry.outcome, sorry.reason) == (Status.FAILED, "no post today")
     assert two.outcome is Status.DONE
-    assert (none.outcome, none.reason) == (Status.DONE, "it has no steps")
+    assert (none.outcome, none.reason) == (Status.DONE, "no steps")
 
 
 # What goes wrong
@@ -304,7 +304,7 @@ async def test_a_step_that_fails_is_named_with_its_line_and_only_what_hangs_on_i
     assert tasks(record) == {"Bad": None, "Next": None, "Last": None, "Other": "fine"}
     later = [only(record, name) for name in ("Next", "Last")]
     assert {each.status for each in later} == {"skipped"}
-    assert {each.error for each in later} == {"it hangs on Bad (plan.org:3), which was failed"}
+    assert {each.error for each in later} == {"depends on Bad (plan.org:3), which was failed"}
 
 
 @story
@@ -343,7 +343,7 @@ async def test_a_block_that_does_not_compile_is_shown_with_its_line_in_the_plan(
 async def test_what_can_never_run_is_refused_before_it_is_made(tmp_path: Path) -> None:
     plans = {
         flow(step("A", "sh", "", ":in b :out a"), step("B", "sh", "", ":in a :out b")): (
-            "plan.org:11: these steps wait for one another: A → B → A; cut one :in"
+            "plan.org:11: these steps depend on each other: A → B → A; remove one :in"
         ),
         "* F :workflow:\n** C :component:\nProse.\n": "plan.org:11: component 'C' has no source block; write one",
         flow(
@@ -352,14 +352,14 @@ async def test_what_can_never_run_is_refused_before_it_is_made(tmp_path: Path) -
         flow(
             step("C", "sh", "cat", drawer=":MEMORY: lots\n")
         ): "plan.org:11: :MEMORY: lots: write a size such as 512M or 2G",
-        "* Prose\n": "plan.org:10: its text holds no workflow",
+        "* Prose\n": "plan.org:10: the entry has no workflow",
     }
     async with yard(tmp_path) as place:
         for text, reason in plans.items():
             with pytest.raises(RunError) as told:
                 await place.runner().hold(job(text, line=10))
             assert told.value.reason == reason
-        with pytest.raises(RunError, match="100 deep"):
+        with pytest.raises(RunError, match="100 levels deep"):
             await place.runner().hold(
                 job("".join("*" * n + " W :workflow:\n" for n in range(1, 120)))
             )
@@ -373,10 +373,10 @@ async def test_an_unknown_language_and_an_agent_without_agents_say_what_is_missi
         cobol = await place.run(flow(step("Old", "cobol", "DISPLAY 'X'.")))
         agent = await place.run(flow(step("Wren", "agent", "Be brief.")))
     assert cobol.reason.startswith(
-        "Old (plan.org:3): blocks in 'cobol' cannot be run; these can: python, sh"
+        "Old (plan.org:3): blocks in 'cobol' cannot be run; supported languages: python, sh"
     )
     assert agent.reason == (
-        "Wren (plan.org:3): an agent block needs agents, and this run has none to ask"
+        "Wren (plan.org:3): an agent block needs an agent, and none is configured for this run"
     )
 
 
@@ -430,12 +430,14 @@ async def test_a_flood_is_cut_off_at_the_limit_and_said(tmp_path: Path) -> None:
     flood = only(record, "Flood")
     assert (flood.status, flood.error) == (
         "killed",
-        "it put out more than 1 MiB, which is all it may",
+        "the output is larger than the limit of 1 MiB",
     )
     assert only(record, "Stubborn").status == "killed"
     assert (only(record, "Fits").status, only(record, "Fits").size) == ("done", 1 << 20)
     assert only(record, "Next").status == "skipped"
-    assert record.reason.startswith("Flood (plan.org:3): it put out more than 1 MiB")
+    assert record.reason.startswith(
+        "Flood (plan.org:3): the output is larger than the limit of 1 MiB"
+    )
 
 
 @story
@@ -571,7 +573,7 @@ async def test_a_run_whose_record_cannot_be_written_runs_nothing(tmp_path: Path)
         held.go()
         ended = await held.ended()
         assert ended.outcome is Status.FAILED
-        assert "record cannot be written" in ended.reason
+        assert "record of the run cannot be written" in ended.reason
         assert not (tmp_path / "ran").exists()
 
 

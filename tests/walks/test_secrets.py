@@ -237,7 +237,7 @@ async def test_a_secret_that_cannot_be_read_holds_the_run_until_it_can(
         (ground.side / "HOOK_KEY").chmod(0o600)
         await here.until(EIGHT + HOUR)
         [held] = await here.receipts("Lost")
-        why = f"secret GONE cannot be read ({ground.side}/GONE is not there)"
+        why = f"secret GONE cannot be read ({ground.side}/GONE does not exist)"
         assert (held.status, held.receipt.reason) == (Status.HELD, f"held back: {why}")
         assert why in here.house.facts().problems
         [asks] = await here.receipts("Ask")
@@ -264,7 +264,7 @@ async def test_a_webhook_whose_secret_cannot_be_read_answers_as_if_it_were_not_t
         assert [each.status_code for each in answers] == [401, 401]
         assert answers[0].text == answers[1].text
         [problem] = here.house.facts().problems
-        assert problem.startswith("secret HOOK_KEY cannot be read (others may read ")
+        assert problem.startswith("secret HOOK_KEY cannot be read (other users can read ")
         (ground.side / "HOOK_KEY").chmod(0o600)
         answer = await here.client.post("/webhooks/named", content=body, headers=headers)
         assert answer.status_code == 202
@@ -299,9 +299,9 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
         file = f"${{secrets/{kept.name}}}"
         for secret, why in (
             (file, "the name of a secret cannot contain a slash"),
-            ("${HORAE_TOKEN}", "the engine's own"),
+            ("${HORAE_TOKEN}", "reserved for the engine"),
             ("${GONE}", "secret GONE cannot be read"),
-            ("${NOTHING}", "no variable NOTHING is set, and [secrets] does not name it"),
+            ("${NOTHING}", "the variable NOTHING is not set, and it is not in [secrets]"),
             (GIVEN["first"], "webhook 'one' has the same secret"),
             (VALUES["FILE_KEY"], "webhook 'two' has the same secret"),
             ("${HOOK_KEY}", "webhook 'named' has the same secret"),

@@ -83,8 +83,7 @@ class AgentTwiceError(HoraeError):
         self.first = str(first)
         self.second = str(second)
         super().__init__(
-            f"the agent {name} is defined twice, at {first} and at {second};"
-            " give one of the two another name"
+            f"the agent {name} is defined twice, at {first} and at {second}; rename one of them"
         )
 
 
@@ -97,8 +96,8 @@ class AgentNotFoundError(HoraeError):
     def __init__(self, name: str, *, near: str | None = None) -> None:
         self.name = name
         self.near = near
-        self.reason = f"no agent is called {shown(name)!r}"
-        self.fix = f"did you mean {near}?" if near else "`horae agents` lists those there are"
+        self.reason = f"there is no agent {shown(name)!r}"
+        self.fix = f"did you mean {near}?" if near else "`horae agent list` lists the agents"
         super().__init__(f"{self.reason}; {self.fix}")
 
 
@@ -242,7 +241,7 @@ class Registry:
         try:
             policy_of(agent.definition.tools)
         except ToolPolicyError as error:
-            return Unready(f"{who} has a :TOOLS: that cannot be used: {error}", "correct it")
+            return Unready(f"{who} has a :TOOLS: that is not valid: {error}", "correct it")
         if why := unread(self.secrets, asked_for(self, agent), agent.environment.values()):
             return Unready(f"{who}: {why.reason}", why.fix)
         if agent.runner is Runner.MODEL:
@@ -253,7 +252,7 @@ class Registry:
             fix = ", or ".join(filter(None, (here, self.settings)))
             return Unready(f"{who} has no command", fix)
         if tools is not None and not can_keep(program_of(command), tools):
-            reason = f"{who}: {command[0]} cannot be made to keep the tool policy {tools.mode}"
+            reason = f"{who}: {command[0]} cannot enforce the tool policy {tools.mode}"
             return Unready(reason, "use claude or :RUNNER: model, or allow all tools")
         why = why_unready(
             command,
@@ -272,7 +271,7 @@ class Registry:
             error = MissingExtraError()
             return Unready(error.reason, error.fix)
         if self.model_of(agent) is None:
-            return Unready(f"{who} names no model", f"write :MODEL: in {agent.origin}")
+            return Unready(f"{who} has no model", f"write :MODEL: in {agent.origin}")
         is_local = re.match(r"http://(?:localhost|127\.|\[::1\])", self.provider.url) is not None
         has_key = self.provider.is_named or environ.get(self.provider.key)
         if not has_key and not is_local:
@@ -328,7 +327,7 @@ async def hold_agent(
     given = await place.secrets.given(asked_for(registry, agent), agent.environment)
     wanted = model or registry.model_of(agent)
     if wanted is not None and not is_model(wanted):
-        raise RunError(f"{shown(wanted)!r} cannot name a model")
+        raise RunError(f"{shown(wanted)!r} is not a valid model name")
     policy = agent.policy if tools is None else tools
     asked = _Asked(agent, prompt, policy, wanted)
     directory = run.directory if isinstance(run, Part) else place.directory_of(run)
@@ -499,7 +498,7 @@ class RunAgents:
         name = self._named.get(at)
         if name is None:
             raise RunError(
-                "this block names no agent; write :agent NAME behind its language,"
+                "this block has no agent; write :agent NAME after its language,"
                 " or :AGENT: NAME in the drawer of its workflow"
             )
         registry, agent = await self._agents.find(name)
@@ -540,7 +539,7 @@ async def _ended(held: AgentRun) -> Ended:
     try:
         return await held.ended()
     except asyncio.CancelledError:
-        held.cancel("the step was ended")
+        held.cancel("the step was stopped")
         await held.ended()
         raise
 
@@ -634,7 +633,9 @@ def _make(directory: Path, called: Called, asked: _Asked) -> None:
         if called.wants_file:
             _write(directory / PROMPT_NAME, asked.whole())
     except OSError as error:
-        raise RunError(f"{directory}: {error.strerror}; an agent needs its directory") from error
+        raise RunError(
+            f"{directory}: {error.strerror}; the agent needs a working directory"
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -74,14 +74,16 @@ class CgroupLimits:
 
     def told(self) -> list[tuple[bytes, bytes, str, str]]:
         """Return for each that can be run into which file counts that, and how it is told."""
-        words = "killed: the machine, or the service that Horae is, ran out of memory"
+        words = "killed: the machine or the Horae service ran out of memory"
         found = [(b"memory.events", b"oom_kill", "no_memory", words)]
         if self.memory_max is not None:
             most = _size(self.memory_max)
-            words = f"killed: it used more memory than {self.memory_from} allows ({most})"
+            words = f"killed: the run used more memory than {self.memory_from} allows ({most})"
             found.append((b"memory.events", b"oom", "over_memory", words))
         if self.pids_max is not None:
-            words = f"it wanted more processes than run.processes allows ({self.pids_max})"
+            words = (
+                f"the run tried to start more processes than run.processes allows ({self.pids_max})"
+            )
             found.append((b"pids.events", b"max", "over_processes", words))
         return found
 
@@ -226,9 +228,9 @@ def standing(process: int | None = None) -> Standing:
     """Return what cgroups can do for the runs of a process; without one, of this one."""
     own = own_cgroup(process)
     if own is None and own_cgroup() is not None:
-        return Standing(missing=f"where process {process} is cannot be read")
+        return Standing(missing=f"the cgroup of process {process} cannot be read")
     if own is None:
-        return Standing(missing="no cgroup v2 is mounted")
+        return Standing(missing="cgroup v2 is not mounted")
     if missing := _missing(own, process):
         return Standing(missing=missing)
     words: list[str] = []
@@ -247,7 +249,7 @@ def _missing(own: Path, process: int | None = None) -> str:
     above = own.parent
     if not (above / "cgroup.procs").exists():
         who = "this process" if process is None else f"process {process}"
-        return f"{who} is in no cgroup of its own"
+        return f"{who} is not in its own cgroup"
     if not _is_delegated(above):
         return f"{above} is not delegated"
     files = () if process is not None else (above, above / "cgroup.procs")  # others may write it

@@ -168,7 +168,7 @@ def _call(text: str) -> Call:
     except ScheduleError as error:
         raise RunError(str(error)) from None
     if call is None:
-        raise RunError("its text names neither a :COMMAND: nor a :POST:")
+        raise RunError("the entry has neither a :COMMAND: nor a :POST:")
     return call
 
 

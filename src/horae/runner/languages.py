@@ -116,7 +116,7 @@ LANGUAGES: Final = (
         "sh",
         ".sh",
         (_shell("sh"),),
-        "a POSIX shell should be on every system; look at the PATH",
+        "install a POSIX shell, or correct the PATH",
         aliases=("shell",),
         entries=("main.sh",),
         packages="programs in the PATH",
@@ -190,7 +190,7 @@ LANGUAGES: Final = (
         (_c("cc"), _c("gcc"), _c("clang")),
         "install a C compiler, such as gcc or clang",
         entries=("main.c",),
-        packages="libraries that pkg-config knows",
+        packages="libraries that pkg-config finds",
     ),
     Language(
         "c++",
@@ -199,7 +199,7 @@ LANGUAGES: Final = (
         "install a C++ compiler, such as g++ or clang++",
         aliases=("cpp", "cxx"),
         entries=("main.cpp", "main.cc"),
-        packages="libraries that pkg-config knows",
+        packages="libraries that pkg-config finds",
     ),
     Language(
         "ruby",
@@ -237,7 +237,7 @@ LANGUAGES: Final = (
         "install a JDK, 11 or newer",
         entries=("Main.java",),
     ),
-    Language(AGENT, ".txt", (), "it needs an agent"),
+    Language(AGENT, ".txt", (), "an agent block needs an agent"),
 )
 
 _BY_NAME: Final = {name: row for row in LANGUAGES for name in (row.name, *row.aliases)}
@@ -252,7 +252,7 @@ def language_of(name: str) -> Language:
     found = _BY_NAME.get(name.lower())
     if found is None:
         known = ", ".join(row.name for row in LANGUAGES)
-        raise RunError(f"blocks in {name!r} cannot be run; these can: {known}")
+        raise RunError(f"blocks in {name!r} cannot be run; supported languages: {known}")
     return found
 
 
@@ -275,7 +275,7 @@ def missing(language: Language, path: str, had: Iterable[str] = ()) -> str:
         for tool in language.tools
     ]
     wanted = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-    seen = f"only {', '.join(had)}" if had else "nothing like it"
+    seen = f"only {', '.join(had)}" if had else "not found"
     return f"a {language.name} block needs {wanted}: {seen} in the PATH ({path}); {language.remedy}"
 
 

@@ -344,7 +344,7 @@ class Program:
             pid = os.fork()
         except OSError as error:
             channel = _socket.socket(fileno=descriptor)
-            why = f"no process for it: {error.strerror}".encode()
+            why = f"cannot start a process: {error.strerror}".encode()
             quietly(channel.send, b"x" + _struct.pack("<I", len(why)) + why)
             channel.close()
             return

@@ -137,7 +137,7 @@ async def work(
     try:
         text = await _answer(order, box, policy, usage, key=environ.get(order.key, ""))
     except asyncio.CancelledError:
-        error = "it was told to end"
+        error = "the run was terminated"
     except Exception as failure:  # a library's errors are many, and each is an end of the run
         error = _words(failure, order)
     finally:
@@ -245,14 +245,14 @@ def _words(failure: Exception, order: Order) -> str:
     if isinstance(failure, UsageLimitExceeded):
         is_steps = "request_limit" in str(failure)
         most = f"{order.steps} steps" if is_steps else f"{order.tokens} tokens"
-        return f"it was not done after {most}"
+        return f"not finished after {most}"
     if isinstance(failure, ModelHTTPError):
         body = failure.body
         said = body.get("message", body) if isinstance(body, dict) else body
         return shown(f"the model {order.model} answered {failure.status_code}: {said}")
     said = shown(str(failure)) or type(failure).__name__
     if isinstance(failure, UnexpectedModelBehavior):
-        return shown(f"the model {order.model} gave an answer that cannot be used: {said}")
+        return shown(f"the model {order.model} returned an invalid answer: {said}")
     return shown(f"the model {order.model} could not be called: {said}")
 
 

@@ -220,7 +220,7 @@ class Target(Pipe):
         """Keep some; False means that no more is."""
         self.size += len(data)
         if self.size > self._most:
-            self.fault = f"it put out more than {self._most} bytes"
+            self.fault = f"the output is larger than {self._most} bytes"
             return False
         self._sum.update(data)
         if self.size <= SHORT:
@@ -229,7 +229,7 @@ class Target(Pipe):
         try:
             self._write(data)
         except OSError as error:
-            self.fault = f"its output could not be kept: {error.strerror}"
+            self.fault = f"the output could not be saved: {error.strerror}"
             return False
         return True
 

@@ -76,8 +76,8 @@ class OldRunsError(HoraeError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"{path}: runs of an engine before this one are still alive;"
-            " wait for them, or find them with `fuser` and end them"
+            f"{path}: runs of a previous engine are still active;"
+            " wait for them, or find them with `fuser` and terminate them"
         )
 
 
@@ -227,7 +227,7 @@ class Processes:
     def notes(self) -> list[str]:
         """Which limits are asked for and do not hold here, each in words, and why."""
         unheld = standing().unheld(self.limits)
-        return [f"{setting} does not hold: {why}" for setting, why in unheld]
+        return [f"{setting} is not enforced: {why}" for setting, why in unheld]
 
     @property
     def launcher_pid(self) -> int | None:
@@ -263,13 +263,13 @@ class Processes:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise RunError(f"no descriptor for it: {error.strerror}") from error
+            raise RunError(f"no file descriptor for the run: {error.strerror}") from error
         ours.setblocking(False)
         try:
             await self._launcher.hand(theirs.fileno())
         except OSError as error:
             ours.close()
-            raise RunError(f"no launcher for it: {error.strerror}") from error
+            raise RunError(f"cannot start the launcher: {error.strerror}") from error
         except BaseException:
             ours.close()
             raise
@@ -605,7 +605,7 @@ class LiveRun:
         """End it and all that it started: asked first, then without asking."""
         if self._reason or self._end.done():
             return
-        self._reason = reason or "it was cancelled"
+        self._reason = reason or "cancelled"
         said = reason.encode(errors="replace")[:4000]
         self._line.tell(b"c" + struct.pack("<H", len(said)) + said)
         self._expect_end(self._spec.grace)
@@ -623,17 +623,19 @@ class LiveRun:
         if self._refusal:
             raise RunError(self._refusal)
         if self.is_refused:
-            return Ended(Status.KILLED, "it never began")
+            return Ended(Status.KILLED, "the run was never started")
         report, _, self.output = body.partition(b"\n")
         ended = parse_end(report, self._spec.run) if report else None
         if ended is None:
             await self._processes.bury(self)
             ended = read_end(self._spec.directory, self._spec.run)
         if ended is UNRELEASED:
-            reason = self._reason or "it was never let go"
+            reason = self._reason or "the run was never started"
             return Ended(Status.KILLED, reason, facts={"released": False})
         if ended is None:
-            return Ended(Status.INTERRUPTED, "its supervisor died, and all of it was killed")
+            return Ended(
+                Status.INTERRUPTED, "the supervisor of the run died, and its processes were killed"
+            )
         return ended
 
     def hang_up(self) -> None:
@@ -772,9 +774,9 @@ def _order(spec: Spec, pen: Asked | None, *, is_held: bool, follows: bool = Fals
     if not argv or not argv[0]:
         raise RunError("no command is given")
     if b"\0" in b"".join(argv) or b"\0" in b"".join(variables):
-        raise RunError(f"{spec.argv[0]}: an argument or variable holds a NUL byte")
+        raise RunError(f"{spec.argv[0]}: an argument or variable contains a NUL byte")
     if b"" in environment or b"=" in b"".join(environment):
-        raise RunError(f"{spec.argv[0]}: a variable has no name, or one with = in it")
+        raise RunError(f"{spec.argv[0]}: a variable has an empty name or a name with =")
     body = marshal.dumps(
         {
             "run": spec.run,
@@ -806,7 +808,7 @@ async def _lock(path: Path, *, patience: timedelta) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; runs need a lock there") from error
+        raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
     gives_up_at = boot_seconds() + patience.total_seconds()
     while True:
         try:
@@ -814,7 +816,7 @@ async def _lock(path: Path, *, patience: timedelta) -> int:
         except OSError as error:
             if error.errno not in {errno.EAGAIN, errno.EACCES}:
                 os.close(descriptor)
-                raise RunError(f"{path}: {error.strerror}; runs need a lock there") from error
+                raise RunError(f"{path}: {error.strerror}; runs need a lock file there") from error
             if boot_seconds() >= gives_up_at:
                 os.close(descriptor)
                 raise OldRunsError(str(path)) from error

@@ -397,7 +397,7 @@ def _claude(printed: str) -> Result | None:
     got = _sum(each.get("outputTokens") for each in models)
     text = _text(said.get("result"))
     has_failed = said.get("is_error") is True or said.get("subtype", "success") != "success"
-    why = text or _text(said.get("subtype")) or "it says that it failed, and not why"
+    why = text or _text(said.get("subtype")) or "the agent reported a failure without a reason"
     return Result(
         text,
         why if has_failed else "",
@@ -431,7 +431,9 @@ def _codex(printed: str) -> Result | None:
             )
         elif kind in {"turn.failed", "error"}:
             why = _table(event.get("error")).get("message") or event.get("message")
-            found = replace(found, error=_plain(why) or "it says that it failed", is_read=True)
+            found = replace(
+                found, error=_plain(why) or "the agent reported a failure", is_read=True
+            )
     return replace(found, steps=steps) if found.is_read else None
 
 
@@ -444,7 +446,7 @@ def _gemini(printed: str) -> Result | None:
     spent = [_table(_table(each).get("tokens")) for each in models.values()]
     return Result(
         _text(said.get("response")),
-        _plain(error.get("message")) or ("it says that it failed" if error else ""),
+        _plain(error.get("message")) or ("the agent reported a failure" if error else ""),
         is_read=True,
         tokens_in=_sum(each.get("prompt") for each in spent),
         tokens_out=_sum(each.get(kind) for each in spent for kind in ("candidates", "thoughts")),
@@ -477,7 +479,9 @@ def _aider(printed: str) -> Result | None:
     end = said[-1].end() if said else 0
     wrong = _AIDER_ERROR.search(body, end)
     text = re.sub(r"\n{3,}", "\n\n", _AIDER.sub("", body)).strip()
-    error = wrong[0] if wrong else "" if said else text or "it ended before its model answered"
+    error = (
+        wrong[0] if wrong else "" if said else text or "the agent ended before the model answered"
+    )
     spent = said[-1][6] if said else None
     return Result(
         text,

@@ -45,7 +45,7 @@ def why_unready(
     """
     where = Path(directory)
     if not where.is_dir():
-        return Unready(f"the directory {where} is not there", "make it, or name another one")
+        return Unready(f"the directory {where} does not exist", "create it, or use another one")
     name = argv[0]
     if "/" in name:
         return _why_not_file(where / name, name, where)
@@ -53,9 +53,9 @@ def why_unready(
     if which(name, path=path) is not None:
         return None
     if name in _OF_THE_SHELL:
-        reason = f"{name} is a command of the shell, not a program"
+        reason = f"{name} is a shell builtin, not a program"
         return Unready(reason, f"call a shell explicitly: sh -c '{name} …'")
-    return Unready(f"{name} is not on the PATH", "install it, or write its whole path")
+    return Unready(f"{name} is not on the PATH", "install it, or write its full path")
 
 
 def unread(
@@ -69,7 +69,7 @@ def unread(
         text or f"${{{name}}}" for name, given, text in asked if given or secrets.is_named(name)
     ]
     error = secrets.why_not([*named, *own])
-    fix = "see to it, or correct [secrets] in horae.toml"
+    fix = "provide it, or correct [secrets] in horae.toml"
     return None if error is None else Unready(str(error), fix)
 
 
@@ -87,8 +87,8 @@ def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> d
 def _why_not_file(path: Path, name: str, where: Path) -> Unready | None:
     """Return why a file cannot be run as a program."""
     if not path.exists():
-        hint = "correct the path" if name.startswith("/") else f"write it as it is from {where}"
-        return Unready(f"the program {name} is not there", hint)
+        hint = "correct the path" if name.startswith("/") else f"write the path relative to {where}"
+        return Unready(f"the program {name} does not exist", hint)
     if path.is_dir() or not os.access(path, os.X_OK):
-        return Unready(f"the program {name} is not executable", f"call chmod +x {path}")
+        return Unready(f"the program {name} is not executable", f"run `chmod +x {path}`")
     return None

@@ -187,7 +187,7 @@ class NamedSecrets:
 
     def _print(self, name: str) -> bytes:
         if not self._may_call:
-            raise UnaskedSecretError(name, "its command is not called for a look")
+            raise UnaskedSecretError(name, "its command is not run for a check")
         environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
         return _printed(name, self._sources[name].words, environ)
 
@@ -209,10 +209,10 @@ class NamedSecrets:
             return self._checked(name, self._from_file(name, Path(source.words[0])))
         variable = name if source is None else source.words[0]
         if self._is_own(variable):
-            raise SecretError(name, "it is the engine's own")
+            raise SecretError(name, "the name is reserved for the engine")
         if variable not in self._environ:
-            where = "and [secrets] does not name it" if source is None else "as [secrets] says"
-            raise SecretError(name, f"no variable {variable} is set, {where}")
+            where = "and it is not in [secrets]" if source is None else "as [secrets] says"
+            raise SecretError(name, f"the variable {variable} is not set, {where}")
         value = self._environ[variable]
         return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
 
@@ -226,7 +226,7 @@ class NamedSecrets:
             text = _decoded(shown, _read(shown, self._data / FOLDER / file))
         except FileNotFoundError:
             folder = self._data / FOLDER
-            raise SecretError(shown, f"{file} is not in {folder}; give it again") from None
+            raise SecretError(shown, f"{file} is not in {folder}; set it again") from None
         self._remember(shown, text)
         return text
 
@@ -235,24 +235,26 @@ class NamedSecrets:
         try:
             real = path.parent.resolve(strict=True) / path.name
         except (OSError, RuntimeError):
-            raise SecretError(name, f"{path} is not there") from None
+            raise SecretError(name, f"{path} does not exist") from None
         for folder, what in ((self._root, "plan root"), (self._data, "data directory")):
             if folder is not None and real.is_relative_to(folder.resolve()):
                 raise SecretError(name, f"{path} is in the {what}")
         try:
             return _read(name, real)
         except FileNotFoundError:
-            raise SecretError(name, f"{path} is not there") from None
+            raise SecretError(name, f"{path} does not exist") from None
 
     def _checked(self, name: str, data: bytes) -> str:
         """Return a value that a run may have."""
         value = _decoded(name, data).rstrip("\r\n")
         if not value:
-            raise SecretError(name, "it is empty")
+            raise SecretError(name, "the value is empty")
         if self._store is not None and self._store in value:
-            raise SecretError(name, "it is the address of the ledger, which is the engine's own")
+            raise SecretError(
+                name, "the value is the address of the ledger, which is reserved for the engine"
+            )
         if any(own in value for own in self._own_texts()):
-            raise SecretError(name, "it is a key of the engine's own, from its data directory")
+            raise SecretError(name, "the value is a key of the engine, from its data directory")
         self._remember("", value)
         return value
 
@@ -285,13 +287,13 @@ def _read(name: str, path: Path) -> bytes:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise SecretError(name, f"{path} is no regular file")
+            raise SecretError(name, f"{path} is not a regular file")
         if found.st_uid != os.geteuid():
             raise SecretError(name, f"{path} belongs to another user")
         if found.st_mode & 0o077:
-            raise SecretError(name, f"others may read {path}; call chmod 600 {path}")
+            raise SecretError(name, f"other users can read {path}; run `chmod 600 {path}`")
         if found.st_size > LARGEST:
-            raise SecretError(name, f"{path} holds more than {LARGEST // 1024} KiB")
+            raise SecretError(name, f"{path} is larger than {LARGEST // 1024} KiB")
         return os.read(descriptor, LARGEST + 1)
     except OSError as error:
         raise SecretError(name, f"{path}: {(error.strerror or str(error)).lower()}") from None
@@ -301,13 +303,13 @@ def _read(name: str, path: Path) -> bytes:
 
 def _decoded(name: str, data: bytes) -> str:
     if len(data) > LARGEST:
-        raise SecretError(name, f"it has more than {LARGEST // 1024} KiB")
+        raise SecretError(name, f"the value is larger than {LARGEST // 1024} KiB")
     if b"\0" in data:
-        raise SecretError(name, "it holds a NUL byte")
+        raise SecretError(name, "the value contains a NUL byte")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise SecretError(name, "it is not UTF-8 text") from None
+        raise SecretError(name, "the value is not UTF-8 text") from None
 
 
 def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> bytes:

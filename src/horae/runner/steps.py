@@ -113,7 +113,7 @@ class Hands:
 
     def cancel(self, reason: str) -> None:
         """End all that goes on, and begin nothing any more."""
-        self.reason = self.reason or reason or "it was cancelled"
+        self.reason = self.reason or reason or "cancelled"
         self.cancelled.set()
         for run in tuple(self._live):
             run.cancel(self.reason)
@@ -223,7 +223,7 @@ class Hands:
                     return ended, following.output
             left = self.left()
             if self.reason or left <= timedelta(0):
-                return Ended(Status.KILLED, self.reason or "there was no time left for it"), b""
+                return Ended(Status.KILLED, self.reason or "no time was left for the step"), b""
             run = await self._hold(spec_for(left))
             return await self._watch(run, begun, meanwhile), run.output
 

@@ -604,7 +604,7 @@ def find_program(name: bytes, path: bytes) -> bytes:
                 return place
             seen = seen or place
         elif is_path and os.path.exists(place):
-            raise Refusal(f"{_text(place)}: is not a file that can be run")
+            raise Refusal(f"{_text(place)}: is not an executable file")
     if seen:
         raise Refusal(f"{_text(seen)}: {os.strerror(errno.EACCES)}; make it executable")
     where = "" if is_path else " in the PATH of the run"

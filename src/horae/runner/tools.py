@@ -116,13 +116,13 @@ class Toolbox:
     # What the model is offered. The docstrings are read by it.
 
     async def bash(self, command: str, seconds: int = SHELL_SECONDS) -> str:
-        """Run a command with `sh -c` in the working directory and return what it prints."""
+        """Run a command with `sh -c` in the working directory and return its output."""
         limit = max(1, min(seconds, LONGEST_SHELL))
         argv = ("sh", "-c", command)
         return await self._use(BASH, command, lambda: self._run(argv, seconds=limit))
 
     async def read(self, path: str, first: int = 1, lines: int = 2000) -> str:
-        """Return lines of a text file of the working directory, beginning with line `first`."""
+        """Return lines of a text file in the working directory, starting at line `first`."""
 
         async def reading() -> str:
             whole = self._content(path).splitlines(keepends=True)
@@ -131,7 +131,7 @@ class Toolbox:
         return await self._use(READ, path, reading)
 
     async def write(self, path: str, content: str) -> str:
-        """Give a file of the working directory this content; it is made if it is not there."""
+        """Write a file in the working directory; the file is created if it does not exist."""
 
         async def writing() -> str:
             self._put(path, content)
@@ -140,13 +140,13 @@ class Toolbox:
         return await self._use(WRITE, path, writing)
 
     async def edit(self, path: str, old: str, new: str) -> str:
-        """Replace `old`, which must stand in the file exactly once, by `new`."""
+        """Replace `old`, which must occur exactly once in the file, with `new`."""
 
         async def editing() -> str:
             content = self._content(path)
             count = content.count(old) if old else 0
             if count != 1:
-                raise ToolError(f"the old text stands there {count} times, not once")
+                raise ToolError(f"the old text occurs {count} times, not once")
             self._put(path, content.replace(old, new))
             return "replaced"
 
@@ -166,7 +166,7 @@ class Toolbox:
         return await self._use(GREP, path, searching)
 
     async def web_fetch(self, url: str) -> str:
-        """Return what is at an http or https address, as text."""
+        """Fetch an http or https address and return its content as text."""
         return await self._use(FETCH, url, lambda: self._fetch(url))
 
     async def git(self, message: str) -> str:
@@ -177,7 +177,7 @@ class Toolbox:
                 raise ToolError("the message is empty")
             await self._run((*_GIT, "add", "--all", "--", "."), seconds=60)
             if "\0" in message:
-                raise ToolError("the message holds a NUL byte")
+                raise ToolError("the message contains a NUL byte")
             names = (f"user.name={self._agent}", f"user.email={self._agent}@horae.local")
             argv = (*_GIT, "-c", names[0], "-c", names[1], "commit", "--no-verify", "--quiet")
             said = await self._run((*argv, f"--message={message}"), seconds=60, fine=(0, 1))
@@ -194,9 +194,9 @@ class Toolbox:
         is_error = True
         match answer:
             case Answer.DENY:
-                told = f"refused: the tool policy does not allow {tool} with this"
+                told = f"refused: the tool policy does not allow {tool} with these arguments"
             case Answer.ASK:
-                told = f"refused: {tool} needs a person's approval, and nobody is here to give it"
+                told = f"refused: {tool} needs approval, and no user is available to approve it"
             case Answer.ALLOW:
                 told, is_error = await _tried(action)
         told = self.mask(told)
@@ -224,26 +224,26 @@ class Toolbox:
             descriptor = os.open(steps[-1] if steps else ".", flags, dir_fd=parent)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise ToolError("it is not a plain file")
+                    raise ToolError("not a regular file")
                 data = file.read(MOST_READ + 1)
         if len(data) > MOST_READ:
-            raise ToolError(f"it is larger than {MOST_READ} bytes")
+            raise ToolError(f"the file is larger than {MOST_READ} bytes")
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise ToolError("it is no text in UTF-8") from None
+            raise ToolError("the file is not UTF-8 text") from None
 
     def _put(self, path: str, content: str) -> None:
         """Give a file its content in one step; directories on the way are made."""
         steps = _steps(path)
         if not steps:
-            raise ToolError("it names no file")
+            raise ToolError("the path does not name a file")
         with self._directory(steps[:-1], makes=True) as parent:
             mode = 0o644
             with suppress(FileNotFoundError):
                 found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
                 if not stat.S_ISREG(found.st_mode):
-                    raise ToolError("it is not a plain file")
+                    raise ToolError("not a regular file")
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             new = f".horae-tool-{os.getpid()}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK
@@ -277,7 +277,7 @@ class Toolbox:
         if steps:
             found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
-                raise ToolError("it is a link; name what it stands for")
+                raise ToolError("the path is a link; use the path it points to")
 
     # Processes
 
@@ -305,7 +305,7 @@ class Toolbox:
                     # Without pipes of its own this is the end of the process, not of its output.
                     code = await process.wait()
         except TimeoutError:
-            raise ToolError(f"it took longer than {seconds:g} s and was killed") from None
+            raise ToolError(f"the command took longer than {seconds:g} s and was killed") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -322,13 +322,15 @@ class Toolbox:
         """Return what is at an address; each redirect is checked like the first."""
         for _ in range(REDIRECTS + 1):
             if decide(self._policy, FETCH, url) is not Answer.ALLOW:
-                raise ToolError(f"it leads to {url}, which the tool policy does not allow")
+                raise ToolError(
+                    f"the address redirects to {url}, which the tool policy does not allow"
+                )
             is_named = any(map(partial(_names, url), self._policy.tools))
             text, onward = await asyncio.to_thread(_get, url, allow_private=is_named)
             if onward is None:
                 return text
             url = onward
-        raise ToolError(f"it leads on more than {REDIRECTS} times")
+        raise ToolError(f"more than {REDIRECTS} redirects")
 
 
 class _Output:
@@ -396,7 +398,7 @@ async def _tried(action: Callable[[], Awaitable[str]]) -> tuple[str, bool]:
         return f"error: {error}", True
     except OSError as error:
         is_link = error.errno in {errno.ELOOP, errno.ENOTDIR}
-        why = "a link, or not a directory, is on the way" if is_link else error.strerror
+        why = "a part of the path is a link or not a directory" if is_link else error.strerror
         return f"error: {why or error}", True
 
 
@@ -404,9 +406,9 @@ def _steps(path: str) -> list[str]:
     """Return the parts of a path beneath the working directory, or refuse it."""
     steps = [step for step in path.split("/") if step not in {"", "."}]
     if path.startswith("/") or ".." in steps or "\0" in path:
-        raise ToolError("only paths beneath the working directory, without `..`, can be used")
+        raise ToolError("only paths below the working directory, without `..`, are allowed")
     if any(_is_gits(step) for step in steps):
-        raise ToolError("what is in .git belongs to git; use Git to commit")
+        raise ToolError("files in .git cannot be changed; use Git to commit")
     return steps
 
 
@@ -449,7 +451,9 @@ def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
             return "", urljoin(url, error.headers["Location"])
         raise ToolError(f"the address answered {error.code} {error.reason}") from None
     except (URLError, OSError, ValueError) as error:
-        raise ToolError(f"it cannot be reached: {getattr(error, 'reason', error)}") from None
+        raise ToolError(
+            f"the address cannot be reached: {getattr(error, 'reason', error)}"
+        ) from None
 
 
 def _is_public(host: str) -> bool:

@@ -257,7 +257,9 @@ def the_world(plan: Plan, title: str | None, *, file: str) -> World:
         return found[0]
     names = ", ".join(repr(each.name) for each in every(top)) or "none"
     what = "exactly one workflow" if title is None else f"exactly one workflow {title!r}"
-    raise RunError(f"{file}: {what} is needed, and there are {len(found)}; it has: {names}")
+    raise RunError(
+        f"{file}: {what} is needed, but there are {len(found)}; workflows in the file: {names}"
+    )
 
 
 class WorkflowRun:
@@ -313,7 +315,9 @@ class WorkflowRun:
             os.makedirs(order.directory, 0o700, exist_ok=True)  # noqa: PTH103
             self.record.write(order.directory)
         except OSError as error:
-            raise RunError(f"{order.directory}: {error.strerror}; its record goes there") from error
+            raise RunError(
+                f"{order.directory}: {error.strerror}; the record of the run is written there"
+            ) from error
 
     @property
     def process(self) -> Process:
@@ -330,14 +334,14 @@ class WorkflowRun:
             self.record.write(self._order.directory)
         except OSError as error:
             # Nothing may run of which an engine after this one could not know.
-            reason = f"its record cannot be written: {error.strerror}"
+            reason = f"the record of the run cannot be written: {error.strerror}"
             self._end.set_result(Ended(Status.FAILED, reason))
             return
         self._task = asyncio.create_task(self._tell())
 
     def cancel(self, reason: str) -> None:
         """End it and all that it started; one that was never let go ends, too."""
-        self._reason = self._reason or reason or "it was cancelled"
+        self._reason = self._reason or reason or "cancelled"
         if self._hands is not None:
             self._hands.cancel(self._reason)
         elif self._task is None and not self._end.done():
@@ -356,7 +360,7 @@ class WorkflowRun:
             raise
         except OSError as error:  # a full disk, or somebody removed our directory
             self.cancel("the run ended in an error")
-            self._end.set_result(Ended(Status.FAILED, f"it could not go on: {error}"))
+            self._end.set_result(Ended(Status.FAILED, f"the run cannot continue: {error}"))
         except Exception as error:
             self.cancel("the run ended in an error")
             self._end.set_exception(error)
@@ -398,7 +402,7 @@ class WorkflowRun:
         for stage in self._stages:
             for each in stage.record.steps:
                 if each.error is None:
-                    reason = f"nothing was run, since {bad.name} ({bad.where}) cannot be"
+                    reason = f"not run, because {bad.name} ({bad.where}) cannot run"
                     self._say(stage, each, StepStatus.SKIPPED, reason)
 
     async def _make_one(self, stage: _Stage, step: Step, hands: Hands) -> None:
@@ -432,7 +436,7 @@ class WorkflowRun:
         except HoraeError as error:
             self._fail(stage, note, str(error), hands)
         except OSError as error:
-            self._fail(stage, note, f"cannot be made ready: {error}", hands)
+            self._fail(stage, note, f"cannot be prepared: {error}", hands)
         else:
             self._say(stage, note, StepStatus.WAITING)
         finally:
@@ -482,7 +486,7 @@ class WorkflowRun:
         for number in stage.flow.followers[step.number]:
             run = self._following.pop(stage.flow.steps[number].component.at, None)
             if run is not None:
-                run.cancel("what it takes was not put out")
+                run.cancel("its input was not produced")
                 await run.ended()
 
     def _after(self, stage: _Stage, course: Course, step: Step) -> None:
@@ -491,7 +495,7 @@ class WorkflowRun:
         for number in course.end(step.number, is_good=note.status.is_good):
             later = stage.record.steps[number]
             if later.error is None:
-                reason = f"it hangs on {note.name} ({note.where}), which was {note.status}"
+                reason = f"depends on {note.name} ({note.where}), which was {note.status}"
                 self._say(stage, later, StepStatus.SKIPPED, reason)
 
     async def _run_step(self, stage: _Stage, step: Step, hands: Hands) -> Step:
@@ -551,7 +555,7 @@ class WorkflowRun:
         match ended.outcome:
             case _ if output is None:
                 most = size_text(self._bounds.output)
-                reason = f"it put out more than {most}, which is all it may"
+                reason = f"the output is larger than the limit of {most}"
                 self._say(stage, note, StepStatus.KILLED, reason)
             case Status.DONE | Status.NO_WORK:
                 self._take(stage, note, step, output)
@@ -644,7 +648,7 @@ class WorkflowRun:
         if not asked.done():
             asked.cancel()
             await asyncio.wait({asked})
-            reason = hands.reason or f"it took longer than {format_duration(limit)}"
+            reason = hands.reason or f"the step exceeded the time limit of {format_duration(limit)}"
             self._say(stage, note, StepStatus.KILLED, reason)
             return
         answer = asked.result()
@@ -733,7 +737,7 @@ class WorkflowRun:
         self._progress(Told(stage.record.name, note))
 
     def _too_long(self) -> str:
-        return f"the run took longer than {format_duration(self._order.timeout)}"
+        return f"the run exceeded the time limit of {format_duration(self._order.timeout)}"
 
     # The end.
 
@@ -785,7 +789,7 @@ class WorkflowRun:
             found = verdict(Finish(Why.EXIT, code=0, first=line))
             return found.status, found.reason, 0
         count = sum(1 for _ in self.record.steps())
-        return Status.DONE, f"{count} steps" if count else "it has no steps", 0
+        return Status.DONE, f"{count} steps" if count else "no steps", 0
 
     def _log(self, note: StepRecord, said: bytes) -> None:
         """Add what a step said to the log of the run, when the next one has begun."""
@@ -838,7 +842,7 @@ def _staged(order: Order) -> tuple[Record, list[_Stage]]:
 
     def staged(world: World, depth: int) -> WorldRecord:
         if depth > DEEPEST:
-            raise RunError(f"{order.file}: workflows stand more than {DEEPEST} deep in one another")
+            raise RunError(f"{order.file}: workflows are nested more than {DEEPEST} levels deep")
         notes.extend(oddities(world))
         flow = flow_of(world)
         _refuse_loop(flow, order, lines)
@@ -849,7 +853,7 @@ def _staged(order: Order) -> tuple[Record, list[_Stage]]:
         for child in world.workflows:
             if order.is_timed and has_own_clock(child):
                 left = WorldRecord(child.name, child.schedule, child.exports, [], [])
-                left.status, left.reason = StepStatus.SKIPPED, "it has a clock of its own"
+                left.status, left.reason = StepStatus.SKIPPED, "has its own schedule"
                 record.children.append(left)
             else:
                 record.children.append(staged(child, depth + 1))
@@ -868,7 +872,7 @@ def _refuse_loop(flow: Flow, order: Order, lines: Sequence[int]) -> None:
     if loop:
         names = " → ".join(step.name for step in (*loop, loop[0]))
         where = f"{order.file}:{lines[loop[0].component.at]}"
-        raise RunError(f"{where}: these steps wait for one another: {names}; cut one :in")
+        raise RunError(f"{where}: these steps depend on each other: {names}; remove one :in")
 
 
 def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> StepRecord:
@@ -911,7 +915,7 @@ def _order(job: Job, place: Place) -> Order:
     plan = read(job.text)
     found = worlds(plan)
     if not found:
-        raise RunError(f"{filed.origin}: its text holds no workflow")
+        raise RunError(f"{filed.origin}: the entry has no workflow")
     timeout = filed.policy.timeout or place.timeout
     return Order(
         plan,
@@ -949,7 +953,7 @@ def _done_before(directory: Path | None) -> dict[tuple[str, str], Path]:
         return {}
     record = read_record(directory)
     if record is None:
-        raise RunError(f"{directory}: holds no record of a run, so none can be taken up")
+        raise RunError(f"{directory}: has no record of a run to resume")
     return {
         (str(step.get("name")), str(step.get("digest"))): directory / Path(str(step["output"])).name
         for step in steps_in(record)
@@ -992,7 +996,7 @@ def _with(order: Order, *, input: bytes, resume: Path | None) -> Order:  # noqa:
 def _need(agent: RunAgents | None) -> RunAgents:
     """Return who answers to agent blocks, or refuse them if nobody does."""
     if agent is None:
-        raise RunError("an agent block needs agents, and this run has none to ask")
+        raise RunError("an agent block needs an agent, and none is configured for this run")
     return agent
 
 

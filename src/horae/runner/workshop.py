@@ -122,7 +122,7 @@ class Workshop:
         flags = await self._packages(found, packages, ask)
         where = None if component.dir is None else _inside(component.dir, ask)
         if where is not None and not where.is_dir():
-            raise RunError(f":dir {component.dir}: there is no such directory beside the plan")
+            raise RunError(f":dir {component.dir}: no such directory next to the plan")
         if where is not None and not block.body.strip():
             main, files = str(_entry(language, where)), {}
             made_of = _tree(where)
@@ -161,7 +161,7 @@ class Workshop:
             if known is None:
                 ended, _ = await ask.about((path, *tool.version))
                 if ended.outcome is not Status.DONE:
-                    raise RunError(f"{path} does not say its version: {ended.reason}")
+                    raise RunError(f"{path} did not report its version: {ended.reason}")
                 known = ended.reason
                 with suppress(OSError):
                     (self._cache / "tools").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -184,19 +184,21 @@ class Workshop:
         for name in names:
             if not tool.has:
                 raise RunError(
-                    f":deps {name}: there is no such file beside the plan, and horae fetches no"
+                    f":deps {name}: no such file next to the plan, and horae does not fetch"
                     f" packages for {language.name}; name files, or use :dir"
                 )
             program = found.path
             if tool.asks:
                 program = shutil.which(tool.asks, path=self._path) or ""
                 if not program:
-                    raise RunError(f":deps {name}: {tool.asks} is needed to find it; install it")
+                    raise RunError(
+                        f":deps {name}: {tool.asks} is needed to find it; install {tool.asks}"
+                    )
             ended, said = await ask.about((program, *filled(tool.has, package=name)))
             if ended.outcome is Status.FAILED:
                 raise BuildError(
-                    f":deps {name}: not found; for {language.name} it must be a file beside the"
-                    f" plan, or among the {language.packages}; horae installs nothing by itself",
+                    f":deps {name}: not found; for {language.name} it must be a file next to the"
+                    f" plan, or among the {language.packages}; horae does not install packages",
                     said,
                 )
             flags += said.decode(errors="replace").split() if tool.asks else []
@@ -286,7 +288,7 @@ def _inside(name: str, ask: Asking) -> Path:
     """Return what a path in a plan means; it must be inside the plan root."""
     path = (ask.plan / name).resolve()
     if not path.is_relative_to(ask.root.resolve()):
-        raise RunError(f"{name}: is outside the plan root {ask.root}; keep it beside the plan")
+        raise RunError(f"{name}: is outside the plan root {ask.root}; keep it next to the plan")
     return path
 
 
@@ -301,7 +303,7 @@ def _split(names: Iterable[str], ask: Asking) -> tuple[dict[str, bytes], list[st
             files[name] = _read(path, room)
             room -= len(files[name])
         elif "/" in name or path is None:
-            raise RunError(f":deps {name}: there is no such file beside the plan")
+            raise RunError(f":deps {name}: no such file next to the plan")
         else:
             packages.append(name)
     return files, packages
@@ -312,8 +314,8 @@ def _entry(language: Language, directory: Path) -> Path:
     for name in language.entries:
         if (directory / name).is_file():
             return directory / name
-    wanted = " or ".join(language.entries) or "nothing that can be run"
-    raise RunError(f"{directory}: holds no {wanted}, and the block is empty")
+    wanted = " or ".join(language.entries) or "runnable file"
+    raise RunError(f"{directory}: contains no {wanted}, and the block is empty")
 
 
 def _tree(directory: Path) -> dict[str, bytes]:
@@ -328,7 +330,7 @@ def _tree(directory: Path) -> dict[str, bytes]:
                 files[str(path.relative_to(directory))] = _read(path, room)
                 room -= len(files[str(path.relative_to(directory))])
             if len(files) > MOST_FILES:
-                raise RunError(f"{directory}: holds more than {MOST_FILES} files")
+                raise RunError(f"{directory}: contains more than {MOST_FILES} files")
     return files
 
 
@@ -340,5 +342,5 @@ def _read(path: Path, room: int) -> bytes:
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
     if len(data) > room:
-        raise RunError(f"{path}: a block is made from at most {size_text(LARGEST)} of files")
+        raise RunError(f"{path}: the files of a block must not exceed {size_text(LARGEST)}")
     return data
