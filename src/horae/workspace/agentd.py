@@ -64,7 +64,7 @@ class EmptyFolderError(HoraeError):
         self.path = path
         super().__init__(
             f"No YAML templates found in '{path}'. "
-            "Expected .yml or .yaml files in agents/ and workflows/, or right there."
+            "Expected .yml or .yaml files in agents/ and workflows/, or in the directory itself."
         )
 
 

@@ -386,7 +386,7 @@ def _way(path: str, root: str | None) -> tuple[str, list[str], str]:
         inside = path.removeprefix(f"{root.removesuffix('/')}/")
         named = [part for part in inside.split("/") if part not in {"", "."}]
         if inside == path or ".." in named:
-            raise PlanFileError(path, f"is not beneath {printable(root)}")
+            raise PlanFileError(path, f"is outside {printable(root)}")
         *steps, last = named or [""]
     if last in {"", ".", ".."}:
         raise PlanFileError(path, "is a directory; only regular files can be plans")
@@ -416,7 +416,7 @@ def _confined(path: str, root: str) -> str:
     real = os.path.realpath(path)
     # Without its last letter the path of a file beneath the root is what ours must begin with.
     if not real.startswith(os.path.realpath(f"{root}/x")[:-1]):
-        raise PlanFileError(path, f"is not beneath {printable(root)}")
+        raise PlanFileError(path, f"is outside {printable(root)}")
     return real
 
 
