@@ -52,7 +52,7 @@ def test_of_several_workflows_one_must_be_named() -> None:
     assert horae.run_workflow(text, workflow="Other")["tasks"] == {"Say": "hello"}
     with pytest.raises(horae.HoraeError, match="exactly one workflow is needed, but there are 2"):
         horae.run_workflow(text)
-    with pytest.raises(horae.HoraeError, match="it has: 'Flow', 'Other'"):
+    with pytest.raises(horae.HoraeError, match="workflows in the file: 'Flow', 'Other'"):
         horae.run_workflow(text, workflow="None")
 
 

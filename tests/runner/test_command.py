@@ -144,7 +144,7 @@ def test_its_own_wall_clock_wins_over_the_setting(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("* Water\n", "has neither a :COMMAND: nor a :POST:"),
-        ("", "names neither"),
+        ("", "has neither"),
         (headline(COMMAND="say 'hello"), "no closing quotation"),
     ],
 )
