@@ -190,7 +190,7 @@ def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
     live = str(style.get_dom_attribute("href")).replace("tokens.css", "live.js")
     person.driver.delete_all_cookies()
     person.driver.execute_async_script(refresh, live)
-    person.says("You are not logged in any more", "#gone")
+    person.says("You are no longer logged in", "#gone")
     del cookie["domain"]  # with one it would be a cookie for other hosts, too
     person.driver.add_cookie(cookie)
     person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None)
@@ -337,9 +337,9 @@ def test_a_log_of_fifty_megabytes_keeps_flowing_until_one_scrolls_up(person: Per
         ),
         60,
     )
-    person.says("running", "h1")  # what it says of the run comes by another way than the log
-    person.says("The first and the last MiB, as they were put out", "#log-part .note")
-    assert "All of it" not in person.text("#log-part")
+    person.says("running", "h1")  # the status of the run and its log arrive separately
+    person.says("First and last MiB of the raw log", "#log-part .note")
+    assert "Complete raw log" not in person.text("#log-part")
     assert len(person.all("#log li")) <= 5000
     assert is_followed()
     scroll("log.scrollHeight / 2")
@@ -349,7 +349,7 @@ def test_a_log_of_fifty_megabytes_keeps_flowing_until_one_scrolls_up(person: Per
     [run] = person.ask(f"receipts/{receipt}", "GET")["runs"]
     person.ask(f"runs/{run['run']}/cancel")
     person.says("killed", "h1")
-    person.says("between them were left out", "#log-part .note")
+    person.says("in between are left out", "#log-part .note")
     assert person.is_marked
 
 
@@ -358,7 +358,7 @@ def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
     person.mark()
     before = len(person.all(".receipts li"))
     person.press("Run now")
-    person.says("A run of it was asked for", "#said")
+    person.says("Run requested", "#said")
     person.until(lambda: len(person.all(".receipts li")) > before or None)
     person.says("done", ".receipts li:first-child .status")
     assert person.is_marked
@@ -377,9 +377,9 @@ def test_a_run_is_ended_only_after_a_second_word(person: Person) -> None:
     receipt = person.ask("entries/ever/run")["receipt"]
     person.go(f"/receipts/{receipt}")
     person.says("begun", "#log")
-    person.press("End it")
+    person.press("Cancel run")
     assert person.ask(f"receipts/{receipt}", "GET")["ended_at"] is None
-    person.press("End it?")
+    person.press("Cancel run?")
     person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
     person.says("cancelled by token operator, from the page")
 
@@ -489,7 +489,7 @@ def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Pe
     person.says("at 08:00 on Sundays", "#sched-preview")
     person.until(lambda: save.is_enabled() or None)
     save.click()
-    person.says("Somebody changed this task since you opened it", "#sched-conflict")
+    person.says("This task has changed since you opened it", "#sched-conflict")
     person.says("0 8 * * SUN", "#sched-conflict tbody tr:first-child td:nth-child(2)")
     person.says("0 7 * * TUE", "#sched-conflict tbody tr:first-child td:nth-child(3)")
     shoot(person.driver, "conflict")
@@ -542,7 +542,9 @@ def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person)
           done();
         });"""
     )
-    person.says("Nothing was done, as somebody changed it since. You saw: ", "#said")
+    person.says(
+        "Nothing was done: the entry has changed since the page was loaded. You saw: ", "#said"
+    )
     person.says("not paused. Now: ", "#said")
     person.says(", paused since ", "#said")
     assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
@@ -562,7 +564,7 @@ def test_a_button_that_changes_as_it_is_clicked_does_nothing(person: Person) -> 
         }).observe(button, {attributes: true});"""
     )
     person.ask("entries/mail/pause", body={"note": "theirs"})
-    person.says("The button changed as you clicked it; nothing was done.", "#said")
+    person.says("The button changed while you clicked it; nothing was done.", "#said")
     assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
     person.press("Resume")
     person.until(lambda: person.one("#resting") is None or None)
@@ -621,7 +623,7 @@ def test_the_timeline_shows_what_has_a_tag_and_a_tag_leads_there(person: Person)
     person.until(lambda: "tag=news" in person.driver.current_url or None)
     assert names() == ["Nightly digest", "Poll the mail"]
     person.go("/timeline?tag=nowhere")
-    person.says("Nothing here fits")
+    person.says("No entries match")
     person.click("#timeline .none a")
     person.until(lambda: len(names()) > 2 or None)
     person.go("/entries/mail")
@@ -654,7 +656,7 @@ def test_a_page_is_usable_by_keys_alone(person: Person) -> None:
     body = person.one("body")
     assert body is not None
     body.send_keys(Keys.TAB)
-    assert person.driver.switch_to.active_element.text == "Skip to the page"
+    assert person.driver.switch_to.active_element.text == "Skip to content"
     person.driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert person.driver.execute_script("return document.activeElement.id") == "main"
 
@@ -708,7 +710,7 @@ def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Pers
     person.house.end()
     try:
         person.until(lambda: ((gone := person.one("#gone")) and gone.is_displayed()) or None)
-        person.says("The engine does not answer. What you see is from", "#gone")
+        person.says("The engine does not respond. This page shows the state at", "#gone")
         shoot(person.driver, "gone")
     finally:
         person.house.start()
@@ -744,4 +746,4 @@ def test_who_logs_out_is_out_on_every_page_that_is_open(person: Person) -> None:
     finally:
         driver.close()
         driver.switch_to.window(other)
-    person.says("You are not logged in any more", "#gone")
+    person.says("You are no longer logged in", "#gone")

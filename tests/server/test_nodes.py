@@ -61,7 +61,7 @@ async def test_every_face_tells_of_the_machines(tmp_path: Path) -> None:
     assert "2 of 4" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page.partition("<main")[2].partition("</table>")[0]
-    assert ">Machines</a>" in page
+    assert ">Nodes</a>" in page
     assert 'horae_node_up{leads="true",node="box1"} 1.0' in numbers
     assert 'horae_node_up{leads="false",node="box3"} 0.0' in numbers
     assert 'horae_node_runs{node="box2"} 2.0' in numbers
@@ -74,5 +74,5 @@ async def test_one_machine_alone_has_no_page_of_machines(tmp_path: Path) -> None
         wire = httpx.ASGITransport(made)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             assert (await client.get("/nodes")).status_code == 404
-            assert ">Machines</a>" not in (await client.get("/")).text
+            assert ">Nodes</a>" not in (await client.get("/")).text
         assert await here.get("nodes") == {"nodes": []}

@@ -125,7 +125,7 @@ def draw(day: Lifecycle, *, here: str | None, hits: int = 0) -> Ring:
     pairs = ((places[name], places.get(day.states[name].next)) for name in order)
     ways = [_way(a, b) for a, b in pairs if b is not None and a != b]
     told = " → ".join(order[:12])
-    return Ring(nodes, ways, f"Its day: {told}, and again. It stands at {now}.")
+    return Ring(nodes, ways, f"Lifecycle: {told}, then repeats. Current state: {now}.")
 
 
 def _angle(index: int, total: int) -> float:

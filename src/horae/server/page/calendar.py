@@ -137,7 +137,7 @@ def _month(text: str, day: date) -> date:
         return day.replace(day=1)
     found = _MONTH.fullmatch(text)
     if found is None or not 1 <= int(found[2]) <= 12 or not 100 < int(found[1]) < 9900:
-        raise RequestError(f"month is one such as 2026-06, not {text!r}")
+        raise RequestError(f"month must look like 2026-06, not {text!r}")
     return date(int(found[1]), int(found[2]), 1)
 
 

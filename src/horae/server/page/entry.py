@@ -65,7 +65,7 @@ async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG
     at = asked.text("at")
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
     if at and ask.start is None:
-        raise RequestError(f"{at!r} is not a moment; write it like 2026-04-01T09:00 or 2026-04-01")
+        raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
     why = with_obstacles(house.front, await desk.why(ask, limit=20))
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 

@@ -19,7 +19,7 @@ async def nodes(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
     asked = house.front.nodes
     rows: list[dict[str, Any]] = [] if asked is None else await asked()
     shown = [{**row, "seen_at": parse_rfc3339(row["seen_at"])} for row in rows]
-    return Sheet("nodes.html", "Machines", "nodes", {"nodes": shown}, every=5)
+    return Sheet("nodes.html", "Nodes", "nodes", {"nodes": shown}, every=5)
 
 
-VIEWS: Final = (View("/nodes", nodes, "nodes", "Machines"),)
+VIEWS: Final = (View("/nodes", nodes, "nodes", "Nodes"),)

@@ -34,7 +34,7 @@ async def _no_plans() -> Sequence[str]:
 
 
 async def _no_plan(file: str) -> str:
-    raise PageError(f"{file} cannot be read from here")
+    raise PageError(f"{file} cannot be read")
 
 
 @dataclass(frozen=True, slots=True)

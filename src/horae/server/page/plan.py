@@ -52,7 +52,7 @@ async def plan(house: House, look: Look, request: Request) -> Sheet:
     """A plan as it is written, with what each headline means and what is odd."""
     file = request.path_params["file"]
     if file not in await house.papers.plans():  # so that nothing else is ever read
-        raise PageError(f"no plan is called {file[:200]!r}; /plan lists them")
+        raise PageError(f"there is no plan {file[:200]!r}; /plan lists the plans")
     text = await house.papers.plan(file)
     line = Asked(request).number("line") or 1
     start = max(0, (line - 1) // LINES * LINES)
@@ -114,7 +114,7 @@ def _facts(
         if coming is not None:
             said.append(("next", f"next {moment_text(coming.at, item.zone)}"))
         elif item.pause is None and isinstance(item.rule, CronRule | OnceRule | RepeaterRule):
-            said.append(("off", "no moment is left"))
+            said.append(("off", "no more runs"))
     for task in tasks_of(read(text), file=file, zone_name=look.zone):
         for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
             if at is not None:

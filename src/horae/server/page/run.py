@@ -108,10 +108,10 @@ def _bytes(value: Any) -> str:
 # What the record says elsewhere, or what only the engine needs to know.
 _UNTOLD: Final = frozenset({"record", "seconds", "tail", "why"})
 _FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
-    "max_rss": ("memory at most", _bytes),
+    "max_rss": ("peak memory", _bytes),
     "output": ("output", _bytes),
-    "left_out": ("of it left out", _bytes),
-    "cpu_seconds": ("processor", lambda value: f"{value} s"),
+    "left_out": ("output left out", _bytes),
+    "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
     "cost": ("cost", str),
 }
 

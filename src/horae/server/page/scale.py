@@ -60,7 +60,7 @@ class Scale(NamedTuple):
     def future(self, found: Listed, at: datetime, *, is_estimate: bool, look: Look) -> Mark:
         """Return a moment that is still to come."""
         kind = "estimate" if is_estimate else "coming"
-        said = f"{found.mark.title}: {look.short(at)}{', an estimate' if is_estimate else ''}"
+        said = f"{found.mark.title}: {look.short(at)}{', estimated' if is_estimate else ''}"
         return Mark(self.x(at), 0, kind, said, f"/entries/{found.number}")
 
     def bar(self, filed: Filed, look: Look) -> Iterator[Mark]:

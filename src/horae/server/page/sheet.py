@@ -150,7 +150,7 @@ class Asked(Fields):
         """Return a moment in RFC 3339, with room around it for the widest picture."""
         moment = super().moment(name)
         if moment is not None and not 100 < moment.year < 9900:
-            raise RequestError(f"{name} lies in the years 101 to 9899")
+            raise RequestError(f"{name} must be in the years 101 to 9899")
         return moment
 
     def day(self, name: str) -> date | None:
@@ -159,16 +159,16 @@ class Asked(Fields):
         try:
             day = date.fromisoformat(text) if text else None
         except ValueError:
-            raise RequestError(f"{name} is a day such as 2026-06-06, not {text!r}") from None
+            raise RequestError(f"{name} must be a date like 2026-06-06, not {text!r}") from None
         if day is not None and not 100 < day.year < 9900:
-            raise RequestError(f"{name} lies in the years 101 to 9899")
+            raise RequestError(f"{name} must be in the years 101 to 9899")
         return day
 
     def status(self, name: str) -> Status | None:
         """Return a status by its name."""
         text = self.text(name)
         if text and text not in set(Status):
-            raise RequestError(f"{name} is one of {', '.join(Status)}")
+            raise RequestError(f"{name} must be one of {', '.join(Status)}")
         return Status(text) if text else None
 
 

@@ -135,7 +135,7 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Ro
         if ahead > MARKS:
             ahead = count(item, since, scale.end)
             left = scale.x(moments[0].at)
-            said = f"{found.mark.title}: {ahead:,} moments to come"
+            said = f"{found.mark.title}: {ahead:,} upcoming runs"
             marks.append(Mark(left, 100 - left, "dense", said, f"/entries/{found.number}"))
         else:
             marks += [
@@ -144,7 +144,7 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Ro
             ]
     was = Counter(say(each.status) for each in filed)
     told = [f"{number} {word}" for word, number in was.items()]
-    told.append(f"{ahead:,} to come")
+    told.append(f"{ahead:,} upcoming")
     return _Row(found.number, found.mark.title, f"{found.mark.title}: {', '.join(told)}", marks)
 
 

@@ -29,7 +29,7 @@ export async function ask(url, body, { method = "POST", headers = {}, tag = "", 
       body: JSON.stringify(body),
     });
   } catch {
-    say("The engine does not answer; nothing was done.", true);
+    say("The engine does not respond; nothing was done.", true);
     return null;
   }
   const told = await answer.json().catch(() => ({}));
@@ -38,7 +38,7 @@ export async function ask(url, body, { method = "POST", headers = {}, tag = "", 
     await changed();
     return null;
   }
-  say(told.detail ?? told.error ?? `The engine refused (${answer.status}).`, true);
+  say(told.detail ?? told.error ?? `The request failed (HTTP ${answer.status}).`, true);
   return null;
 }
 
@@ -61,13 +61,13 @@ async function sayBoth(button) {
   const pause = now.pause ? `paused since ${now.pause.at.slice(0, 19)}` : "not paused";
   const there = `${now.rule ?? now.reason}, ${pause}`;
   const seen = button.dataset.seen;
-  const both = seen === there ? `Its text in ${now.file}:${now.line} is another one now.` : `You saw: ${seen}. Now: ${there}.`;
-  say(`Nothing was done, as somebody changed it since. ${both}`, true);
+  const both = seen === there ? `Its text in ${now.file}:${now.line} has changed.` : `You saw: ${seen}. Now: ${there}.`;
+  say(`Nothing was done: the entry has changed since the page was loaded. ${both}`, true);
 }
 
 async function act(button) {
   if (button.dataset.fresh !== undefined) {
-    say("The button changed as you clicked it; nothing was done.", true);
+    say("The button changed while you clicked it; nothing was done.", true);
     return;
   }
   if (button.dataset.busy !== undefined || !isSure(button)) return;

@@ -3,7 +3,7 @@ import { ask, say } from "./actions.js";
 import { refresh } from "./live.js";
 
 const part = (id) => document.getElementById(id);
-const NAMES = { cron: "comes back by", timezone: "in the zone", at: "held back until" };
+const NAMES = { cron: "cron schedule", timezone: "time zone", at: "scheduled for" };
 let task = null;
 let tag = ""; // of the task as it was read
 let read = {}; // its schedule then
@@ -20,7 +20,7 @@ function line(kind, text, name = "") {
 async function look(query) {
   const answer = await fetch(`/api/v1/preview?${new URLSearchParams(query)}`);
   const told = await answer.json();
-  return answer.ok ? told : { error: told.detail ?? `The engine refused (${answer.status}).` };
+  return answer.ok ? told : { error: told.detail ?? `The request failed (HTTP ${answer.status}).` };
 }
 
 // What the fields say, in words and moments; an error if they say nothing that can be kept.
@@ -29,11 +29,11 @@ async function understood({ cron, at, timezone }) {
   try {
     const rule = cron ? await look({ cron, ...zone }) : null;
     if (rule?.error) return rule;
-    if (rule?.next.length === 0) return { error: "It names a day that never comes." };
+    if (rule?.next.length === 0) return { error: "The cron schedule matches no date." };
     const held = at ? await look({ at, ...zone }) : null;
     return held?.error ? held : { rule, held };
   } catch {
-    return { error: "The engine does not answer." };
+    return { error: "The engine does not respond." };
   }
 }
 
@@ -51,7 +51,7 @@ async function preview() {
   const shown = part("sched-preview");
   part("sched-save").disabled = true;
   if (!asked.cron && !asked.at) {
-    shown.replaceChildren(line("p", "Say when it comes back, or until when it is held back."));
+    shown.replaceChildren(line("p", "Enter a cron schedule, a scheduled time, or both."));
     return;
   }
   const { error, rule, held } = await understood(asked);
@@ -66,7 +66,7 @@ async function preview() {
     list.append(...rule.next.map((each) => line("li", each.replace("T", " "))));
     parts.push(line("p", `${rule.words} (${rule.zone})`), list);
   }
-  if (held) parts.push(line("p", `${held.words}: until then nobody takes it.`));
+  if (held) parts.push(line("p", `${held.words}: the task waits until then.`));
   shown.replaceChildren(...parts);
   part("sched-save").disabled = false;
 }
@@ -76,7 +76,7 @@ async function readTask() {
   const answer = await fetch(`/api/v1/board/tasks/${task}`, { cache: "no-store" }).catch(() => null);
   const told = await answer?.json().catch(() => ({}));
   if (!answer?.ok) {
-    say(told?.detail ?? "The engine does not answer.", true);
+    say(told?.detail ?? "The engine does not respond.", true);
     return null;
   }
   tag = (answer.headers.get("etag") ?? "").replaceAll('"', "");
@@ -135,7 +135,7 @@ async function save(body) {
   const told = await ask(url, body, { method: "PUT", tag, changed: () => meet(body) });
   if (told === null) return;
   part("scheduling").close();
-  say(`The schedule of #${task} is saved.`);
+  say(`Schedule of #${task} saved.`);
   await refresh();
 }
 

@@ -21,7 +21,7 @@ export function isGone() {
 function lose(words, remedy = "") {
   isLost = true;
   const seen = document.body.dataset.now.slice(11, 19); // by the engine's clock, in the plan's zone
-  gone.textContent = `${words} What you see is from ${seen}. ${remedy}`;
+  gone.textContent = `${words} This page shows the state at ${seen}. ${remedy}`;
   gone.hidden = false;
   document.body.classList.add("stale");
 }
@@ -43,15 +43,15 @@ async function look() {
     answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
     text = await answer.text();
   } catch {
-    lose("The engine does not answer.", "`horae up` starts it again; this page goes on by itself then.");
+    lose("The engine does not respond.", "Start it with `horae up`; this page then reconnects.");
     return false;
   }
   if (answer.status === 401 || answer.status === 403) {
-    lose("You are not logged in any more; `horae open` gives a new link.");
+    lose("You are no longer logged in; run `horae open` for a new login link.");
     return false;
   }
   if (!(answer.headers.get("content-type") ?? "").startsWith("text/html")) {
-    lose(`The engine answers, but not with this page (${answer.status}).`);
+    lose(`The engine did not return this page (HTTP ${answer.status}).`);
     return false;
   }
   const page = new DOMParser().parseFromString(text, "text/html");

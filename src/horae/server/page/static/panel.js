@@ -9,7 +9,7 @@ async function open(url) {
   try {
     answer = await fetch(url, { headers: { Accept: "text/html" }, cache: "no-store" });
   } catch {
-    say("The engine does not answer.", true);
+    say("The engine does not respond.", true);
     return;
   }
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
