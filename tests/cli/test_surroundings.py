@@ -139,7 +139,7 @@ def test_a_port_that_is_in_use_is_said_and_a_free_one_too(
         [(grade, found, remedy)] = rows(call, "port")
         assert grade == "warn"
         assert found.startswith(f"127.0.0.1:{port}: ")
-        assert remedy == "end what listens there, or set `listen` to another port"
+        assert remedy == "stop the program that listens there, or set `listen` to another port"
     monkeypatch.setenv("HORAE_LISTEN", "127.0.0.1:0")
     assert rows(call, "port") == [("ok", "127.0.0.1:0 is free", "")]
 

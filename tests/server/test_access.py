@@ -131,7 +131,7 @@ async def test_a_missing_scope_is_named_and_so_is_the_token(tmp_path: Path) -> N
         answer = await client.post("/api/v1/entries/1/run", headers=header)
         said: dict[str, Any] = answer.json()
         assert (answer.status_code, said["code"]) == (403, "missing_scope")
-        assert said["detail"] == "this needs the scope run, and token looks has only read, edit"
+        assert said["detail"] == "this requires the scope run; token looks has only read, edit"
         assert said["facts"]["scopes"] == scope_words({Scope.READ, Scope.EDIT})
         assert answer.headers["www-authenticate"] == (
             'Bearer error="insufficient_scope", scope="run"'
@@ -297,7 +297,7 @@ async def test_what_a_revoked_token_asked_for_is_ended_and_refused(
         wire = httpx.ASGITransport(app=wary)
         async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
             answer = await client.post("/api/workflow", json={}, headers=header)
-        assert (answer.status_code, "revoked meanwhile" in answer.text) == (401, True)
+        assert (answer.status_code, "revoked during the request" in answer.text) == (401, True)
 
 
 def test_a_command_sends_the_token_of_its_run(
@@ -311,7 +311,7 @@ def test_a_command_sends_the_token_of_its_run(
         far.post("rescan")  # the token is of another engine
         monkeypatch.setenv("HORAE_DATA", str(tmp_path / ".horae"))
         assert far.get("status")["engine"]["running"]
-        with pytest.raises(HoraeError, match="needs the scope run, and token looks has only read"):
+        with pytest.raises(HoraeError, match="requires the scope run; token looks has only read"):
             far.post("rescan")
         monkeypatch.setenv("HORAE_TOKEN", "wrong")
         with pytest.raises(HoraeError, match="HORAE_TOKEN is wrong or revoked"):

@@ -262,7 +262,7 @@ async def test_receipts_are_chosen_as_a_history_is(tmp_path: Path) -> None:
         assert await numbers("limit=1") == [bad]
         assert await numbers("since=2999-01-01T00:00:00Z") == []
         wrong = problem(await here.client.get("/api/v1/receipts?status=lost"))
-        assert "status is one of waiting, held" in wrong["detail"]
+        assert "status must be one of waiting, held" in wrong["detail"]
 
 
 @story
@@ -382,7 +382,7 @@ async def test_health_tells_whether_the_loop_turns_and_can_write(tmp_path: Path)
         assert (found[1]["ok"], found[1]["problems"]) == (True, [])
         almanac, now = here.front.almanac, here.front.clock.now()
         almanac.turned_at = now - timedelta(seconds=90)
-        assert (await health())[1]["problems"] == ["the loop has not turned for 90 s"]
+        assert (await health())[1]["problems"] == ["the scheduling loop has not run for 90 s"]
         almanac.turned_at = now + timedelta(hours=1)
         assert "the clock was set back" in (await health())[1]["problems"][0]
         almanac.turned_at = now
@@ -437,7 +437,7 @@ async def test_a_body_is_a_small_json_object_with_known_fields(tmp_path: Path) -
         sent = await here.client.post("/api/v1/entries/Digest/run", content=endless(), headers=JSON)
         assert problem(sent)["status"] == 413
         said = problem(await here.ask("entries/Digest/pause", {"not": "x"}))
-        assert said["detail"] == "no field is called 'not'; there are note, until"
+        assert said["detail"] == "unknown field 'not'; the fields are note, until"
 
 
 @story

@@ -56,7 +56,10 @@ async def test_a_schedule_is_set_only_if_nobody_changed_the_task_since(tmp_path:
         assert done.json()["cron_schedule"] == "0 9 * * MON"
         assert len(done.json()["next"]) == 5
         told = (await here.get("events"))["events"][-1]
-        assert (told["kind"], told["facts"]["what"]) == ("edited", "task #7 has another schedule")
+        assert (told["kind"], told["facts"]["what"]) == (
+            "edited",
+            "changed the schedule of task #7",
+        )
         assert file.read_text() == TASK.replace(
             "\n---\nAll", '\ncron_schedule: "0 9 * * MON"\ntimezone: Europe/Berlin\n---\nAll'
         )

@@ -231,7 +231,7 @@ async def test_without_descriptors_those_who_knock_wait(
         knocking.close()
         assert (await port.told()).endswith(b"hello")
     said = [each.message for each in caplog.records if each.name == "horae.server"]
-    assert said == ["no connection can be taken for now: Too many open files"]
+    assert said == ["cannot accept connections: Too many open files"]
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)

@@ -426,7 +426,7 @@ async def test_an_answer_begins_within_its_time_or_says_so(tmp_path: Path) -> No
     right = {"Authorization": f"Bearer {keys.token}"}
     async with asked(keys, patience=0.05) as client:
         answer = await client.get("/slow", headers=right)
-        assert (answer.status_code, "may still be done" in refusal(answer)) == (503, True)
+        assert (answer.status_code, "may still complete" in refusal(answer)) == (503, True)
         # What has begun may go on: whoever does not take it is cut off elsewhere.
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -494,7 +494,7 @@ async def test_bodies_that_are_too_large_or_no_json_are_refused_everywhere(
 async def test_a_port_that_is_taken_is_said_clearly(tmp_path: Path) -> None:
     with listen_tcp("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ListenError, match="in use; end what listens there"):
+        with pytest.raises(ListenError, match="in use; stop the program that listens there"):
             listen_tcp("127.0.0.1", port)
 
 

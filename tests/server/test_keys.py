@@ -48,12 +48,12 @@ def test_a_token_that_others_could_have_read_or_written_is_refused(tmp_path: Pat
     Keys(tmp_path, clock=ManualClock(NOW))
     file = tmp_path / "token"
     file.chmod(0o640)
-    with pytest.raises(TokenFileError, match="others may read it; `horae token new`"):
+    with pytest.raises(TokenFileError, match="other users can read it; `horae token new`"):
         read_token(tmp_path)
     file.chmod(0o600)
     for text in ("", "x" * 64, "ab" * 31, "ab" * 33):
         file.write_text(text)
-        with pytest.raises(TokenFileError, match="holds no token"):
+        with pytest.raises(TokenFileError, match="contains no valid token"):
             read_token(tmp_path)
     file.rename(tmp_path / "other")
     file.symlink_to(tmp_path / "other")
@@ -61,7 +61,7 @@ def test_a_token_that_others_could_have_read_or_written_is_refused(tmp_path: Pat
         read_token(tmp_path)
     file.unlink()
     os.mkfifo(file, 0o600)
-    with pytest.raises(TokenFileError, match="no plain file"):
+    with pytest.raises(TokenFileError, match="not a regular file"):
         read_token(tmp_path)
 
 
@@ -144,7 +144,7 @@ async def test_an_engine_that_listens_at_no_port_has_no_link(tmp_path: Path) -> 
     async with engine(tmp_path) as here:
         answer = await here.ask("login")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_offered")
-        assert "listens at no port" in answer.json()["detail"]
+        assert "listens on no port" in answer.json()["detail"]
 
 
 def test_without_an_engine_a_new_token_waits_for_the_next_one(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_where_no_descriptor_leads_to_a_directory_a_long_path_is_refused(tmp_pat
         assert near == f"/tmp/{SOCKET}"
     deep = tmp_path / ("x" * LONGEST)
     with (
-        pytest.raises(SocketPathError, match="at a shorter one"),
+        pytest.raises(SocketPathError, match="with a shorter path"),
         address(deep, descriptors=nowhere),
     ):
         pass

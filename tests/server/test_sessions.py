@@ -141,7 +141,7 @@ async def test_a_session_may_do_what_the_token_may_that_it_was_begun_with(tmp_pa
         answer = await client.get(f"{page}/api/v1/sessions", headers=cookie)
         assert (answer.status_code, answer.json()["detail"]) == (
             403,
-            "this needs the scope admin, and token ops, from the page, has only read, run",
+            "this requires the scope admin; token ops, from the page, has only read, run",
         )
         [found] = (await here.get("sessions"))["sessions"]
         assert (found["token"], found["scopes"], found["agent"]) == (

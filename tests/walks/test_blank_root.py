@@ -10,7 +10,7 @@ from walks.stage import engine, story, type_
 if TYPE_CHECKING:
     from walks.stage import Ground
 
-SAID = "nothing starts now: the plan root holds no plan; nothing is decided until one appears"
+SAID = "nothing starts now: the plan root contains no plan; nothing is scheduled until one appears"
 
 
 @story

@@ -33,8 +33,8 @@ class SocketPathError(HoraeError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"{path}: this system takes no socket at so long a path;"
-            " put the data directory at a shorter one (--data, HORAE_DATA)"
+            f"{path}: the path is too long for a Unix socket on this system;"
+            " use a data directory with a shorter path (--data, HORAE_DATA)"
         )
 
 

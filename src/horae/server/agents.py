@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """List the agents that tick: whether each runs, when it does next, where in its day it is."""
+    """List the agents that tick: whether each is running, its next tick, its lifecycle state."""
     stands = await front.desk.status(front.facts(), limit=asked.limit(100))
     return {"agents": [each.data() for each in stands.agents]}
 
 
 async def agent(front: Front, request: Request, _: Fields) -> Answer:
-    """Tell of one agent that ticks."""
+    """Show one agent that ticks."""
     name = request.path_params["name"]
     stands = await front.desk.status(front.facts(), limit=1000)
     for each in stands.agents:
@@ -35,7 +35,7 @@ async def agent(front: Front, request: Request, _: Fields) -> Answer:
 
 
 async def tick(front: Front, request: Request, asked: Fields) -> Answer:
-    """Let an agent tick now."""
+    """Start a tick of an agent now."""
     return await front.desk.tick(request.path_params["name"], note=asked.text("note"))
 
 

@@ -201,7 +201,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 async def on_no_route(request: Request, _: Exception) -> Response:
     """Say that there is no such route."""
     path, status = request.scope["path"], HTTPStatus.NOT_FOUND
-    reason = f"there is no {path[:200]!r}; /openapi.json lists the routes"
+    reason = f"there is no route {path[:200]!r}; /openapi.json lists the routes"
     return refused(HttpRequestError(status, reason), path, status)
 
 
@@ -210,7 +210,7 @@ async def on_no_method(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     # Starlette lists a set, in another order in each process.
     headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
-    reason = f"{request.method[:20]} is not possible here; use {headers['Allow']}"
+    reason = f"method {request.method[:20]} is not allowed here; use {headers['Allow']}"
     status = HTTPStatus.METHOD_NOT_ALLOWED
     return refused(HttpRequestError(status, reason), request.scope["path"], status, headers=headers)
 
@@ -223,5 +223,5 @@ async def on_leave(_: Request, __: Exception) -> Response:
 async def on_bug(request: Request, error: Exception) -> Response:
     """Tell the engine's owner what happened, and whoever asked only that it did."""
     _LOG.error("%s %s", request.method, request.scope["path"], exc_info=error)
-    said = HoraeError("this is a bug in horae; the engine's own output says where")
+    said = HoraeError("internal error: this is a bug in horae; see the log of the engine")
     return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -152,12 +152,12 @@ def _tagged(response: Response, tag: str) -> Response:
 
 
 async def openapi(_: Front, __: Request, ___: Fields) -> dict[str, Any]:
-    """Give this document."""
+    """Return this document."""
     return document(OPERATIONS)
 
 
 async def docs(_: Front, __: Request, ___: Fields) -> Response:
-    """Show every route on a page for people."""
+    """Show all routes as a web page."""
     return HTMLResponse(page(OPERATIONS), headers=HEADERS)
 
 

@@ -69,7 +69,9 @@ class Asking:
             [found] = await self._ledger.find(_address(agent))
             page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=MOST)
             if len(page.receipts) >= MOST:
-                raise AgentUnavailableError(agent or "agent", f"{MOST} requests wait already")
+                raise AgentUnavailableError(
+                    agent or "agent", f"{MOST} requests are already waiting"
+                )
             [filed] = await self._ledger.add(found.number, [receipt], now=now, term=self._term)
         self._poke()
         return f"{_RUN}{filed.number}"

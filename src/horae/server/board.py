@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 async def board(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """List the tasks of the board, with what each waits for."""
+    """List the tasks of the board and what each of them waits for."""
     return await offered(front.tasks, "board").board()
 
 
 async def task(front: Front, request: Request, _: Fields) -> Response:
-    """Tell of one task; its ETag names the text that it stands in."""
+    """Show one task; its ETag identifies the text of its file."""
     said, tag = await offered(front.tasks, "board").task(path_number(request))
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
 async def schedule_task(front: Front, request: Request, asked: Fields) -> Response:
-    """Set or clear the schedule of a task; with If-Match only if nobody changed it since."""
+    """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
     given = {
         "at": asked.text("at") or None,
         "cron": asked.text("cron") or None,
@@ -47,9 +47,9 @@ async def schedule_task(front: Front, request: Request, asked: Fields) -> Respon
         path_number(request), given, expected=expected(request)
     )
     try:
-        await front.desk.note_edit(said["file"], f"task #{said['id']} has another schedule")
+        await front.desk.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
     except LedgerError as error:  # the edit is made, and is not made again
-        _LOG.warning("an edit of %s is not recorded: %s", said["file"], error)
+        _LOG.warning("cannot record the edit of %s: %s", said["file"], error)
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
@@ -76,12 +76,12 @@ OPERATIONS: Final = (
         schedule_task,
         named("Task"),
         body=(
-            text("at", "the moment before which nobody takes it"),
-            text("cron", "when it comes back after it is done"),
-            flag("clear", "true: neither of them any more"),
-            text("timezone", "whose clock `cron` goes by"),
+            text("at", "time before which the task is not assigned"),
+            text("cron", "cron expression by which the task recycles when it is done"),
+            flag("clear", "true: remove `at` and `cron`"),
+            text("timezone", "time zone of `cron`"),
             text("catchup", "all, latest or none"),
-            text("until", "when it stops coming back"),
+            text("until", "time after which the task no longer recycles"),
         ),
         takes=Takes.FIELDS,
         headers=("If-Match",),

@@ -72,13 +72,13 @@ class Fire(NamedTuple):
 
 
 async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """List the planned moments of a window, past or to come, in order."""
+    """List the scheduled times in a window, past or future, in order."""
     ledger = offered(front.ledger, "agenda")
     now = front.clock.now()
     start = asked.moment("from") or now
     end = asked.moment("to") or start + WEEK
     if end <= start:
-        raise RequestError("there is no time from `from` to `to`")
+        raise RequestError("`to` must be later than `from`")
     since, skip = _cursor(asked.text("cursor")) or (start, 0)
     most = asked.limit(100)
     word = asked.text("entry")
@@ -141,17 +141,17 @@ def _cursor(word: str) -> tuple[datetime, int] | None:
         return None
     at, _, skip = word.rpartition(".")
     if not is_number(skip) or int(skip) > 10**6:
-        raise RequestError("cursor is what an answer gave as its cursor")
+        raise RequestError("cursor must be the cursor of an earlier response")
     return parse_rfc3339(at).astimezone(UTC), int(skip)
 
 
 async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """Tell what a rule means before it is written down: in words, and its next moments."""
+    """Describe a rule in words, with its next scheduled times."""
     place = asked.text("zone") or "UTC"
     zone(place)
     cron, at = asked.text("cron"), asked.moment("at")
     if bool(cron) == (at is not None):
-        raise RequestError("a preview is of `cron` or of `at`")
+        raise RequestError("pass either `cron` or `at`")
     rule = cron_rule(cron, zone_name=place) if at is None else OnceRule(at)
     entry = Entry("", Origin("", 0), "", rule, zone=place)
     now = asked.moment("from") or front.clock.now()
@@ -166,19 +166,19 @@ async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
 
 
 async def calendar_ics(front: Front, _: Request, __: Fields) -> Response:
-    """Give the planned moments of a year from now, for a calendar program."""
+    """Return the scheduled times of the next year in iCalendar format."""
     return await _ics(front)
 
 
 async def secret_calendar(front: Front, request: Request, _: Fields) -> Response:
-    """Give the same calendar to whoever knows its path."""
+    """Return the same calendar at its secret path, without a token."""
     if front.keys is None or not front.keys.is_calendar(request.path_params["secret"]):
         raise NotOfferedError("calendar at this path")
     return await _ics(front)
 
 
 async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Tell the secret path of the calendar; a new token makes another one."""
+    """Return the secret path of the calendar; a new operator token changes it."""
     keys = offered(front.keys, "secret path")
     path = f"/calendar/{keys.calendar}.ics"
     # Not at the page's own name: calendar programs do not know where names below localhost are.
@@ -208,11 +208,11 @@ OPERATIONS: Final = (
         agenda,
         shape(from_=MOMENT, to=MOMENT, fires=listed(named("Fire")), cursor=maybe(TEXT)),
         query=(
-            moment("from", "where the window begins; else now"),
-            moment("to", "where it ends; else a week later"),
+            moment("from", "start of the window; default: now"),
+            moment("to", "end of the window, exclusive; default: a week after `from`"),
             text("entry", "only this entry"),
             limit(100),
-            text("cursor", "of the page before"),
+            text("cursor", "cursor of the previous page"),
         ),
         also=(404,),
     ),
@@ -224,9 +224,9 @@ OPERATIONS: Final = (
         shape(words=TEXT, zone=TEXT, next=listed(MOMENT)),
         query=(
             text("cron", "a cron expression"),
-            moment("at", "or a moment"),
-            text("zone", "whose clock it goes by; else UTC"),
-            moment("from", "look from this moment; else now"),
+            moment("at", "a single time, instead of `cron`"),
+            text("zone", "time zone; default: UTC"),
+            moment("from", "time after which to look for occurrences; default: now"),
             limit(5),
         ),
     ),

@@ -232,7 +232,7 @@ class Door:
         """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
         if not self._is_short:
             self._is_short = True
-            _LOG.warning("no connection can be taken for now: %s", error.strerror)
+            _LOG.warning("cannot accept connections: %s", error.strerror)
         if self._wires:
             self._drop_one()
         self._loop.remove_reader(self._listener.fileno())
@@ -265,12 +265,14 @@ class _Strict(h11.Connection):
         if isinstance(event, h11.Request | h11.EndOfMessage):
             after = self.trailing_data[0]
             if _AMBIGUOUS.search(before, 0, len(before) - len(after)):
-                raise h11.RemoteProtocolError("a control character stands where none may")
+                raise h11.RemoteProtocolError("the request contains a forbidden control character")
         if isinstance(event, h11.Request):
             names = [name for name, _ in event.headers]
             is_chunked = b"transfer-encoding" in names
             if is_chunked and (b"content-length" in names or event.http_version != b"1.1"):
-                raise h11.RemoteProtocolError("the length of the body is said in two ways")
+                raise h11.RemoteProtocolError(
+                    "the request states the length of its body in two ways"
+                )
         return event
 
 

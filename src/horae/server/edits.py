@@ -32,7 +32,7 @@ class ChangedError(HttpRequestError):
     code = "changed"
 
     def __init__(self) -> None:
-        reason = "somebody changed it since; read it again and look at what they wrote"
+        reason = "the object has changed since it was read; read it again"
         super().__init__(HTTPStatus.PRECONDITION_FAILED, reason)
 
 
@@ -44,7 +44,7 @@ def expected(request: Request) -> str | None:
     tag = given[0].strip()
     is_one = len(given) == 1 and len(tag) > 1 and tag.startswith('"') and tag.endswith('"')
     if not is_one or '"' in tag[1:-1]:
-        raise HttpRequestError(HTTPStatus.BAD_REQUEST, 'If-Match is one ETag, like "…"')
+        raise HttpRequestError(HTTPStatus.BAD_REQUEST, 'If-Match must be one ETag, like "…"')
     return tag[1:-1]
 
 

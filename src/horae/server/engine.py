@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 async def nodes(front: Front, _: Request, __: Fields) -> dict[str, object]:
-    """Tell which machines share the ledger; none, if it is kept by one alone."""
+    """List the nodes of the cluster; the list is empty without a cluster."""
     return {"nodes": [] if front.nodes is None else await front.nodes()}
 
 
 async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """Tell who holds a slot, and who waits for what."""
+    """List the receipts that hold a slot, and those that wait and why."""
     gate, limit = front.almanac.gate, asked.limit(100)
     line = gate.obstacles(now=front.clock.now())
     holding = []
@@ -83,12 +83,12 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
 
 
 async def events(front: Front, _: Request, asked: Fields) -> Answer:
-    """List what happened after an event."""
+    """List the events after a given event."""
     return await front.desk.events(after=asked.number("after") or 0, limit=asked.limit(100))
 
 
 async def event_stream(front: Front, request: Request, asked: Fields) -> Response:
-    """Tell what happens as it happens, after the event that was heard last, else from now on."""
+    """Stream events as they happen, after the last event received, else from now on."""
     heard = request.headers.get("last-event-id", "")
     after = int(heard) if is_number(heard) else asked.number("after")
     if after is None:
@@ -115,7 +115,7 @@ async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Read the plans again now."""
     known, source = list(front.almanac.problems), asked.text("source")
     if source and source not in known:
-        raise RequestError(f"source is one of {', '.join(known)}, not {source!r}")
+        raise RequestError(f"source must be one of {', '.join(known)}, not {source!r}")
     names = [source] if source else known
     for name in names:
         await front.almanac.rescan(name)
@@ -126,12 +126,12 @@ async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
 
 
 async def settings(front: Front, _: Request, __: Fields) -> dict[str, object]:
-    """Tell which settings of horae.toml wait for a person to confirm them."""
+    """List the settings of horae.toml that wait for confirmation."""
     return await offered(front.settings, "settings").look()
 
 
 async def trust(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """Let the settings count that were looked at, by their digest."""
+    """Trust the settings that a digest identifies."""
     return await offered(front.settings, "settings").trust(asked.text("digest"))
 
 
@@ -173,13 +173,13 @@ _RESCAN: Final = shape(sources=listed(shape(source=TEXT, problems=listed(TEXT)))
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/api/v1/nodes", Scope.READ, nodes, shape(nodes=listed(named("Node")))),
-    asks("/api/v1/gate", Scope.READ, gate, _GATE, limit(100, "how many of those who wait")),
+    asks("/api/v1/gate", Scope.READ, gate, _GATE, limit(100, "maximum number of waiting receipts")),
     asks(
         "/api/v1/events",
         Scope.READ,
         events,
         shape(events=listed(named("Event")), after=NUMBER),
-        number("after", "this event"),
+        number("after", "number of the last known event"),
         limit(100),
     ),
     asks(
@@ -187,7 +187,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.READ,
         event_stream,
         TEXT,
-        number("after", "this event; else from now on"),
+        number("after", "number of the last known event; default: from now on"),
         kind="text/event-stream",
         headers=("Last-Event-ID",),
         is_long=True,
@@ -197,8 +197,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.ADMIN,
         prune,
         _PRUNED,
-        needed(moment("before", "which receipts are old")),
-        flag("dry_run", "true: say what would be folded, and fold nothing"),
+        needed(moment("before", "fold receipts from before this time")),
+        flag("dry_run", "true: report what would be folded, change nothing"),
         is_long=True,
     ),
     asks(
@@ -213,15 +213,15 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.ADMIN,
         trust,
         _TRUSTED,
-        needed(text("digest", "of what was looked at")),
+        needed(text("digest", "digest of the reviewed settings")),
     ),
     does(
         "/api/v1/edits",
         Scope.EDIT,
         edits,
         shape(file=TEXT, what=TEXT),
-        needed(text("file", "which file, from the plan root")),
-        needed(text("what", "what was done to it")),
+        needed(text("file", "path of the file, relative to the plan root")),
+        needed(text("what", "what was changed")),
     ),
     does("/api/v1/rescan", Scope.RUN, rescan, _RESCAN, text("source", "only this source")),
 )

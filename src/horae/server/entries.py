@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 
 async def entries(front: Front, _: Request, asked: Fields) -> Answer:
-    """List the entries, the longest known first."""
+    """List the entries, oldest first."""
     return await front.desk.entries(
         limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
     )
 
 
 async def entry(front: Front, request: Request, _: Fields) -> Answer:
-    """Tell what is known of one entry."""
+    """Show one entry."""
     return await front.desk.entry(request.path_params["entry"])
 
 
 async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
-    """Ask for a run now; the same Idempotency-Key gives the same receipt back."""
+    """Request a run now; the same Idempotency-Key returns the same receipt."""
     return await front.desk.run_now(
         request.path_params["entry"],
         note=asked.text("note"),
@@ -66,19 +66,19 @@ async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
 
 
 async def pause(front: Front, request: Request, asked: Fields) -> Answer:
-    """Let an entry rest."""
+    """Pause an entry."""
     return await front.desk.pause(
         request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
     )
 
 
 async def resume(front: Front, request: Request, _: Fields) -> Answer:
-    """Let an entry go on."""
+    """Resume an entry."""
     return await front.desk.resume(request.path_params["entry"])
 
 
 async def backfill(front: Front, request: Request, asked: Fields) -> Answer:
-    """Run an entry for every moment of a past window."""
+    """Run an entry once for each scheduled time in a past window."""
     return await front.desk.backfill(
         request.path_params["entry"],
         start=asked.needed_moment("from"),
@@ -111,7 +111,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         shape(entries=listed(named("Entry")), cursor=maybe(NUMBER)),
         limit(100),
         CURSOR,
-        flag("gone", "1: those that are gone, too"),
+        flag("gone", "1: include entries that are no longer defined"),
     ),
     does(
         f"{_ENTRY}/run",
@@ -119,7 +119,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         run_now,
         named("Receipt"),
         NOTE,
-        number("parent_run", "the run inside which it is asked for"),
+        number("parent_run", "number of the run that makes the request"),
         headers=("Idempotency-Key",),
     ),
     with_tag(
@@ -129,7 +129,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             pause,
             and_also(ENTRY, changed=FLAG),
             NOTE,
-            Field("until", Kind.END, "until when: a moment, or a length such as 2h"),
+            Field("until", Kind.END, "end of the pause: a time, or a duration such as 2h"),
         ),
         entry_tag,
     ),
@@ -139,10 +139,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.RUN,
         backfill,
         _BACKFILL,
-        needed(moment("from", "where the window begins")),
-        moment("to", "where it ends; else now"),
-        text("id", "its name; the same again files nothing twice"),
-        flag("dry_run", "true: say what would run, and run nothing"),
+        needed(moment("from", "start of the window")),
+        moment("to", "end of the window; default: now"),
+        text("id", "name of the backfill; a repeated name creates no second receipts"),
+        flag("dry_run", "true: report what would run, run nothing"),
         is_long=True,
     ),
     with_tag(asks(_ENTRY, Scope.READ, entry, named("Entry")), entry_tag),

@@ -93,10 +93,11 @@ def refuse(error: NoLeaderError, scope: Scope) -> ASGIApp:
 def _other(scope: Scope, found: tuple[str, Address] | None, name: str) -> tuple[str, Address]:
     """Return whom to ask; nobody asks twice around."""
     if found is None:
-        raise NoLeaderError("no machine leads just now")
+        raise NoLeaderError("the cluster has no leader")
     asker = dict(scope["headers"]).get(FROM)
     if asker is not None:
-        raise NoLeaderError(f"{asker.decode(errors='replace')[:64]} took {name} for leader")
+        sender = asker.decode(errors="replace")[:64]
+        raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
     return found
 
 
@@ -115,7 +116,7 @@ async def _forward(
         async with asyncio.timeout(CONNECT):
             reader, writer = await asyncio.open_connection(address.host, address.port)
     except OSError as error:  # a timeout is one
-        reason = f"{other} at {address} does not answer ({error or 'it takes too long'})"
+        reason = f"{other} at {address} does not respond ({error or 'timed out'})"
         raise NoLeaderError(reason) from None
     wire = h11.Connection(h11.CLIENT)
     try:
@@ -219,5 +220,5 @@ async def _hand_on(
             return
         elif isinstance(event, h11.ConnectionClosed):
             if not has_begun.is_set():
-                raise NoLeaderError(f"{other} ended before it had answered")
-            raise ConnectionResetError(f"{other} ended in the middle of an answer")
+                raise NoLeaderError(f"{other} closed the connection before it responded")
+            raise ConnectionResetError(f"{other} closed the connection during its response")

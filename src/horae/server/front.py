@@ -32,7 +32,7 @@ class NotOfferedError(HoraeError):
 
     def __init__(self, what: str) -> None:
         self.what = what
-        super().__init__(f"this engine offers no {what}")
+        super().__init__(f"this engine has no {what}")
 
 
 class Workflows(Protocol):

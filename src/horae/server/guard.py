@@ -52,8 +52,8 @@ _READS: Final = frozenset({"GET", "HEAD"})
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Horae</title>
 <h1>Not logged in</h1>
-<p>On the machine where the engine runs, <code>horae open</code> makes a link that logs you in.
-Use the link as it is: you are logged in only under the name in it.</p>
+<p>On the machine where the engine runs, <code>horae open</code> prints a login link.
+Open the link unchanged: the session is valid only for the host name in it.</p>
 </html>
 """
 
@@ -81,7 +81,7 @@ class MissingScopeError(GuardError):
         self.needed = needed.value
         words = actor_words(actor)
         who = f"{words}," if "," in words else words  # token ops, from the page, has …
-        reason = f"this needs the scope {needed}, and {who} has only {', '.join(self.scopes)}"
+        reason = f"this requires the scope {needed}; {who} has only {', '.join(self.scopes)}"
         super().__init__(HTTPStatus.FORBIDDEN, reason)
 
 
@@ -203,9 +203,11 @@ class _Guard:
         names = headers.all("host")
         host = host_of(names[0]) if len(names) == 1 else None
         if host is None:
-            raise GuardError(HTTPStatus.BAD_REQUEST, "a request names one Host")
+            raise GuardError(
+                HTTPStatus.BAD_REQUEST, "the request must have exactly one valid Host header"
+            )
         if not self._keys.names.has(host):
-            reason = f"{host[:100]!r} is not here; `server.names` lists names of this machine"
+            reason = f"unknown host {host[:100]!r}; `server.names` lists the names of this machine"
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
         return host
 
@@ -237,7 +239,9 @@ class _Guard:
                 await asyncio.sleep(SLOWED)
             finally:
                 self._waiting -= 1
-        reason = "the token is missing, wrong or revoked; `horae token show` prints the operator's"
+        reason = (
+            "the token is missing, wrong or revoked; `horae token show` prints the operator token"
+        )
         raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
 
     async def _pass(
@@ -268,14 +272,14 @@ class _Guard:
             async with limit:
                 await self._app(scope, receive, guarded_send)
         except TimeoutError:
-            reason = f"no answer within {self._patience:g} s; what was asked for may still be done"
+            reason = f"no response within {self._patience:g} s; the request may still complete"
             error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if caller is None or not caller.ended.is_set() or (task and task.cancelling()):
                 raise  # else it is what was asked for that was ended, not this
         if error is None and caller is not None and caller.ended.is_set():
-            error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked meanwhile")
+            error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked during the request")
         if error is not None and not has_begun:
             await self._refuse(error, _Asked(scope), scope, send)
 
@@ -339,7 +343,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except LedgerError:
-        reason = "the ledger cannot be read now, so it is not known who asks; try again"
+        reason = "the ledger cannot be read, so the token cannot be checked; try again"
         raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
 
 
@@ -392,13 +396,13 @@ def _check_origin(method: str, headers: _Asked) -> None:
     is_ours = all(each in {"none", "same-origin"} for each in sites)
     is_look = method in _READS and headers.all("sec-fetch-mode") == ["navigate"]
     if not is_ours and not is_look:
-        raise GuardError(HTTPStatus.FORBIDDEN, "a page of somebody else may not ask this")
+        raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
     if method in _READS:
         return
     host = headers.all("host")[0].lower()
     own = {f"http://{host}", f"https://{host}"}
     if any(origin.lower() not in own for origin in headers.all("origin")):
-        raise GuardError(HTTPStatus.FORBIDDEN, "a page of somebody else may not ask this")
+        raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
 
 
 class _Failures:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def health(front: Front, _: Request, __: Fields) -> Response:
-    """Tell whether the loop turns, can write, and knows what time it is."""
+    """Report whether the scheduling loop runs and the ledger is writable."""
     return _answer(front)
 
 
@@ -36,9 +36,10 @@ def _answer(front: Front, *more: str) -> Response:
     if turned_at is None:
         problems.append("the engine is starting")
     elif now < turned_at - timedelta(seconds=1):
-        problems.append("the clock was set back and the loop has not turned since")
+        problems.append("the clock was set back and the scheduling loop has not run since")
     elif lag > LONGEST_REST:
-        problems.append(f"the loop has not turned for {int((now - turned_at).total_seconds())} s")
+        seconds = int((now - turned_at).total_seconds())
+        problems.append(f"the scheduling loop has not run for {seconds} s")
     if trouble is not None:
         problems.append(f"the ledger cannot be written: {trouble.reason}")
     said = {
@@ -53,16 +54,16 @@ def _answer(front: Front, *more: str) -> Response:
 
 
 async def ready(front: Front, _: Request, __: Fields) -> Response:
-    """Tell whether the engine decides and starts: all that /healthz tells, and has a plan."""
+    """Report whether the engine starts runs: as /healthz, and it has a plan and no stall."""
     stall = await front.almanac.stall()
     return _answer(front, *([stall] if stall else ()), *_BLANK if front.almanac.is_blank else ())
 
 
-_BLANK: Final = ("the plan root holds no plan; nothing is decided until one appears",)
+_BLANK: Final = ("the plan root contains no plan; nothing is scheduled until one appears",)
 
 
 async def status(front: Front, request: Request, asked: Fields) -> Response:
-    """Tell how things stand."""
+    """Show the status: what is running, waiting, next, late, missed and failed."""
     limit = asked.limit(20)
 
     async def looked() -> Response:
@@ -75,5 +76,11 @@ async def status(front: Front, request: Request, asked: Fields) -> Response:
 OPERATIONS: Final[tuple[Operation, ...]] = (
     asks("/healthz", Access.OPEN, health, named("Health")),
     asks("/readyz", Scope.READ, ready, named("Health")),
-    asks("/api/v1/status", Scope.READ, status, named("Status"), limit(20, "how many of each kind")),
+    asks(
+        "/api/v1/status",
+        Scope.READ,
+        status,
+        named("Status"),
+        limit(20, "maximum number of each kind"),
+    ),
 )

@@ -58,7 +58,7 @@ class TokenFileError(HoraeError):
     exit_code = Exit.UNAUTHORISED
 
     def __init__(
-        self, path: str, reason: str, remedy: str = "`horae token new` makes a new one"
+        self, path: str, reason: str, remedy: str = "`horae token new` creates a new one"
     ) -> None:
         self.path = path
         self.reason = reason
@@ -271,14 +271,14 @@ def read_token(directory: Path, name: str = NAME) -> str | None:
     try:
         found = os.fstat(descriptor)
         if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise TokenFileError(str(path), "it is no plain file of our own")
+            raise TokenFileError(str(path), "not a regular file of this user")
         if S_IMODE(found.st_mode) & 0o077:
-            raise TokenFileError(str(path), "others may read it")
+            raise TokenFileError(str(path), "other users can read it")
         text = os.read(descriptor, 100).strip()
     finally:
         os.close(descriptor)
     if not _TOKEN.fullmatch(text):
-        raise TokenFileError(str(path), "it holds no token")
+        raise TokenFileError(str(path), "contains no valid token")
     return text.decode()
 
 
@@ -342,8 +342,8 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
     except OSError as error:
         with suppress(OSError):
             os.remove(beside)  # noqa: PTH107 - as above
-        reason = f"it cannot be written ({error.strerror})"
-        raise TokenFileError(str(directory / name), reason, "move away what is there") from None
+        reason = f"cannot be written ({error.strerror})"
+        raise TokenFileError(str(directory / name), reason, "move the existing file away") from None
     return token
 
 

@@ -30,21 +30,23 @@ if TYPE_CHECKING:
 
 
 async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Make a link that logs a browser in, once, within ten minutes, with the caller's token."""
+    """Create a login link, valid once within ten minutes, for the caller's token."""
     keys = offered(front.keys, "login")
     kind, name = [*current_actor().split(":", 1), ""][:2]
     if kind == "agent":  # its token ends with its run, and a session would not
-        raise HttpRequestError(HTTPStatus.FORBIDDEN, "a run cannot log a browser in")
+        raise HttpRequestError(
+            HTTPStatus.FORBIDDEN, "the token of a run cannot create a login link"
+        )
     if not keys.url:
-        raise NotOfferedError("page, since it listens at no port; `horae status` says why")
+        raise NotOfferedError("page: it listens on no port; see `horae status`")
     if not keys.page:
-        where = f"page that a browser finds at {keys.url}"
-        raise NotOfferedError(f"{where}; put a proxy in front, and set `server.url` to its address")
+        where = f"page that a browser can reach at {keys.url}"
+        raise NotOfferedError(f"{where}; put a proxy in front and set `server.url` to its address")
     return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
 
 
 async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Make a new token; every session, link and secret path ends."""
+    """Create a new operator token; all sessions, login links and secret paths end."""
     keys = offered(front.keys, "token")
     await keys.rotate()
     if keys.sessions is not None:
@@ -53,12 +55,12 @@ async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
 
 
 async def login(front: Front, request: Request, _: Fields) -> Response:
-    """Log a browser in by a link that is good once."""
+    """Log a browser in with a single-use login link."""
     keys = offered(front.keys, "login")
     # A browser or a messenger that looks ahead must not use the link up.
     ahead = (request.headers.get(name, "") for name in ("purpose", "sec-purpose", "x-moz"))
     if any("prefetch" in each for each in ahead):
-        raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link is for a person to follow")
+        raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link cannot be prefetched")
     # Under a name without a session the link is not used up: somebody may have changed its host.
     cookie = _cookie(keys, request)
     name = None if cookie is None else keys.take_code(request.path_params["code"])
@@ -73,10 +75,10 @@ async def login(front: Front, request: Request, _: Fields) -> Response:
 
 
 async def logout(front: Front, request: Request, _: Fields) -> Response:
-    """End the session whose cookie is sent, and all that is open in it."""
+    """End the session of the cookie, and its open connections."""
     caller, keys = caller_of(request.scope), offered(front.keys, "login")
     if caller is None or not caller.session:
-        reason = "there is no session to end: the request was sent without a session's cookie"
+        reason = "there is no session to end: the request has no session cookie"
         raise HttpRequestError(HTTPStatus.CONFLICT, reason)
     answer = told({"ended": await _end(front, caller.session)}, HTTPStatus.OK)
     answer.headers["Set-Cookie"] = set_cookie(_cookie(keys, request) or "", "", age=timedelta())
@@ -84,13 +86,13 @@ async def logout(front: Front, request: Request, _: Fields) -> Response:
 
 
 async def sessions(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """List the browsers that are logged in, the last used one first."""
+    """List the sessions of browsers, most recently used first."""
     found = await _sessions(front).all(now=front.clock.now())
     return {"sessions": [each.data() for each in found]}
 
 
 async def end_session(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """End a session, or `all` of them, and what is open in it."""
+    """End a session, or `all` sessions, and their open connections."""
     return {"ended": await _end(front, request.path_params["session"])}
 
 
@@ -116,13 +118,13 @@ def _cookie(keys: Keys, request: Request) -> str | None:
 _WELCOME: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Horae</title>
 <meta http-equiv="refresh" content="0; url=/"></head>
-<body><p>You are logged in. <a href="/">Go on</a></p></body></html>
+<body><p>You are logged in. <a href="/">Continue</a></p></body></html>
 """
 _SPENT: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
 <body><h1>This link is not valid</h1>
-<p>A login link is valid once, for ten minutes, and only as it was printed.
-<code>horae open</code> makes another one.</p>
+<p>A login link is valid once, for ten minutes, and only unchanged.
+<code>horae open</code> prints a new one.</p>
 </body></html>
 """
 

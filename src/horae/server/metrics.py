@@ -45,44 +45,48 @@ class Counts:
         self.registry: CollectorRegistry = CollectorRegistry()
         where: dict[str, Any] = {"registry": self.registry}
         self._ends = Counter(
-            "horae_occurrences", "Moments and requests, by how they ended.", ["outcome"], **where
+            "horae_occurrences", "Occurrences and requests, by outcome.", ["outcome"], **where
         )
         for each in Status:
             if each in ENDS or each in _WITHOUT_RUN:
                 self._ends.labels(each.value)
         self._missed = Counter(
-            "horae_missed", "Moments that nobody kept, by entry.", ["entry", "title"], **where
+            "horae_missed", "Missed occurrences, by entry.", ["entry", "title"], **where
         )
         self._late = Histogram(
             "horae_lateness_seconds",
-            "How long after their moment planned runs were decided.",
+            "Delay of scheduled runs after their scheduled time.",
             buckets=BUCKETS,
             **where,
         )
-        self._tokens = Counter("horae_tokens", "Tokens that agents used.", ["kind"], **where)
-        self._cost = Counter("horae_cost_dollars", "What agents cost.", **where)
-        self._active = Gauge("horae_active_runs", "Runs that go on.", **where)
-        self._waiting = Gauge("horae_waiting_receipts", "Receipts that wait.", **where)
-        self._held = Gauge("horae_held_receipts", "Receipts that are held back.", **where)
-        self._entries = Gauge("horae_armed_entries", "Entries that may fire.", **where)
-        self._slots = Gauge("horae_gate_slots", "How many runs may go on.", **where)
-        self._next = Gauge("horae_next_fire_seconds", "When anything fires next.", **where)
+        self._tokens = Counter("horae_tokens", "Tokens used by agents.", ["kind"], **where)
+        self._cost = Counter("horae_cost_dollars", "Cost of agent runs.", **where)
+        self._active = Gauge("horae_active_runs", "Runs in progress.", **where)
+        self._waiting = Gauge(
+            "horae_waiting_receipts", "Receipts with the status waiting.", **where
+        )
+        self._held = Gauge("horae_held_receipts", "Receipts with the status held.", **where)
+        self._entries = Gauge("horae_armed_entries", "Armed entries.", **where)
+        self._slots = Gauge("horae_gate_slots", "Slots for concurrent runs.", **where)
+        self._next = Gauge(
+            "horae_next_fire_seconds", "Unix time of the next scheduled run.", **where
+        )
         self._next_of = Gauge(
             "horae_entry_next_fire_seconds",
-            "When an entry fires next.",
+            "Unix time of the next scheduled run of an entry.",
             ["entry", "title"],
             **where,
         )
         self._nodes = Gauge(
-            "horae_node_up", "Whether a machine of a cluster is up.", ["node", "leads"], **where
+            "horae_node_up", "Whether a node of the cluster is up.", ["node", "leads"], **where
         )
-        self._node_runs = Gauge(
-            "horae_node_runs", "Runs that go on, by machine.", ["node"], **where
-        )
+        self._node_runs = Gauge("horae_node_runs", "Runs in progress, by node.", ["node"], **where)
         self._node_slots = Gauge(
-            "horae_node_slots", "How many runs a machine takes.", ["node"], **where
+            "horae_node_slots", "Slots for concurrent runs, by node.", ["node"], **where
         )
-        self._well = Gauge("horae_healthy", "Whether the loop turns and can write.", **where)
+        self._well = Gauge(
+            "horae_healthy", "Whether the scheduling loop runs and the ledger is writable.", **where
+        )
 
     async def text(self) -> bytes:
         """Return all numbers as Prometheus reads them."""
@@ -163,7 +167,7 @@ class Counts:
 
 
 async def metrics(front: Front, request: Request, _: Fields) -> Response:
-    """Give what happens in numbers, for Prometheus."""
+    """Return metrics for Prometheus."""
     state = request.app.state
     if getattr(state, "counts", None) is None:
         state.counts = Counts(front)

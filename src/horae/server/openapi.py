@@ -16,45 +16,45 @@ if TYPE_CHECKING:
     from horae.server.table import Field, Schema
 
 _WORDS: Final = {
-    400: "The request makes no sense; the answer says what would.",
+    400: "The request is invalid; the response says what is expected.",
     401: "The token is missing, wrong or revoked.",
-    403: "The token lacks the scope, or a page of somebody else asks.",
-    404: "There is no such thing, or this engine does not offer it.",
-    409: "Somebody was first, or it is over, at rest or gone.",
-    412: "Somebody changed it since.",
-    413: "The body has more than 1 MiB.",
+    403: "The token lacks the scope, or the request comes from another site.",
+    404: "The object does not exist, or this engine does not offer the route.",
+    409: "Another request was first, or the object has ended, is paused or is gone.",
+    412: "The object has changed since it was read.",
+    413: "The body is larger than 1 MiB.",
     415: "The body is not application/json.",
-    421: "The Host is not this machine.",
-    422: "It was understood and cannot be done; the answer says why.",
-    429: "Too many wrong tokens at a time.",
-    431: "The header has more than 16 KiB.",
-    503: "It may pass: the ledger cannot be written now, or no answer came in time.",
+    421: "The Host header is not a name of this machine.",
+    422: "The request is valid but cannot be carried out; the response says why.",
+    429: "Too many wrong tokens.",
+    431: "The header is larger than 16 KiB.",
+    503: "Temporary: the ledger cannot be written, or the response took too long.",
 }
 _ALWAYS: Final = (400, 401, 403, 421, 422, 429, 431, 503)
 _PATH: Final = re.compile(r"\{(\w+)(?::path)?\}")
 _PARTS: Final = {
-    "entry": "what the entry goes by: its number, :ID:, title, or file:line",
-    "number": "its number",
-    "id": "its id or its name",
-    "name": "its name",
-    "secret": "what nobody can guess",
-    "code": "what the link ends with",
+    "entry": "the entry: its number, :ID:, title, or file:line",
+    "number": "the number",
+    "id": "the id or the name",
+    "name": "the name",
+    "secret": "the secret part of the path",
+    "code": "the code of the login link",
     "session": "the id of the session, or `all`",
 }
 _HEADERS: Final = {
-    "Idempotency-Key": "The same key gives the same answer and starts nothing twice.",
-    "If-Match": "The ETag of what was read; if it is another by now, nothing is changed.",
-    "Last-Event-ID": "The number of the last event that was heard.",
-    "webhook-id": "Scheme standard: the id of the message, the same when it is sent again.",
-    "webhook-timestamp": "Scheme standard: seconds since 1970, at most 5 minutes off.",
+    "Idempotency-Key": "Requests with the same key get the same response and start one run.",
+    "If-Match": "The ETag of the object as read; if the object has changed, the request fails.",
+    "Last-Event-ID": "The number of the last event received.",
+    "webhook-id": "Scheme standard: the id of the message, the same for every attempt.",
+    "webhook-timestamp": "Scheme standard: the Unix time in seconds, at most 5 minutes from now.",
     "webhook-signature": (
-        "Scheme standard: `v1,` and the base64 of the HMAC-SHA256 of id, timestamp and body, "
-        "with dots between; several are divided by blanks."
+        "Scheme standard: `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`; "
+        "several signatures are separated by spaces."
     ),
     "X-Hub-Signature-256": "Scheme github: `sha256=` and the HMAC-SHA256 of the body, in hex.",
 }
 
-_TAG: Final = "Names it as people have made it; If-Match with it edits it only while it is so."
+_TAG: Final = "The version of the object; send it as If-Match to edit only this version."
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "Horae",
             "version": horae.__version__,
-            "description": "What may be asked of a running engine.",
+            "description": "The HTTP API of a running engine.",
         },
         "paths": paths,
         "components": {
@@ -76,9 +76,9 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of `horae token add`, or the operator's of "
-                    "`horae token show`. Each route names the scope that it needs: read, run, "
-                    "edit or admin; admin contains all others.",
+                    "description": "A token from `horae token add`, or the operator token from "
+                    "`horae token show`. Each route names the scope that it requires: read, run, "
+                    "edit or admin; admin includes all others.",
                 },
             },
         },
@@ -91,8 +91,8 @@ def page(operations: Sequence[Operation]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        "<title>Horae: the API</title></head><body><h1>Horae: the API</h1>"
-        f"<p>Version {escape(horae.__version__)}. The same for programs: "
+        "<title>Horae API</title></head><body><h1>Horae API</h1>"
+        f"<p>Version {escape(horae.__version__)}. Machine-readable: "
         '<a href="/openapi.json">openapi.json</a>.</p>\n'
         f"<dl>\n{rows}\n</dl></body></html>\n"
     )

@@ -25,7 +25,7 @@ CHANGES: Final = 30
 
 
 async def activity(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Tell whether each agent runs, when it ran, when it runs next, and where in its day it is."""
+    """Show for each agent whether it is running, its last and next run, its lifecycle state."""
     _refuse_private(front)
     found = await _agents(front)
     told: list[dict[str, Any]] = [
@@ -54,7 +54,7 @@ async def changes(front: Front, _: Request, __: Fields) -> dict[str, Any]:
 
 def _refuse_private(front: Front) -> None:
     if not front.is_public:
-        raise NotOfferedError("public plane")
+        raise NotOfferedError("public status; `server.public` is off")
 
 
 async def _agents(front: Front) -> tuple[AgentLine, ...]:

@@ -67,17 +67,17 @@ async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
 
 
 async def receipt(front: Front, request: Request, _: Fields) -> Answer:
-    """Tell what is known of one receipt, with its runs."""
+    """Show one receipt with its runs."""
     return await front.desk.receipt(path_number(request))
 
 
 async def run(front: Front, request: Request, _: Fields) -> Answer:
-    """Tell what is known of one run."""
+    """Show one run."""
     return await front.desk.run(path_number(request))
 
 
 async def log(front: Front, request: Request, asked: Fields) -> Response:
-    """Give what a run has put out from some byte on, and with `follow` until it ends."""
+    """Return the output of a run from a byte offset on; with `follow` until the run ends."""
     follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
     found = (await front.desk.run(path_number(request))).run
 
@@ -89,7 +89,7 @@ async def log(front: Front, request: Request, asked: Fields) -> Response:
 
 
 async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
-    """Let a run end."""
+    """Cancel a run."""
     number = path_number(request)
 
     def end(receipt: int, reason: str) -> bool:
@@ -101,7 +101,7 @@ async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
 
 
 async def why(front: Front, _: Request, asked: Fields) -> Answer:
-    """Tell why an entry ran, or did not."""
+    """Explain why an entry ran or did not run."""
     word, at = asked.needed("entry"), asked.text("at")
     ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
     if at and ask.start is None:
@@ -141,13 +141,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.READ,
         receipts,
         shape(receipts=listed(named("Receipt")), cursor=maybe(NUMBER)),
-        text("entry", "only of this entry"),
-        moment("since", "planned at this moment or later"),
-        moment("until", "planned at this moment or before"),
+        text("entry", "only receipts of this entry"),
+        moment("since", "scheduled at this time or later"),
+        moment("until", "scheduled at this time or earlier"),
         Field(
             "status",
             Kind.WORD,
-            "only these; it may be there more than once",
+            "only these statuses; may be repeated",
             is_many=True,
             words=tuple(each.value for each in Status),
         ),
@@ -162,9 +162,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.READ,
         log,
         TEXT,
-        number("from", "this byte on"),
-        number("to", "up to this byte"),
-        flag("follow", "1: until the run ends"),
+        number("from", "offset of the first byte"),
+        number("to", "offset after the last byte"),
+        flag("follow", "1: stream until the run ends"),
         kind="text/plain; charset=utf-8",
         is_long=True,
     ),
@@ -173,15 +173,15 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.RUN,
         cancel,
         and_also(RUN, changed=FLAG),
-        text("reason", "why"),
+        text("reason", "reason for the cancellation"),
     ),
     asks(
         "/api/v1/why",
         Scope.READ,
         why,
         _WHY,
-        needed(text("entry", "which entry")),
-        text("at", "as after the @ of `horae why`"),
+        needed(text("entry", "the entry")),
+        text("at", "time, as after the @ of `horae why`"),
         limit(20),
         also=(404,),
     ),

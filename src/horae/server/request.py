@@ -56,13 +56,13 @@ class Fields:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise RequestError(f"{name} is a text, not {kind_of(value)}")
+            raise RequestError(f"{name} must be a string, not {kind_of(value)}")
         if len(value) > most:
-            raise RequestError(f"{name} has at most {most:,} characters")
+            raise RequestError(f"{name} must have at most {most:,} characters")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise RequestError(f"{name} holds half of a character") from None
+            raise RequestError(f"{name} contains an unpaired surrogate") from None
         return value
 
     def needed(self, name: str) -> str:
@@ -80,7 +80,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-            raise RequestError(f"{name} is a whole number, not {kind_of(value)}")
+            raise RequestError(f"{name} must be a whole number, not {kind_of(value)}")
         return value
 
     def limit(self, default: int) -> int:
@@ -89,7 +89,7 @@ class Fields:
         if limit is None:
             return default
         if not 1 <= limit <= PAGE:
-            raise RequestError(f"limit is from 1 to {PAGE}, not {limit}")
+            raise RequestError(f"limit must be from 1 to {PAGE}, not {limit}")
         return limit
 
     def flag(self, name: str) -> bool:
@@ -99,7 +99,7 @@ class Fields:
             value = {"1": True, "true": True, "0": False, "false": False}.get(value, value)
         if value is None or isinstance(value, bool):
             return bool(value)
-        raise RequestError(f"{name} is true or false, not {kind_of(value)}")
+        raise RequestError(f"{name} must be true or false, not {kind_of(value)}")
 
     def moment(self, name: str) -> datetime | None:
         """Return a moment in RFC 3339."""
@@ -108,7 +108,7 @@ class Fields:
             return None
         moment = parse_rfc3339(text)
         if not 1 < moment.year < 9999:  # so that it has neighbours in every zone
-            raise RequestError(f"{name} lies in the years 2 to 9998, not at {text}")
+            raise RequestError(f"{name} must be in the years 2 to 9998, not {text}")
         return moment.astimezone(UTC)
 
     def needed_moment(self, name: str) -> datetime:
@@ -166,11 +166,11 @@ def idempotency_key(request: Request) -> str | None:
     """Return the key under which a request is done once."""
     keys = [value for name, value in request.headers.raw if name == b"idempotency-key"]
     if len(keys) > 1:
-        raise RequestError("Idempotency-Key is there twice")
+        raise RequestError("Idempotency-Key is given twice")
     try:
         return keys[0].decode() if keys else None
     except UnicodeDecodeError:
-        raise RequestError("Idempotency-Key is not in UTF-8") from None
+        raise RequestError("Idempotency-Key is not valid UTF-8") from None
 
 
 def kind_of(value: object) -> str:
@@ -181,7 +181,7 @@ def kind_of(value: object) -> str:
         case str():
             return repr(value[:100])
         case int() | float():
-            return "such a number" if abs(value) >= 2**62 or value < 0 else f"{value}"
+            return "a number out of range" if abs(value) >= 2**62 or value < 0 else f"{value}"
         case list():
             return "a list"
         case dict():
@@ -198,14 +198,14 @@ def _query(request: Request, fields: Sequence[Field]) -> dict[str, Any]:
         if name in many:
             given.setdefault(name, []).append(value)
         elif name in given:
-            raise RequestError(f"{name[:100]} is there twice")
+            raise RequestError(f"{name[:100]} is given twice")
         else:
             given[name] = value
     _refuse_unknown(given, fields)
     for field in fields:
         long = given.get(field.name)
         if isinstance(long, str) and len(long) > ASKED:
-            raise RequestError(f"{field.name} has at most {ASKED} characters in a query")
+            raise RequestError(f"{field.name} must have at most {ASKED} characters in a query")
         if field.kind is Kind.WORD:
             _refuse_other_words(field, given.get(field.name))
     return given
@@ -215,8 +215,8 @@ def _refuse_unknown(given: Mapping[str, Any], fields: Sequence[Field]) -> None:
     known = [field.name for field in fields]
     unknown = sorted(given.keys() - set(known))
     if unknown:
-        takes = f"there are {', '.join(known)}" if known else "there are none"
-        raise RequestError(f"no field is called {unknown[0][:100]!r}; {takes}")
+        takes = f"the fields are {', '.join(known)}" if known else "there are no fields"
+        raise RequestError(f"unknown field {unknown[0][:100]!r}; {takes}")
 
 
 def _refuse_other_words(field: Field, value: object) -> None:
@@ -224,14 +224,15 @@ def _refuse_other_words(field: Field, value: object) -> None:
     wrong = next((each for each in given if each not in field.words), None)
     if wrong is not None:
         known = ", ".join(field.words)
-        raise RequestError(f"{field.name} is one of {known}, not {kind_of(wrong)}")
+        raise RequestError(f"{field.name} must be one of {known}, not {kind_of(wrong)}")
 
 
 def _refuse_other_kinds(request: Request) -> None:
     """Raise an error unless a request says that it is JSON, as no form of a page can."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        reason = f"a request is application/json, not {kind[:100] or 'without a Content-Type'}"
+        given = f", not {kind[:100]}" if kind else ""
+        reason = f"Content-Type must be application/json{given}"
         raise HttpRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
 
 
@@ -239,9 +240,9 @@ def _object(text: bytes) -> dict[str, Any]:
     try:
         given = json.loads(text) if text else {}
     except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON in UTF-8") from None
+        raise RequestError("the body is not valid JSON in UTF-8") from None
     if not isinstance(given, dict):
-        raise RequestError(f"the body is an object like {{}}, not {kind_of(given)}")
+        raise RequestError(f"the body must be an object like {{}}, not {kind_of(given)}")
     return given
 
 
@@ -260,5 +261,5 @@ async def _bytes(request: Request) -> bytes:
 
 def _too_large() -> HttpRequestError:
     return HttpRequestError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {BODY:,} bytes"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have at most {BODY:,} bytes"
     )

@@ -98,8 +98,8 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         raise ListenError(where, "there is no such address", remedy=remedy) from None
     family, kind, protocol, _, near = found[0]
     if not allow_remote and not ip_address(str(near[0]).partition("%")[0]).is_loopback:
-        reason = "others than this machine could come in there"
-        remedy = "listen at 127.0.0.1, or allow it with `server.remote = true`"
+        reason = "other machines can reach this address"
+        remedy = "listen on 127.0.0.1, or set `server.remote = true`"
         raise ListenError(where, reason, remedy=remedy)
     # With its protocol: only then does the loop send small answers without waiting for more.
     listener = socket.socket(family, kind, protocol)
@@ -111,7 +111,7 @@ def listen_tcp(host: str, port: int, *, allow_remote: bool = False) -> socket.so
         listener.listen(KNOCKING)
     except OSError as error:
         listener.close()
-        remedy = "end what listens there, or set `listen` to another port"
+        remedy = "stop the program that listens there, or set `listen` to another port"
         raise ListenError(where, str(error.strerror), remedy=remedy) from None
     return listener
 

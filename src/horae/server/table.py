@@ -175,7 +175,7 @@ def needed(field: Field) -> Field:
     return replace(field, is_needed=True)
 
 
-def limit(default: int, about: str = "how many, at most") -> Field:
+def limit(default: int, about: str = "maximum number of results") -> Field:
     """Return the field that says how many things are wanted."""
     return Field("limit", Kind.LIMIT, about, default=default)
 
@@ -205,8 +205,8 @@ def thing(name: str, about: str) -> Field:
     return Field(name, Kind.THING, about)
 
 
-CURSOR: Final = number("cursor", "of the page before")
-NOTE: Final = text("note", "what is said about it")
+CURSOR: Final = number("cursor", "cursor of the previous page")
+NOTE: Final = text("note", "note to record")
 
 
 def asks(

@@ -21,21 +21,21 @@ _WHAT: Final = "tokens"
 
 
 async def tokens(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """List the tokens by name; no token is told itself."""
+    """List the tokens by name, without their secrets."""
     keys = offered(front.keys, _WHAT)
     found = await all_tokens(keys.directory, _tokens(front))
     return {"tokens": [each.data() for each in found]}
 
 
 async def new_named(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
-    """Make a token; it is told in this answer and never again."""
+    """Create a token; only this response contains its secret."""
     scopes, now = parse_scopes([asked.text("scopes")]), front.clock.now()
     token, said = await add_token(_tokens(front), asked.text("name"), scopes, now=now)
     return {**token.data(), "token": said}
 
 
 async def revoke(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Revoke a token; what is open with it ends at once."""
+    """Revoke a token and end its open connections."""
     name = request.path_params["name"]
     await revoke_token(_tokens(front), name, now=front.clock.now())
     offered(front.keys, _WHAT).end(name)
@@ -53,8 +53,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.ADMIN,
         new_named,
         and_also(TOKEN, token=TEXT),
-        needed(text("name", "what it is called")),
-        needed(text("scopes", "what it allows: read, run, edit, admin, with commas between")),
+        needed(text("name", "name of the token")),
+        needed(text("scopes", "scopes, separated by commas: read, run, edit, admin")),
         also=(409,),
     ),
     does("/api/v1/tokens/{name}/revoke", Scope.ADMIN, revoke, shape(revoked=TEXT), also=(404,)),

@@ -40,7 +40,7 @@ _WHAT: Final = "triggers"
 
 
 async def alive(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Tell that somebody is there, and how many agents run."""
+    """Report that the service is up, and how many agents are running."""
     active = 0
     if front.triggers is not None:
         active = (await front.triggers.agents(limit=1, status="running"))["total"]
@@ -55,42 +55,42 @@ async def workflows(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
 
 
 async def workflow(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Tell of one workflow, by its id or its name."""
+    """Show one workflow by id or name."""
     return await _triggers(front).get(request.path_params["id"])
 
 
 async def create_workflow(front: Front, _: Request, asked: Fields) -> Response:
-    """Take in a workflow and arm it."""
+    """Create a workflow and arm it."""
     return told(await _triggers(front).create(asked.given), HTTPStatus.CREATED)
 
 
 async def update_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """Change a workflow; what is null stays as it is."""
+    """Update a workflow; fields that are null stay unchanged."""
     return await _triggers(front).update(request.path_params["id"], asked.given)
 
 
 async def delete_workflow(front: Front, request: Request, _: Fields) -> Response:
-    """Forget a workflow; its dispatches stay."""
+    """Delete a workflow; its dispatches remain."""
     await _triggers(front).delete(request.path_params["id"])
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=HEADERS)
 
 
 async def workflow_history(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """List what a workflow has done, newest first."""
+    """List the dispatches of a workflow, newest first."""
     return await _triggers(front).history(
         request.path_params["id"], limit=asked.number("limit"), offset=asked.number("offset")
     )
 
 
 async def trigger_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """Ask a workflow to run now; the same Idempotency-Key gives the same dispatch back."""
+    """Run a workflow now; the same Idempotency-Key returns the same dispatch."""
     return await _triggers(front).trigger_now(
         request.path_params["id"], dict(asked.given), key=idempotency_key(request)
     )
 
 
 async def webhook(front: Front, request: Request, asked: Fields) -> Response:
-    """Take a message for a workflow that is signed in the scheme of its webhook."""
+    """Deliver a message to a workflow, signed in the scheme of its webhook."""
     headers = request.headers.items()
     receipt = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
     return told({"receipt": receipt}, HTTPStatus.ACCEPTED)
@@ -106,44 +106,44 @@ async def trigger_agents(front: Front, _: Request, asked: Fields) -> dict[str, A
 
 
 async def trigger_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Tell of one agent, by its id or its name."""
+    """Show one agent by id or name."""
     return await _triggers(front).agent(request.path_params["id"])
 
 
 async def create_agent(front: Front, _: Request, asked: Fields) -> Response:
-    """Take in an agent."""
+    """Create an agent."""
     return told(await _triggers(front).create_agent(asked.given), HTTPStatus.CREATED)
 
 
 async def delete_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Forget an agent that no workflow starts."""
+    """Delete an agent that no workflow starts."""
     return await _triggers(front).delete_agent(request.path_params["id"])
 
 
 async def message_agent(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """Let an agent run once, with a message as its prompt."""
+    """Run an agent once with a message as its prompt."""
     return await _triggers(front).send_message(
         request.path_params["id"], asked.given.get("content")
     )
 
 
 async def agent_usage(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Tell what the last run of an agent took, and what all of them did."""
+    """Show the usage of an agent's last run and of all its runs."""
     return await _triggers(front).usage(request.path_params["id"])
 
 
 async def approvals(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """List what waits for somebody's approval, the first asked for first."""
+    """List the receipts that wait for approval, oldest first."""
     return {"approvals": await _triggers(front).approvals()}
 
 
 async def approve(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Let a receipt start that waits for an approval."""
+    """Approve a receipt that waits for approval."""
     return await _triggers(front).approve(path_number(request))
 
 
 async def deny(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
-    """Let a receipt never start that waits for an approval."""
+    """Reject a receipt that waits for approval."""
     return await _triggers(front).deny(path_number(request), reason=asked.text("reason"))
 
 
@@ -152,30 +152,30 @@ def _triggers(front: Front) -> Triggers:
 
 
 _PAGE: Final = (
-    number("limit", "how many, at most 200; else 50"),
-    number("offset", "how many of the newest are left out"),
+    number("limit", "maximum number of results, up to 200; default: 50"),
+    number("offset", "number of the newest results to skip"),
 )
-_STATUS: Final = Field("status", Kind.TEXT, "only agents of this status, `running` or `stopped`")
+_STATUS: Final = Field("status", Kind.TEXT, "only agents with this status, `running` or `stopped`")
 _WORKFLOW: Final = (
-    text("name", "what it is called; no other is called so"),
-    text("agent_id", "the agent that it starts"),
-    thing("trigger_config", "when: `type`, and what that type takes"),
-    thing("prompt_template", "what the agent is asked, with names in double braces"),
-    thing("poll_interval_secs", "seconds between two looks at what is polled; else 60"),
-    thing("enabled", "false: it is kept and does not fire"),
-    thing("tool_policy", "which tools the agent may use"),
+    text("name", "unique name of the workflow"),
+    text("agent_id", "the agent to start"),
+    thing("trigger_config", "the trigger: `type` and the fields of that type"),
+    thing("prompt_template", "prompt, with variables in double braces"),
+    thing("poll_interval_secs", "seconds between two polls; default: 60"),
+    thing("enabled", "false: the workflow is stored but not armed"),
+    thing("tool_policy", "tools that the agent may use"),
 )
 _AGENT: Final = (
-    text("name", "what it is called"),
-    thing("working_dir", "where it works; else the plan root"),
-    thing("system_prompt", "what it is told before anything else"),
-    thing("command", "what runs it; else `agent.command`"),
-    thing("model", "the model that it asks for"),
+    text("name", "name of the agent"),
+    thing("working_dir", "working directory; default: the plan root"),
+    thing("system_prompt", "system prompt"),
+    thing("command", "command that runs the agent; default: `agent.command`"),
+    thing("model", "model to use"),
 )
 _TASK: Final = (
-    thing("title", "of the task that the agent is given"),
-    thing("body", "of that task"),
-    thing("metadata", "names and texts for the template"),
+    thing("title", "title of the task"),
+    thing("body", "body of the task"),
+    thing("metadata", "values of the variables in the prompt"),
 )
 _EDITS: Final = (
     *("create", "update", "rotate", "delete"),
@@ -207,7 +207,7 @@ def _verb(verb: str, scope: Scope) -> Operation:
         FACTS,
         takes=Takes.LOOSE,
         also=(404, 409),
-        about=f"Do what `horae trigger` and `horae agent` ask for: {verb.replace('_', ' ')}.",
+        about=f"Run a command of `horae trigger` or `horae agent`: {verb.replace('_', ' ')}.",
     )
 
 
@@ -302,7 +302,7 @@ OPERATIONS: Final = (
         Scope.RUN,
         message_agent,
         FACTS,
-        body=(thing("content", "what it is told"),),
+        body=(thing("content", "prompt of the run"),),
         takes=Takes.LOOSE,
     ),
     _plain("GET", "/agents/{id}/usage", Scope.READ, agent_usage, FACTS),
@@ -329,7 +329,7 @@ OPERATIONS: Final = (
         Scope.RUN,
         deny,
         named("Approval"),
-        body=(text("reason", "why not"),),
+        body=(text("reason", "reason for the rejection"),),
         takes=Takes.FIELDS,
         also=(404, 409),
     ),

@@ -31,7 +31,7 @@ AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
 
 async def run_workflows(front: Front, request: Request, asked: Fields) -> list[dict[str, Any]]:
-    """Run every workflow of a plan and answer with their records; with `plan=1` run nothing.
+    """Run the workflows of a plan and return their records; with `plan=1` run nothing.
 
     What it would run is answered then, with all that the plan says about it. Whoever goes away
     meanwhile ends what runs.
@@ -39,7 +39,7 @@ async def run_workflows(front: Front, request: Request, asked: Fields) -> list[d
     kept = offered(front.workflows, "workflows")
     org = asked.long("org")
     if not org:
-        raise RequestError("org is missing: the text of a plan")
+        raise RequestError("org is missing; pass the text of a plan")
     if asked.given.get("plan") == "1":
         return await asyncio.to_thread(kept.plan, org)
 
@@ -61,10 +61,10 @@ async def run_workflows(front: Front, request: Request, asked: Fields) -> list[d
 
 
 async def run_agent(front: Front, request: Request, asked: Fields) -> Response:
-    """Ask an agent to do a task, and answer at once with what the run goes by."""
+    """Start a run of an agent with a task, and return the id of the run."""
     kept = offered(front.agent_runs, "agents")
     if not asked.long("task"):
-        raise RequestError("task is missing: what the agent is asked to do")
+        raise RequestError("task is missing; pass the task of the agent")
     given = {
         "system": asked.long("system"),
         "task": asked.long("task"),
@@ -78,12 +78,12 @@ async def run_agent(front: Front, request: Request, asked: Fields) -> Response:
 
 
 async def agent_run(front: Front, request: Request, _: Fields) -> dict[str, Any]:
-    """Tell how a run of an agent stands."""
+    """Show the status of a run of an agent."""
     return await _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
 
 
 async def agent_run_stream(front: Front, request: Request, _: Fields) -> Response:
-    """Tell what a run of an agent puts out, as it does, and at the end how it ended."""
+    """Stream the output of a run of an agent, and its outcome at the end."""
     kept, run = offered(front.agent_runs, "agents"), request.path_params["id"]
     await _looked(kept, run)
     parts = _told(front, kept, run)
@@ -136,10 +136,10 @@ OPERATIONS: Final = (
         Scope.EDIT,
         run_workflows,
         listed(named("Record")),
-        query=(Field("plan", Kind.TEXT, "1: say what would run, and run nothing"),),
+        query=(Field("plan", Kind.TEXT, "1: return what would run, run nothing"),),
         body=(
             needed(Field("org", Kind.LONG, "the text of a plan")),
-            Field("input", Kind.LONG, "what the first steps get"),
+            Field("input", Kind.LONG, "input of the first steps"),
         ),
         takes=Takes.LOOSE,
         voice=Voice.PLAIN,
@@ -153,12 +153,12 @@ OPERATIONS: Final = (
         run_agent,
         shape(id=TEXT, status=TEXT),
         body=(
-            needed(Field("task", Kind.LONG, "what the agent is asked to do")),
-            Field("system", Kind.LONG, "what it is told before that"),
-            text("agent", "who is asked; else an agent made for this"),
-            text("model", "which model it asks for"),
-            number("max_steps", "after how many steps it ends; else as the runner has it"),
-            flag("exec", "has no meaning here; an agent's definition says what it may do"),
+            needed(Field("task", Kind.LONG, "task of the agent")),
+            Field("system", Kind.LONG, "system prompt"),
+            text("agent", "name of the agent; default: an agent for this run"),
+            text("model", "model to use"),
+            number("max_steps", "maximum number of steps; default: that of the runner"),
+            flag("exec", "ignored; the definition of the agent sets what it may do"),
         ),
         takes=Takes.LOOSE,
         voice=Voice.PLAIN,
