@@ -222,6 +222,6 @@ async def on_leave(_: Request, __: Exception) -> Response:
 
 async def on_bug(request: Request, error: Exception) -> Response:
     """Tell the engine's owner what happened, and whoever asked only that it did."""
-    _LOG.error("%s %s", request.method, request.scope["path"], exc_info=error)
+    _LOG.error("unhandled error in %s %s", request.method, request.scope["path"], exc_info=error)
     said = HoraeError("internal error: this is a bug in horae; see the log of the engine")
     return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

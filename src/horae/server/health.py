@@ -81,6 +81,6 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.READ,
         status,
         named("Status"),
-        limit(20, "maximum number of each kind"),
+        limit(20, "maximum number of items of each kind"),
     ),
 )

@@ -177,11 +177,23 @@ _TASK: Final = (
     thing("body", "body of the task"),
     thing("metadata", "values of the variables in the prompt"),
 )
-_EDITS: Final = (
-    *("create", "update", "rotate", "delete"),
-    *("create_agent", "update_agent", "delete_agent"),
-)
-_RUNS: Final = ("trigger_now", "clear_context", "send_message", "approve", "deny")
+# The calls of the command line, and what each does.
+_EDITS: Final = {
+    "create": "Create a trigger",
+    "update": "Update a trigger",
+    "rotate": "Set a second secret of a webhook, or remove the older one",
+    "delete": "Delete a trigger",
+    "create_agent": "Create an agent",
+    "update_agent": "Update an agent",
+    "delete_agent": "Delete an agent",
+}
+_RUNS: Final = {
+    "trigger_now": "Run a trigger now",
+    "clear_context": "Clear the context of an agent",
+    "send_message": "Run an agent with a message",
+    "approve": "Approve a receipt",
+    "deny": "Reject a receipt",
+}
 
 
 def _plain(
@@ -192,7 +204,7 @@ def _plain(
     return Operation(method, path, access, answer, says, voice=Voice.PLAIN, **more)
 
 
-def _verb(verb: str, scope: Scope) -> Operation:
+def _verb(verb: str, about: str, scope: Scope) -> Operation:
     """Return what a command asks for about triggers: a verb, and what it takes, by name."""
 
     async def answer(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
@@ -207,7 +219,7 @@ def _verb(verb: str, scope: Scope) -> Operation:
         FACTS,
         takes=Takes.LOOSE,
         also=(404, 409),
-        about=f"Run a command of `horae trigger` or `horae agent`: {verb.replace('_', ' ')}.",
+        about=f"{about}, as the command line does.",
     )
 
 
@@ -333,6 +345,6 @@ OPERATIONS: Final = (
         takes=Takes.FIELDS,
         also=(404, 409),
     ),
-    *(_verb(each, Scope.EDIT) for each in _EDITS),
-    *(_verb(each, Scope.RUN) for each in _RUNS),
+    *(_verb(verb, about, Scope.EDIT) for verb, about in _EDITS.items()),
+    *(_verb(verb, about, Scope.RUN) for verb, about in _RUNS.items()),
 )
