@@ -343,7 +343,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except LedgerError:
-        reason = "the ledger cannot be read, so the token cannot be checked; try again"
+        reason = "the ledger cannot be read, so the caller cannot be identified; try again"
         raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
 
 
