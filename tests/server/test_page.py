@@ -384,7 +384,7 @@ async def test_what_rests_is_shown_again_from_the_end_of_its_rest(tmp_path: Path
 @story
 async def test_what_ended_last_is_shown_with_what_runs_now(tmp_path: Path) -> None:
     async with opened(tmp_path) as open_:
-        assert "Just ended" not in await open_.page("/")
+        assert "Recently ended" not in await open_.page("/")
         asked = await open_.here.post("entries/digest/run")
         await open_.here.ended(asked["receipt"])
         text = await open_.page("/")
