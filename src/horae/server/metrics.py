@@ -55,7 +55,7 @@ class Counts:
         )
         self._late = Histogram(
             "horae_lateness_seconds",
-            "Delay of scheduled runs after their scheduled time.",
+            "Delay between the scheduled time and the decision to run.",
             buckets=BUCKETS,
             **where,
         )
