@@ -63,7 +63,7 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
     call: Call, tmp_path: Path
 ) -> None:
     lay(tmp_path, plan_org="* TODO Sweep\n", defs__both_org=WRITER + EDITOR)
-    found = call("agents", "--json")
+    found = call("agent", "list", "--json")
     assert found.code == 0
     assert [(row["agent"], row["where"], row["can_run"]) for row in found.data] == [
         ("moss", "defs/both.org:11", False),
@@ -77,13 +77,13 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
 
 def test_a_plan_that_only_speaks_of_agents_defines_none(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, plan_org="* Sow\n# An agent is a headline: * wren :agent:\n", wren_org=WRITER)
-    ending = call("agents", "--json")
+    ending = call("agent", "list", "--json")
     assert (ending.code, [row["agent"] for row in ending.data]) == (0, ["wren"])
 
 
 def test_an_agent_without_a_command_uses_that_of_the_settings(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, moss_org=EDITOR, horae_toml='agent.command = ["cat", "-"]\n')
-    (row,) = call("agents", "--json").data
+    (row,) = call("agent", "list", "--json").data
     assert (row["command"], row["can_run"]) == (["cat", "-"], True)
 
 
@@ -95,7 +95,7 @@ def test_a_crew_gives_its_members_their_names_and_their_timeouts(
         for name, path in (("wren", "defs/w.org"), ("robin", "defs/w.org"))
     )
     lay(tmp_path, horae_toml='crew.def = "crew.org"\n', crew_org=crew, defs__w_org=WRITER)
-    rows = call("agents", "--json")
+    rows = call("agent", "list", "--json")
     assert [(row["agent"], row["where"]) for row in rows.data] == [
         ("robin", "defs/w.org:1"),
         ("wren", "defs/w.org:1"),
@@ -107,13 +107,13 @@ def test_a_keeper_without_a_name_is_the_keeper(call: Call, tmp_path: Path) -> No
     outside = tmp_path.parent / f"{tmp_path.name}-keeper.org"
     outside.write_text("* The keeper of it all :agent:\nYou keep.\n")
     lay(tmp_path, horae_toml=f'keeper.def = "{outside}"\n')
-    (row,) = call("agents", "--jsonl").out.splitlines()
+    (row,) = call("agent", "list", "--jsonl").out.splitlines()
     assert f'"agent":"keeper","where":"{outside}:1"' in row
 
 
 def test_two_of_one_name_are_both_shown(call: Call, tmp_path: Path) -> None:
     lay(tmp_path, a_org=EDITOR, b_org=EDITOR)
-    found = call("agents", "--table")
+    found = call("agent", "list", "--table")
     assert found.code == 6
     assert "the agent moss is defined twice, at a.org:1 and at b.org:1" in found.err
 
@@ -127,7 +127,7 @@ def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
         b_org="* One\n* An agent of many words :agent:\nHm.\n",
         c_org="* one :agent:\nHm.\n* two :agent:\n:PROPERTIES:\n:RUNNER: rocket\n:END:\nHm.\n",
     )
-    found = call("agents", "--table")
+    found = call("agent", "list", "--table")
     assert found.code == 1
     assert "b.org:2:1: the agent has no name; write it in :ID:" in found.err
     assert "c.org:5" in found.err
@@ -136,8 +136,8 @@ def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
 
 
 def test_no_agent_is_no_error(call: Call) -> None:
-    assert call("agents", "--table").out.strip() == "no agent"
-    assert call("agents", "--json").data == []
+    assert call("agent", "list", "--table").out.strip() == "no agent"
+    assert call("agent", "list", "--json").data == []
 
 
 def test_one_is_shown_with_its_tools_and_whether_they_are_kept(call: Call, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_those_that_somebody_asked_for_are_listed_beside_those_of_plans(
     lay(tmp_path, w_org=WRITER, _agentd__agents__robin_yml="name: robin\ncommand: [cat]\n")
     make(call, "finch", "--command", "cat -", "--model", "small-2")
     assert call("words", "apply", ".agentd").code == 0
-    found = call("agents", "--json")
+    found = call("agent", "list", "--json")
     assert found.code == 0, found.err
     told = [(row["agent"], row["defined_by"], row["where"]) for row in found.data]
     assert told == [
@@ -187,7 +187,7 @@ def test_those_that_somebody_asked_for_are_listed_beside_those_of_plans(
     ]
     assert (found.data[0]["command"], found.data[0]["model"]) == (["cat", "-"], "small-2")
     assert all(row["can_run"] for row in found.data)
-    lines = call("agents", "--table").out.splitlines()
+    lines = call("agent", "list", "--table").out.splitlines()
     assert lines[0].split() == ["agent", "runner", "model", "where", "can", "it", "run"]
     assert lines[1].split() == ["finch", "cat", "-", "small-2", "by", "request", "yes"]
     assert " w.org:1 " in lines[3]
@@ -200,7 +200,7 @@ def test_what_keeps_one_from_running_that_somebody_asked_for_is_said(
     make(call, "finch")
     make(call, "crow", "--command", "no-such-agent")
     call("words", "apply", ".agentd")
-    told = {row["agent"]: row["obstacle"] for row in call("agents", "--json").data}
+    told = {row["agent"]: row["obstacle"] for row in call("agent", "list", "--json").data}
     assert told["finch"] == (
         "the agent finch has no command; create horae.toml in the plan root and set "
         "agent.command in it"
@@ -235,10 +235,10 @@ def test_one_name_in_a_plan_and_in_the_ledger_is_told_with_both_places(
 ) -> None:
     make(call, "moss", "--command", "cat")
     lay(tmp_path, m_org=EDITOR)
-    found = call("agents", "--table")
+    found = call("agent", "list", "--table")
     assert found.code == 6
     assert "the agent moss is defined at m.org:1 and by a request, too" in found.err
-    told = [(row["agent"], row["defined_by"]) for row in call("agents", "--json").data]
+    told = [(row["agent"], row["defined_by"]) for row in call("agent", "list", "--json").data]
     assert told == [("moss", "plan"), ("moss", "request")]
 
 
@@ -248,13 +248,13 @@ def test_a_ledger_elsewhere_is_named_and_one_that_cannot_be_read_stops_no_plan(
     lay(tmp_path, w_org=WRITER)
     ending = call("words", "--data", "other", "orchestrator", "create-agent", "--name", "finch")
     assert ending.code == 0, ending.err
-    assert [row["agent"] for row in call("agents", "--json").data] == ["wren"]
-    assert [row["agent"] for row in call("agents", "--data", "other", "--json").data] == [
+    assert [row["agent"] for row in call("agent", "list", "--json").data] == ["wren"]
+    assert [row["agent"] for row in call("agent", "list", "--data", "other", "--json").data] == [
         "finch",
         "wren",
     ]
     (tmp_path / "other" / DATABASE).write_bytes(b"no database at all" * 100)
-    found = call("agents", "--data", "other", "--table")
+    found = call("agent", "list", "--data", "other", "--table")
     assert found.code != 0
     assert "other" in found.err
     assert "wren" in found.out
@@ -349,6 +349,6 @@ def test_a_manifest_that_the_settings_of_another_root_name_begins_at_that_root(
     (root / "horae.toml").write_text('crew.def = "crew.org"\n')
     (root / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: who.org\n:END:\n")
     (root / "who.org").write_text("* writer :agent:\n:PROPERTIES:\n:COMMAND: cat\n:END:\nWrite.\n")
-    ending = call("agents", "--root", "sub", "--json")
+    ending = call("agent", "list", "--root", "sub", "--json")
     assert ending.code == 0, ending.err
     assert '"agent": "wren"' in ending.out

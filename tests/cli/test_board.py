@@ -179,7 +179,7 @@ def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> Non
         assert ending.code == 6
         assert ending.out.count("Blocked (2 files have the id 42)") == 2
         assert "007-copy.md, board/tasks/042-report.md" in ending.err
-    health = call("board", "health")
+    health = call("task", "health")
     assert (health.code, health.out.count("2 files have the id 42")) == (1, 1)
 
 
@@ -187,7 +187,7 @@ def test_without_a_board_that_is_said(call: Call) -> None:
     ending = call("task", "schedule", "42", "--clear")
     missing = "failed to read tasks directory: board/tasks: it does not exist"
     assert (ending.code, ending.err) == (1, f"horae: {missing}; `horae task add` creates it\n")
-    assert call("board", "list").code == 4
+    assert call("task", "list").code == 4
 
 
 def test_errors_are_json_where_json_was_asked_for(call: Call, tasks: Path) -> None:
@@ -235,7 +235,7 @@ def test_what_depends_on_a_task_that_was_put_away_can_be_done(call: Call, tasks:
     assert not list(tasks.glob("042*"))
     assert call("task", "show", "43", "--json").data["standing"] == "Runnable"
     assert call("task", "add", "Reap", "--json").data["id"] == 44
-    assert call("board", "health").code == 0
+    assert call("task", "health").code == 0
     gone = call("task", "schedule", "42", "--clear")
     assert (gone.code, "it was archived as board/archive/042" in gone.err) == (1, True)
 
@@ -295,16 +295,16 @@ def test_the_board_is_listed_and_searched(call: Call, tasks: Path) -> None:
     (tasks / "007-sow.md").write_text(
         "---\nid: 7\ntitle: Sow\nstatus: todo\nscheduled_for: 2999-01-01T00:00:00Z\n---\n"
     )
-    rows = call("board", "list", "--json").data
+    rows = call("task", "list", "--json").data
     assert [(row["id"], row["standing"], row["reason"]) for row in rows] == [
         (7, "Blocked", "scheduled for 2999-01-01T00:00:00Z"),
         (42, "Runnable", None),
     ]
     assert [
-        row["id"] for row in call("board", "list", "--search", "DISTRIBUTE weekly", "--json").data
+        row["id"] for row in call("task", "list", "--search", "DISTRIBUTE weekly", "--json").data
     ] == [42]
     assert call("task", "list", "--status", "done", "--table").out == "no task\n"
-    lines = call("board", "summary", "--table").out.splitlines()
+    lines = call("task", "summary", "--table").out.splitlines()
     assert lines[1] == "todo        2"
     assert len(lines) == 7
 
@@ -323,17 +323,17 @@ def test_what_comes_is_shown_in_order(call: Call, tasks: Path) -> None:
 
 
 def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
-    assert call("board", "health", "--table").out == "the one task is well\n"
+    assert call("task", "health", "--table").out == "the one task is well\n"
     (tasks / "042-report.md").write_text(with_lines("depends_on: [7]", "cron_schedule: 0 25 * * *"))
     (tasks / "1.md").write_text("no task")
-    ending = call("board", "health", "--table")
+    ending = call("task", "health", "--table")
     assert ending.code == 1
     assert (
         "1.md: line 1, column 1: a task file must begin with a line of three dashes" in ending.out
     )
     assert "#42: depends on #7, which does not exist; add that task" in ending.out
     assert "#42: the task cannot be recycled: cron '0 25 * * *': hour 25" in ending.out
-    assert len(call("board", "health", "--json").data) == 3
+    assert len(call("task", "health", "--json").data) == 3
 
 
 def test_a_tick_brings_back_what_is_done_and_due_and_writes_the_event(
@@ -347,7 +347,7 @@ def test_a_tick_brings_back_what_is_done_and_due_and_writes_the_event(
         ("2026-03-30T09:00:05Z", f"{said} scheduled for 2026-04-06T09:00:00Z\n"),
         ("2026-03-30T09:00:10Z", "nothing comes back now\n"),
     ):
-        assert call("board", "tick", "--at", now, "--table").out == out
+        assert call("task", "recycle", "--at", now, "--table").out == out
     events = (tasks.parent / "events.jsonl").read_text()
     assert (
         events == '{"event":"task_recycled","task":"#42","reason":"0 9 * * MON","ts":1774861205}\n'
@@ -361,7 +361,7 @@ def test_one_broken_task_stops_no_other_from_coming_back(call: Call, tasks: Path
     (tasks / "1.md").write_text("no task")
     (tasks / "2.md").write_text(text.replace("42", "2"))
     (tasks / "2.md").chmod(0o400)
-    ending = call("board", "tick", "--at", "2026-03-30T09:00:05Z", "--json")
+    ending = call("task", "recycle", "--at", "2026-03-30T09:00:05Z", "--json")
     assert [row["task"] for row in ending.data] == [42]
     assert ending.code == 1
     assert "1.md" in ending.err
@@ -374,7 +374,7 @@ def test_the_board_of_the_other_tool_is_found(call: Call, tmp_path: Path) -> Non
     (folder / "042-report.md").write_text(REPORT)
     [row] = call("task", "list", "--json").data
     assert row["file"] == ".batty/team_config/board/tasks/042-report.md"
-    assert [row["id"] for row in call("board", "list", "--root", str(tmp_path), "--json").data] == [
+    assert [row["id"] for row in call("task", "list", "--root", str(tmp_path), "--json").data] == [
         42
     ]
 

@@ -124,7 +124,7 @@ def test_an_agent_in_its_clone_asks_the_origin_that_the_plan_root_means(
     git("-C", str(home), "remote", "add", "origin", address)
     git("-C", str(home), "push", "-q", "origin", "main")
     # Neither from above, nor from its clone in the data directory, is ../origin.git the same.
-    ending = call("tick", "wren", "--root", "home/plans", "--table")
+    ending = call("agent", "tick", "wren", "--root", "home/plans", "--table")
     assert ending.code == 0, ending
     assert git("--git-dir", str(origin), "log", "--format=%an %s", "main").splitlines() == [
         "wren Claim Sow for wren",

@@ -17,7 +17,7 @@ def day(tmp_path: Path) -> None:
 def test_the_next_ticks_are_shown_with_where_the_agent_stands_and_how_long_it_waits(
     call: Call,
 ) -> None:
-    ending = call("lifecycle", "day.org", "--table", "--next", "7", "--every", "90s")
+    ending = call("agent", "lifecycle", "day.org", "--table", "--next", "7", "--every", "90s")
     assert (ending.code, ending.err) == (0, "")
     assert ending.out.splitlines() == [
         "tick  after  state         ends          then          next in",
@@ -45,7 +45,7 @@ def test_outcomes_are_assumed_in_turn_and_the_last_goes_on(call: Call) -> None:
 
 @pytest.mark.parametrize("place", [["wake_add", "2"], ["wake_add 2"]])
 def test_a_prediction_may_begin_anywhere(call: Call, place: list[str]) -> None:
-    [row] = call("lifecycle", "day.org", "--from", *place, "--next", "1", "--json").data
+    [row] = call("agent", "lifecycle", "day.org", "--from", *place, "--next", "1", "--json").data
     assert row == {
         "tick": 1,
         "after": 0,
@@ -63,21 +63,21 @@ def test_a_prediction_may_begin_anywhere(call: Call, place: list[str]) -> None:
 
 def test_a_gated_tick_is_shown_with_the_wait(call: Call) -> None:
     asked = ["--from", "rem", "--outcomes", "failed", "--every", "4m", "--next", "2"]
-    _, second = call("lifecycle", "day.org", *asked, "--jsonl").out.splitlines()
+    _, second = call("agent", "lifecycle", "day.org", *asked, "--jsonl").out.splitlines()
     assert '"outcome":null,"gated":360.0,"then":"rem 0"' in second
-    table = call("lifecycle", "day.org", *asked, "--table").out.splitlines()
+    table = call("agent", "lifecycle", "day.org", *asked, "--table").out.splitlines()
     assert table[2] == "2     4m     rem 0  gated for 6m    rem 0  4m"
 
 
 def test_twelve_ticks_are_shown_unless_asked_otherwise(call: Call) -> None:
-    assert len(call("lifecycle", "day.org", "--json").data) == 12
+    assert len(call("agent", "lifecycle", "day.org", "--json").data) == 12
 
 
 def test_what_is_odd_is_said_beside_the_ticks_and_an_error_is_the_exit_code(
     call: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "odd.org").write_text("* work\n:PROPERTIES:\n:NEXT: rset\n:END:\n* rest\n")
-    ending = call("lifecycle", "odd.org", "--next", "2", "--json")
+    ending = call("agent", "lifecycle", "odd.org", "--next", "2", "--json")
     assert ending.code == 1
     assert [row["state"] for row in ending.data] == ["work", "work"]
     assert ending.err.splitlines()[0] == (
@@ -88,14 +88,14 @@ def test_what_is_odd_is_said_beside_the_ticks_and_an_error_is_the_exit_code(
 
 def test_a_gate_that_starves_the_day_is_a_warning(call: Call, tmp_path: Path) -> None:
     (tmp_path / "slow.org").write_text(TEXT.replace("10m", "48h"))
-    ending = call("lifecycle", "slow.org", "--next", "1")
+    ending = call("agent", "lifecycle", "slow.org", "--next", "1")
     assert ending.code == 0
     assert "warning gate-starves: :MIN-INTERVAL: 2d delays the whole cycle" in ending.err
 
 
 def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None:
     (tmp_path / "empty.org").write_text("Prose.\n")
-    ending = call("lifecycle", "empty.org")
+    ending = call("agent", "lifecycle", "empty.org")
     assert (ending.code, ending.out) == (1, "")
     assert "lifecycle-empty: no heading names a state" in ending.err
 
@@ -117,7 +117,7 @@ def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None
 def test_what_cannot_be_predicted_is_one_clear_line(
     call: Call, args: list[str], code: int, message: str
 ) -> None:
-    ending = call("lifecycle", *args)
+    ending = call("agent", "lifecycle", *args)
     assert ending.code == code
     assert message in ending.err
     assert "Traceback" not in ending.err

@@ -99,7 +99,7 @@ def test_an_entry_whose_file_is_known_by_its_whole_path_goes_by_the_short_one(
     (tmp_path / "crew.org").write_text("* wren\n:PROPERTIES:\n:DEF: wren.org\n:END:\n")
     definition = "* Wren :agent:\n:PROPERTIES:\n:COMMAND: true\n:END:\nHi.\n"
     (tmp_path / "wren.org").write_text(definition)
-    assert call("tick", "wren").code == 0
+    assert call("agent", "tick", "wren").code == 0
     for word in ("crew.org:1", "./crew.org:1", f"{tmp_path}/crew.org:1"):
         assert meant(call, word) == "wren"
 

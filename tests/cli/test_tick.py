@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.far import Far
-from horae.cli.group import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +32,8 @@ def agent(home: Path, name: str, script: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path) -> Path:
     """A plan root with two agents, in which the commands are called."""
-    monkeypatch.setitem(COMMANDS, "tick", "horae.cli.tick:tick")
     (tmp_path / "horae.toml").write_text('[crew]\ndef = "crew.org"\n')
     members = [
         "* wren\n:PROPERTIES:\n:DEF: wren.org\n:LIFECYCLE: day.org\n:INTERVAL: 1h\n:END:\n",
@@ -76,18 +74,18 @@ def wait_for(condition: Callable[[], object], *, limit: float = 20) -> None:
 
 
 def test_without_an_engine_it_ticks_here_and_shows_what_it_puts_out(call: Call) -> None:
-    ending = call("tick", "wren", "--table")
+    ending = call("agent", "tick", "wren", "--table")
     assert (ending.code, ending.out) == (0, "all is well\n")
     assert "wren: done: " in ending.err
     [wren, moss] = call("status", "--json").data["agents"]
     assert wren["lifecycle"] == {"state": "add", "hits": 1, "next_state": "audit", "kind": "wake"}
     assert (wren["last_outcome"], wren["running"]) == ("done", False)
     assert (moss["last_outcome"], moss["last_run"], moss["lifecycle"]) == (None, None, None)
-    assert call("tick", "wren", "--json").data["key"] == "tick:2"
+    assert call("agent", "tick", "wren", "--json").data["key"] == "tick:2"
 
 
 def test_a_tick_that_ends_badly_is_exit_code_1(call: Call) -> None:
-    ending = call("tick", "moss", "--table")
+    ending = call("agent", "tick", "moss", "--table")
     assert (ending.code, ending.out) == (1, "oh no\n")
     [_, moss] = call("status", "--json").data["agents"]
     assert (moss["failures"], moss["stuck"], moss["last_outcome"]) == (1, False, "failed")
@@ -96,16 +94,16 @@ def test_a_tick_that_ends_badly_is_exit_code_1(call: Call) -> None:
 def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, home: Path) -> None:
     agent(home, "moss", "touch on; exec sleep 100\n")
     with engine(home):
-        asked = call("tick", "wren", "--json")
+        asked = call("agent", "tick", "wren", "--json")
         assert (asked.code, asked.data["key"], asked.data["title"]) == (0, "tick:1", "wren")
         wait_for(lambda: call("status", "--json").data["agents"][0]["last_outcome"] == "done")
-        watched = call("tick", "wren", "--watch", "--table", "--note", "x")
+        watched = call("agent", "tick", "wren", "--watch", "--table", "--note", "x")
         assert (watched.code, watched.out) == (0, "all is well\n")
         receipts = call("history", "wren", "--json").data
         assert [each["key"] for each in receipts] == ["tick:2", "tick:1"]
-        call("tick", "moss")
+        call("agent", "tick", "moss")
         wait_for((home / "on").exists)
-        again = call("tick", "moss")
+        again = call("agent", "tick", "moss")
         assert again.code == 6
         assert "moss: a tick has been running since " in again.err
         status = call("status", "--json")
@@ -115,12 +113,12 @@ def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, ho
 
 def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
     with engine(home):
-        nobody = call("tick", "robin")
+        nobody = call("agent", "tick", "robin")
         assert (nobody.code, "no entry is called 'robin'" in nobody.err) == (4, True)
-        digest = call("tick", "Digest")
+        digest = call("agent", "tick", "Digest")
         assert (digest.code, "the entry is not an agent that ticks" in digest.err) == (6, True)
         call("pause", "wren", "--note", "on holiday")
-        paused = call("tick", "wren")
+        paused = call("agent", "tick", "wren")
         assert (paused.code, "resume it with `horae resume" in paused.err) == (6, True)
         assert call("status", "--json").data["agents"][0]["paused"] is True
 
@@ -128,9 +126,9 @@ def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
 def test_a_status_for_people_has_a_line_for_each_agent(
     call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call("tick", "wren")
+    call("agent", "tick", "wren")
     for _ in range(4):
-        call("tick", "moss")
+        call("agent", "tick", "moss")
     monkeypatch.setenv("COLUMNS", "200")
     text = call("status", "--table").out
     part = text.partition("\nagents\n")[2].partition("\n\n")[0]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
+from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
+from horae.cli.options import now_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.errors import Exit, HoraeError
 from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words, meanings
@@ -50,7 +52,7 @@ class _Line(NamedTuple):
     text: str
 
 
-@click.group("import")
+@click.group("import", cls=SharedGroup)
 def import_() -> None:
     """Take over what another scheduler runs, as headlines of a plan.
 
@@ -65,8 +67,8 @@ def _options(command: _Command) -> _Command:
         click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
         click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
         click.option("--tasks", metavar="DIR", help="Write Markdown tasks into DIR instead."),
-        click.option("--tz", metavar="ZONE", help="The zone of a text that names none."),
-        click.option("--at", "now", metavar="NOW", help="Take this moment for now."),
+        tz_option,
+        now_option,
         form_options,
     )
     for option in reversed(options):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.app import SystemClock
+from horae.cli.options import place_options
 from horae.cli.output import (
     Form,
     Output,
@@ -55,18 +56,11 @@ LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
 _MARK: Final = ":agent:"
 
-_root = click.option(
-    "--root", default=".", metavar="DIR", help="The plan root; else this directory."
-)
-_data = click.option(
-    "--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root."
-)
 _name = click.argument("name", metavar="NAME")
 
 
 @click.command()
-@_root
-@_data
+@place_options
 @form_options
 def agents(*, root: str, data: str | None, form: str | None) -> int:
     """List the agents there are: where each is defined, what runs it, and whether it can run.
@@ -82,15 +76,9 @@ def agents(*, root: str, data: str | None, form: str | None) -> int:
     return everybody.exit_code
 
 
-@click.group()
-def agent() -> None:
-    """Show one agent, or let it run."""
-
-
-@agent.command()
+@click.command()
 @_name
-@_root
-@_data
+@place_options
 @form_options
 def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Show who an agent is: its definition, its tools, and what keeps it from running."""
@@ -109,14 +97,13 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     return Exit.OK
 
 
-@agent.command()
+@click.command()
 @_name
 @click.option("--prompt", metavar="TEXT|-", help="What it is asked; - reads it from the input.")
 @click.option("--dir", "directory", metavar="DIR", help="Where it works; else the plan root.")
 @click.option("--timeout", metavar="TIME", help="How long it may take, such as 15m.")
 @click.option("--model", metavar="NAME", help="The model, instead of the definition's.")
-@_root
-@_data
+@place_options
 @form_options
 def run(
     name: str,

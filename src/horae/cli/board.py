@@ -13,8 +13,10 @@ import click
 
 from horae.app import SystemClock
 from horae.cli.desk import record_edits
+from horae.cli.group import SharedGroup
 from horae.cli.known import Ledgers
 from horae.cli.moments import parse_moment
+from horae.cli.options import at_option, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
 from horae.errors import Exit, HoraeError, ScheduleError
@@ -267,8 +269,6 @@ class TaskNumber(_ParamType):
 
 
 _number = click.argument("number", metavar="ID", type=TaskNumber())
-_root = click.option("--root", default=".", metavar="DIR", help="The plan root of the board.")
-_at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
 
 
 def _telling(command: Callable[..., int]) -> Callable[..., int]:
@@ -281,7 +281,7 @@ def _telling(command: Callable[..., int]) -> Callable[..., int]:
     return form_options(telling)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SharedGroup)
 def task() -> None:
     """Add, show, schedule and move the tasks of a board."""
 
@@ -294,7 +294,7 @@ def task() -> None:
 @click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
 @click.option("--catchup", type=click.Choice(["all", "latest", "none"]), help="After an outage.")
 @click.option("--until", metavar="DATE", help="The last day on which it comes back.")
-@_root
+@root_option
 @_telling
 def schedule(
     number: int,
@@ -330,7 +330,7 @@ def schedule(
 @click.option("--at", "at", metavar="AT", help="Hold it back until this time (RFC 3339).")
 @click.option("--cron", "cron", metavar="CRON", help="Let it recur.")
 @click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
-@_root
+@root_option
 @_telling
 def add(
     title: str,
@@ -378,7 +378,7 @@ def add(
 @click.option("--clear-blocked", is_flag=True, help="Nothing is in its way any more.")
 @click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Any other field.")
 @click.option("--unset", "gone", multiple=True, metavar="KEY", help="Take a field away.")
-@_root
+@root_option
 @_telling
 def edit(
     number: int,
@@ -425,7 +425,7 @@ def edit(
 @task.command("transition")
 @_number
 @click.argument("state", metavar="STATE", type=click.Choice([*STATUSES, "in_progress"]))
-@_root
+@root_option
 @_telling
 def transition_(number: int, *, state: str, root: str, output: Output) -> int:
     """Move a task to another status, if it may go there."""
@@ -437,7 +437,7 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 @_number
 @click.option("--execution-owner", metavar="NAME", help="Who does it; '' is nobody.")
 @click.option("--review-owner", metavar="NAME", help="Who reviews it; '' is nobody.")
-@_root
+@root_option
 @_telling
 def assign(
     number: int,
@@ -454,7 +454,7 @@ def assign(
 
 @task.command()
 @_number
-@_root
+@root_option
 @_telling
 def archive(number: int, *, root: str, output: Output) -> int:
     """Put a task away: its file goes to archive/, and it never comes back."""
@@ -464,8 +464,8 @@ def archive(number: int, *, root: str, output: Output) -> int:
 
 @task.command()
 @_number
-@_at
-@_root
+@at_option
+@root_option
 @_telling
 def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     """Show one task, how it stands, and when it comes."""
@@ -493,8 +493,8 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 @task.command("next")
 @click.argument("number", metavar="[ID]", type=TaskNumber(), required=False)
 @click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
-@_at
-@_root
+@at_option
+@root_option
 @_telling
 def next_(number: int | None, *, count: int, at: str | None, root: str, output: Output) -> int:
     """Show when tasks come: the times they are held back for, and their triggers."""
@@ -530,8 +530,8 @@ def _list_options(command: Callable[..., int]) -> Callable[..., int]:
 
 @task.command("list")
 @_list_options
-@_at
-@_root
+@at_option
+@root_option
 @_telling
 def list_(
     status: str | None, search: str | None, *, at: str | None, root: str, output: Output
@@ -540,25 +540,8 @@ def list_(
     return _list(board_at(root), status=status, search=search, now=_now(at), output=output)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def board() -> None:
-    """Look at all tasks together, and bring back those that recur."""
-
-
-@board.command("list")
-@_list_options
-@_at
-@_root
-@_telling
-def board_list(
-    status: str | None, search: str | None, *, at: str | None, root: str, output: Output
-) -> int:
-    """List the tasks of the board, and how each stands."""
-    return _list(board_at(root), status=status, search=search, now=_now(at), output=output)
-
-
-@board.command("summary")
-@_root
+@task.command("summary")
+@root_option
 @_telling
 def board_summary(*, root: str, output: Output) -> int:
     """Count the tasks of each status."""
@@ -570,9 +553,9 @@ def board_summary(*, root: str, output: Output) -> int:
     return Exit.OK
 
 
-@board.command("health")
-@_at
-@_root
+@task.command("health")
+@at_option
+@root_option
 @_telling
 def board_health(*, at: str | None, root: str, output: Output) -> int:
     """Say what is wrong with the tasks; exit code 1 if anything is."""
@@ -596,9 +579,9 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
     return Exit.FINDINGS if data else Exit.OK
 
 
-@board.command("tick")
-@_at
-@_root
+@task.command("recycle")
+@at_option
+@root_option
 @_telling
 def board_tick(*, at: str | None, root: str, output: Output) -> int:
     """Bring back what is done and due, once; an engine does this by itself."""

@@ -11,6 +11,7 @@ import click
 
 from horae.app import SystemClock
 from horae.cli.desk import Place, actor_at, record_edits
+from horae.cli.options import at_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import plan_root
 from horae.config import load
@@ -101,8 +102,8 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
 @click.command()
 @_file
 @_name
-@click.option("--at", metavar="NOW", help="When it was done; else now.")
-@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@at_option
+@tz_option
 @form_options
 def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | None) -> int:
     """Note that a headline is done, as Org does.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from horae.cli.options import data_option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
 from horae.config import load
 from horae.errors import Exit, HoraeError
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from horae.store.postgres import PostgresLedger
 
 T = TypeVar("T")
-
-_root = click.option(
-    "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
-)
 
 
 class NoStoreError(HoraeError):
@@ -53,7 +50,7 @@ class NoNodeError(HoraeError):
 
 
 @click.command()
-@_root
+@root_option
 @form_options
 def nodes(*, root: str, form: str | None) -> int:
     """List the machines of a cluster: who leads, who is there, and what each runs."""
@@ -75,7 +72,7 @@ def nodes(*, root: str, form: str | None) -> int:
 @click.command()
 @click.argument("name")
 @click.option("--off", is_flag=True, help="Let it be given runs again.")
-@_root
+@root_option
 @form_options
 def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
     """Give a machine nothing more to run; what runs there goes on, agents go elsewhere."""
@@ -127,15 +124,10 @@ def _ask(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
     return asyncio.run(asking())
 
 
-@click.group()
-def store() -> None:
-    """Prepare the database that machines share, or move a ledger there."""
-
-
-@store.command()
+@click.command()
 @click.option("--to", "target", metavar="URL", help="The database; else the setting `store`.")
-@click.option("--data", metavar="DIR", help="The ledger that moves; else .horae in the plan root.")
-@_root
+@data_option
+@root_option
 @form_options
 def migrate(*, target: str | None, data: str | None, root: str, form: str | None) -> int:
     """Move the ledger of this machine to PostgreSQL, history included, and prove it is the same.

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from os.path import realpath, relpath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
 from horae.cli.output import echo
-from horae.cli.sources import default_root
 from horae.config import load
 from horae.engine.actor import acting, own_actor, own_run, user_name
 from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
@@ -37,7 +33,7 @@ from horae.timing.rfc3339 import parse_rfc3339
 from horae.workspace.files import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
     from horae.workspace.files import StrPath
 
 T = TypeVar("T")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 PATIENCE: Final = timedelta(seconds=5)  # how long a reader waits for a database that is busy
 BRIEF: Final = timedelta(seconds=1)  # how long a command may have the lock
@@ -136,19 +131,6 @@ class Dial:
     def now(self) -> datetime:
         """Return this moment, in UTC."""
         return SystemClock().now() if self._at is None else self._at
-
-
-def place_options(command: _Command) -> _Command:
-    """Give a command --root and --data."""
-    command = click.option(
-        "--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root."
-    )(command)
-    return click.option(
-        "--root",
-        default=default_root,
-        metavar="DIR",
-        help="The plan root, where horae.toml is looked for.",
-    )(command)
 
 
 def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | None = None) -> T:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.beside import beside
+from horae.cli.group import SharedGroup
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
+from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
@@ -38,18 +40,18 @@ _BEGINNING: Final = "BEGIN:VCALENDAR"
 _BEFORE: Final = timedelta(microseconds=1)
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def export() -> None:
     """Write the hours of plans for other programs."""
 
 
 @export.command()
-@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@paths_argument
 @click.option("--from", "since", metavar="T", help="Where the calendar begins; else now.")
 @click.option("--days", type=click.IntRange(1, 36_525), help=f"How many days it has; else {_DAYS}.")
 @click.option("--to", "until", metavar="T", help="Where it ends, instead of --days.")
-@click.option("--tz", metavar="ZONE", help="The zone of plans that name none.")
-@click.option("--at", "now", metavar="NOW", help="Take this moment for now.")
+@tz_option
+@now_option
 @click.option("-o", "--output", metavar="FILE", help="Write this file, whole at once.")
 def ics(
     paths: tuple[str, ...],
@@ -98,11 +100,11 @@ _program_option = click.option(
 
 
 @export.command()
-@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@paths_argument
 @click.option("--cron-tz", is_flag=True, help="Write CRON_TZ= lines, which some crons know.")
 @_program_option
-@click.option("--tz", metavar="ZONE", help="The zone of plans that name none.")
-@click.option("--at", "now", metavar="NOW", help="Take this moment for now.")
+@tz_option
+@now_option
 def crontab(
     paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, now: str | None
 ) -> int:
@@ -137,10 +139,10 @@ def crontab(
 
 
 @export.command()
-@click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+@paths_argument
 @_program_option
-@click.option("--tz", metavar="ZONE", help="The zone of plans that name none.")
-@click.option("--at", "now", metavar="NOW", help="Take this moment for now.")
+@tz_option
+@now_option
 @click.option("-o", "--output", metavar="DIR", help="Write the units into this directory.")
 @click.option("--force", is_flag=True, help="Also over units that somebody has changed.")
 def systemd(

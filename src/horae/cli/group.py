@@ -1,99 +1,401 @@
-"""The command group; each command's module is loaded when it is called."""
+"""The command group: one table of all commands; a module is loaded when its command is called."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from importlib import import_module
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from horae import __version__
+from horae.cli.options import take_shared
+from horae.cli.output import Form, asked_form, echo, json_text
 
-# Command -> module:attribute, where its click command is.
-COMMANDS: Final = {
-    "agenda": "horae.cli.times:agenda",
-    "agent": "horae.cli.agents:agent",
-    "agents": "horae.cli.agents:agents",
-    "approvals": "horae.cli.triggers:approvals",
-    "approve": "horae.cli.triggers:approve",
-    "backfill": "horae.cli.ledger:backfill",
-    "backup": "horae.cli.keeping:backup",
-    "board": "horae.cli.board:board",
-    "cancel": "horae.cli.runs:cancel",
-    "check": "horae.cli.plans:check",
-    "claim": "horae.cli.claims:claim",
-    "completion": "horae.cli.service:completion",
-    "config": "horae.cli.settings:config",
-    "demo": "horae.cli.demo:demo",
-    "deny": "horae.cli.triggers:deny",
-    "doctor": "horae.cli.keeping:doctor",
-    "done": "horae.cli.claims:done",
-    "drain": "horae.cli.cluster:drain",
-    "due": "horae.cli.times:due",
-    "explain": "horae.cli.explain:explain",
-    "export": "horae.cli.export:export",
-    "history": "horae.cli.ledger:history",
-    "import": "horae.cli.adopt:import_",
-    "init": "horae.cli.init:init",
-    "lifecycle": "horae.cli.lifecycle:lifecycle",
-    "logs": "horae.cli.runs:logs",
-    "next": "horae.cli.times:next_",
-    "nodes": "horae.cli.cluster:nodes",
-    "open": "horae.cli.token:open_",
-    "pause": "horae.cli.ledger:pause",
-    "prune": "horae.cli.keeping:prune",
-    "query": "horae.cli.plans:query",
-    "release": "horae.cli.claims:release",
-    "restore": "horae.cli.keeping:restore",
-    "resume": "horae.cli.ledger:resume",
-    "run": "horae.cli.runs:run",
-    "service": "horae.cli.service:service",
-    "simulate": "horae.cli.simulate:simulate",
-    "status": "horae.cli.ledger:status",
-    "store": "horae.cli.cluster:store",
-    "tangle": "horae.cli.plans:tangle",
-    "task": "horae.cli.board:task",
-    "tick": "horae.cli.tick:tick",
-    "token": "horae.cli.token:token",
-    "trigger": "horae.cli.triggers:trigger",
-    "up": "horae.cli.up:up",
-    "why": "horae.cli.ledger:why",
-    "worker": "horae.cli.up:worker",
+_SHARED: Final = "horae.shared_options"  # in the context: options before the command
+HINTS: Final = 3  # near names that a message lists at most
+
+
+class Section(StrEnum):
+    """Where `horae --help` lists a command."""
+
+    EVERYDAY = "Everyday"
+    WRITE = "Write plans"
+    WORK = "Agents and work"
+    OPERATE = "Operate"
+    DATA = "Plan data"
+
+
+class Command(NamedTuple):
+    """One command."""
+
+    name: str  # one word, or a group and a word
+    place: str  # module:attribute; empty for a group whose commands are in this table
+    help: str
+    section: Section | None = None  # None: not in `horae --help`
+    old: tuple[str, ...] = ()  # how 0.1 spelled it
+
+
+_TABLE: Final = (
+    Command("up", "up:up", "Run what is scheduled in your plan files", Section.EVERYDAY),
+    Command("stop", "stop:stop", "Stop the engine after its runs have ended", Section.EVERYDAY),
+    Command(
+        "status",
+        "ledger:status",
+        "Show what is running, waiting, next and failing",
+        Section.EVERYDAY,
+    ),
+    Command(
+        "list", "entries:list_", "List all entries: state, rule, last and next", Section.EVERYDAY
+    ),
+    Command("run", "runs:run", "Run an entry now, or the workflows of a file", Section.EVERYDAY),
+    Command("logs", "runs:logs", "Show the output of a run", Section.EVERYDAY),
+    Command("why", "ledger:why", "Show why an entry ran or did not run", Section.EVERYDAY),
+    Command("history", "ledger:history", "List receipts, newest first", Section.EVERYDAY),
+    Command("pause", "ledger:pause", "Pause an entry until it is resumed", Section.EVERYDAY),
+    Command("resume", "ledger:resume", "Resume a paused entry", Section.EVERYDAY),
+    Command("cancel", "runs:cancel", "Cancel a run and all processes it started", Section.EVERYDAY),
+    Command("retry", "runs:retry", "Run the entry of a receipt again", Section.EVERYDAY),
+    Command(
+        "backfill",
+        "ledger:backfill",
+        "Run an entry for each scheduled time of a past period",
+        Section.EVERYDAY,
+    ),
+    Command("init", "init:init", "Write a small working plan into a directory", Section.WRITE),
+    Command("check", "plans:check", "Check plan files and report problems", Section.WRITE),
+    Command(
+        "next", "times:next_", "Show the next scheduled times (also: agenda, due)", Section.WRITE
+    ),
+    Command("agenda", "times:agenda", "Show the next days, day by day"),
+    Command("due", "times:due", "Show what is overdue, due and coming"),
+    Command(
+        "explain", "explain:explain", "Explain a schedule and show its next times", Section.WRITE
+    ),
+    Command(
+        "simulate", "simulate:simulate", "Simulate plans without running anything", Section.WRITE
+    ),
+    Command(
+        "import",
+        "adopt:import_",
+        "Import jobs from cron, systemd, GitHub Actions, APScheduler",
+        Section.WRITE,
+    ),
+    Command(
+        "export", "export:export", "Export schedules to crontab, systemd, iCalendar", Section.WRITE
+    ),
+    Command("done", "claims:done", "Mark a headline as done", Section.WRITE),
+    Command("claim", "claims:claim", "Claim a task for an agent", Section.WRITE),
+    Command("release", "claims:release", "Release a claimed task", Section.WRITE),
+    Command("agent", "", "List, show, run and tick agents", Section.WORK),
+    Command(
+        "agent list",
+        "agents:agents",
+        "List agents and whether each can run",
+        old=("agents",),
+    ),
+    Command("agent show", "agents:show", "Show the definition and the tools of an agent"),
+    Command("agent run", "agents:run", "Run an agent now and show its output"),
+    Command("agent tick", "tick:tick", "Tick an agent now", old=("tick",)),
+    Command(
+        "agent lifecycle",
+        "lifecycle:lifecycle",
+        "Show the next ticks of a lifecycle",
+        old=("lifecycle",),
+    ),
+    Command(
+        "task",
+        "board:task",
+        "Add, schedule, move and list the tasks of a board",
+        Section.WORK,
+        old=("board",),
+    ),
+    Command(
+        "trigger",
+        "triggers:trigger",
+        "Start agents by cron, webhook, issue or request",
+        Section.WORK,
+    ),
+    Command("approval", "", "List, approve and reject runs that need approval", Section.WORK),
+    Command(
+        "approval list",
+        "triggers:approvals",
+        "List runs that wait for approval, oldest first",
+        old=("approvals",),
+    ),
+    Command("approval approve", "triggers:approve", "Approve a pending run", old=("approve",)),
+    Command("approval reject", "triggers:deny", "Reject a pending run", old=("deny",)),
+    Command("doctor", "keeping:doctor", "Check the installation and the ledger", Section.OPERATE),
+    Command(
+        "service",
+        "service:service",
+        "Install, uninstall or print a systemd or launchd unit",
+        Section.OPERATE,
+    ),
+    Command("token", "token:token", "Manage access tokens and sessions", Section.OPERATE),
+    Command("config", "settings:config", "Show the settings and their origin", Section.OPERATE),
+    Command("backup", "keeping:backup", "Write a verified copy of the ledger", Section.OPERATE),
+    Command("restore", "keeping:restore", "Restore the ledger from a backup", Section.OPERATE),
+    Command("prune", "keeping:prune", "Remove the details of old receipts", Section.OPERATE),
+    Command(
+        "cluster", "", "Show and manage the nodes of a cluster", Section.OPERATE, old=("store",)
+    ),
+    Command("cluster nodes", "cluster:nodes", "List the nodes of a cluster", old=("nodes",)),
+    Command("cluster drain", "cluster:drain", "Stop assigning runs to a node", old=("drain",)),
+    Command(
+        "cluster worker",
+        "up:worker",
+        "Run as a node that never leads",
+        old=("worker",),
+    ),
+    Command(
+        "cluster migrate",
+        "cluster:migrate",
+        "Move the local ledger to PostgreSQL",
+        old=("store migrate",),
+    ),
+    Command("demo", "demo:demo", "Run a demo plan until Ctrl-C", Section.OPERATE),
+    Command("open", "token:open_", "Open the page of the running engine", Section.OPERATE),
+    Command("completion", "service:completion", "Print a shell completion script", Section.OPERATE),
+    Command("query", "plans:query", "Show the fields of each headline", Section.DATA),
+    Command("tangle", "plans:tangle", "Show the resolved workflows of a plan", Section.DATA),
+)
+
+COMMANDS: Final = {each.name: each for each in _TABLE}
+
+# How 0.1 spelled a command -> how it is spelled now. `board` and `store` stand for all of theirs.
+OLD: Final = {old: each.name for each in _TABLE for old in each.old} | {
+    "board tick": "task recycle",
+}
+
+# What people type who know other programs -> what to type here.
+NEAR: Final = {
+    "abort": "`horae cancel`",
+    "add": "`horae task add`, `horae trigger add`, or write a headline into a plan file",
+    "calendar": "`horae agenda` or `horae export ics`",
+    "clean": "`horae prune`",
+    "create": "`horae init`, `horae task add` or `horae trigger add`",
+    "daemon": "`horae up` or `horae service install`",
+    "dashboard": "`horae open`",
+    "delete": "`horae trigger remove` or `horae task archive`; "
+    "an entry ends when its headline is deleted from the plan file",
+    "describe": "`horae why` or `horae explain`",
+    "disable": "`horae pause` or `horae trigger disable`",
+    "down": "`horae stop`",
+    "edit": "`horae task edit` or `horae trigger edit`; "
+    "plan files are edited in your editor and read again by the engine",
+    "enable": "`horae resume` or `horae trigger enable`",
+    "entries": "`horae list`",
+    "exec": "`horae run`",
+    "gc": "`horae prune`",
+    "health": "`horae doctor` or `horae task health`",
+    "help": "`horae --help` or `horae COMMAND --help`",
+    "info": "`horae why` or `horae explain`",
+    "inspect": "`horae why` or `horae agent show`",
+    "install": "`horae service install`",
+    "jobs": "`horae list`",
+    "kill": "`horae cancel`",
+    "lint": "`horae check`",
+    "log": "`horae logs`",
+    "login": "`horae open`",
+    "ls": "`horae list`",
+    "migrate": "`horae cluster migrate`",
+    "new": "`horae init`, `horae task add` or `horae trigger add`",
+    "ps": "`horae status`",
+    "purge": "`horae prune`",
+    "quit": "`horae stop`",
+    "reject": "`horae approval reject`",
+    "reload": "The engine reads plan files again when they change; "
+    "to restart it, use `horae stop` and `horae up`",
+    "remove": "`horae trigger remove` or `horae task archive`; "
+    "an entry ends when its headline is deleted from the plan file",
+    "rerun": "`horae retry`",
+    "restart": "`horae stop`, then `horae up`",
+    "rm": "`horae trigger remove` or `horae task archive`; "
+    "an entry ends when its headline is deleted from the plan file",
+    "schedule": "`horae task schedule`, `horae trigger add` or `horae next`",
+    "serve": "`horae up`",
+    "server": "`horae up`",
+    "settings": "`horae config`",
+    "show": "`horae why`, `horae agent show`, `horae task show` or `horae trigger show`",
+    "shutdown": "`horae stop`",
+    "start": "`horae up` to start the engine, `horae run` to run an entry",
+    "suspend": "`horae pause`",
+    "tail": "`horae logs -f`",
+    "tasks": "`horae task list`",
+    "test": "`horae check` or `horae simulate`",
+    "tokens": "`horae token list`",
+    "triggers": "`horae trigger list`",
+    "ui": "`horae open`",
+    "uninstall": "`horae service uninstall`",
+    "unpause": "`horae resume`",
+    "validate": "`horae check`",
+    "verify": "`horae check` or `horae doctor`",
+    "version": "`horae --version`",
+    "web": "`horae open`",
+}
+
+# The same inside a group: the first of these that it has.
+_ALIKE: Final = {
+    "create": ("add",),
+    "deny": ("reject",),
+    "delete": ("remove", "archive", "revoke"),
+    "join": ("worker",),
+    "ls": ("list", "nodes"),
+    "move": ("transition",),
+    "new": ("add",),
+    "pause": ("disable",),
+    "resume": ("enable",),
+    "rm": ("remove", "archive", "revoke"),
+    "start": ("run",),
+    "status": ("show", "nodes"),
+    "tick": ("recycle",),
+    "update": ("edit",),
 }
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command only when it is needed."""
+class SharedGroup(click.Group):
+    """A group that accepts shared options before the command, and names near commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands."""
-        return sorted(COMMANDS)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the shared options that stand before the command for the command."""
+        return super().parse_args(ctx, self.take_shared(ctx, args))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command, from its module."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
+    def take_shared(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the shared options in front, and return the rest."""
+        shared, rest = take_shared(args)
+        ctx.meta[_SHARED] = [*ctx.meta.get(_SHARED, ()), *shared]
+        return rest
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* name, or say which one may be meant."""
+        """Return the command with the shared options that stand before it."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # only for the message
+            raise click.UsageError(
+                f"{error.message} {self.hint(ctx, args[0])}".strip(), ctx
+            ) from None
+        if command is not None and not isinstance(command, click.Group):
+            rest = [*ctx.meta.get(_SHARED, ()), *rest]
+        return name, command, rest
 
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"{error.message}{hint}", ctx) from None
+    def hint(self, ctx: click.Context, word: str) -> str:
+        """Return which command may be meant; nothing if none is near."""
+        from difflib import get_close_matches  # only for the message
+
+        names = self.list_commands(ctx)
+        near = [each for each in _ALIKE.get(word, ()) if each in names][:1]
+        near = near or get_close_matches(word, names, n=HINTS)
+        return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+class LazyGroup(SharedGroup):
+    """A group that imports a command only when it is called; the table has the help lines."""
+
+    def __init__(self, *args: Any, prefix: str = "", **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._prefix = prefix
+
+    def rows(self) -> list[tuple[str, Command]]:
+        """Return the commands of this group, in the order of the table."""
+        found = ((each.name.removeprefix(self._prefix), each) for each in COMMANDS.values())
+        own = [(word, row) for word, row in found if " " not in word]
+        return [(word, row) for word, row in own if row.name == f"{self._prefix}{word}"]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands."""
+        return [word for word, _ in self.rows()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return the command, from its module."""
+        row = COMMANDS.get(f"{self._prefix}{cmd_name}")
+        if row is None or " " in cmd_name:
+            return None
+        if not row.place:
+            return LazyGroup(row.name, prefix=f"{row.name} ", help=f"{row.help}.")
+        module, _, name = row.place.partition(":")
+        command = getattr(import_module(f"horae.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands with their lines of the table, without loading one."""
+        rows = self.rows()
+        sections = {row.section for _, row in rows if row.section is not None}
+        if not sections:
+            with formatter.section("Commands"):
+                formatter.write_dl([(word, row.help) for word, row in rows])
+        width = max(len(word) for word, _ in rows)
+        for section in (each for each in Section if each in sections):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(word.ljust(width), row.help) for word, row in rows if row.section is section]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin like this, without loading one."""
+        found = [
+            CompletionItem(word, help=row.help)
+            for word, row in self.rows()
+            if word.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class Horae(LazyGroup):
+    """The commands of `horae`; spellings of 0.1 are understood."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* name, also by its old name."""
+        return super().resolve_command(ctx, _renamed(ctx, args))
+
+    def hint(self, ctx: click.Context, word: str) -> str:
+        """Return what to type instead."""
+        if word not in NEAR:
+            return super().hint(ctx, word)
+        said = NEAR[word]
+        return f"Use {said}." if said.startswith("`") else f"{said}."
+
+
+def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the arguments with the name that a command has now; an old one is named on stderr."""
+    for count in (2, 1):
+        old = " ".join(args[:count])
+        if len(args) < count or old not in OLD:
+            continue
+        new, rest = OLD[old], args[count:]
+        if not ctx.resilient_parsing:
+            form = asked_form([*ctx.meta.get(_SHARED, ()), *args])
+            _tell_renamed(_full(old, rest), _full(new, rest), form)
+        return [*new.split(), *rest]
+    return args
+
+
+def _full(name: str, rest: list[str]) -> str:
+    """Return a command's name, with the command of a group that was renamed as a whole."""
+    is_group = name in COMMANDS and (not COMMANDS[name].place or name == "task")
+    is_group = is_group or name in {"board", "store"}
+    word = rest[0] if rest and is_group and not rest[0].startswith("-") else ""
+    return f"horae {name} {word}".strip()
+
+
+def _tell_renamed(old: str, new: str, form: Form) -> None:
+    """Say on stderr how a command is spelled now."""
+    message = f"`{old}` is now `{new}`"
+    if form is Form.TABLE:
+        echo(f"horae: {message}", err=True)
+    else:
+        notice = {"code": "renamed", "message": message, "facts": {"old": old, "new": new}}
+        click.echo(json_text({"notice": notice}), err=True)
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Horae,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 findings, 2 usage, 3 engine unreachable, 4 not found, "
@@ -103,6 +405,9 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="horae", message="%(prog)s %(version)s")
 @click.pass_context
 def horae(ctx: click.Context) -> None:
-    """Keep the hours that a plan says, one line under what they are for."""
+    """Run commands, workflows and coding agents on a schedule.
+
+    The options --root, --data, --json, --tz and --at of a command may also stand before it.
+    """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

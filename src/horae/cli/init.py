@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from horae.cli.options import root_argument
 from horae.cli.output import echo
 from horae.errors import Exit
 
@@ -101,8 +102,8 @@ zone = "{zone}"  # of the times in org plans
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", default=".")
-def init(*, directory: str) -> int:
+@root_argument
+def init(*, root: str) -> int:
     """Write a small plan that works, with comments, into DIR, and leave alone what is there."""
     from horae.app import SystemClock, machine_zone
     from horae.rules.words import wall_text
@@ -110,20 +111,20 @@ def init(*, directory: str) -> int:
     from horae.workspace.edit import create
 
     try:
-        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
+        os.makedirs(root, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
     except (FileExistsError, NotADirectoryError):
-        said = f"{directory}: a file is there, or on the way there; name a directory."
+        said = f"{root}: a file is there, or on the way there; name a directory."
         raise click.UsageError(said) from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
     texts = {"plan.org": PLAN.format(today=today), "horae.toml": SETTINGS.format(zone=place.key)}
     for name, text in texts.items():
-        path = os.path.join(directory, name)  # noqa: PTH118
+        path = os.path.join(root, name)  # noqa: PTH118
         if os.path.lexists(path):
             echo(f"{path} is there already, and stays as it is")
             continue
         create(path, text.encode())
         echo(f"wrote {path}")
-    where = "" if directory == "." else f" {directory}"
+    where = "" if root == "." else f" {root}"
     echo(f"\nStart it with: horae up{where}")
     return Exit.OK

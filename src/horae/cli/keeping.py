@@ -20,12 +20,12 @@ from horae.cli.desk import (
     NoLedgerError,
     Place,
     copy,
-    place_options,
     read,
     refuse_loss,
     write,
 )
 from horae.cli.moments import parse_moment
+from horae.cli.options import place_options
 from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.actor import acting, user_name

@@ -17,12 +17,12 @@ from horae.cli.desk import (
     engine_of,
     new_id,
     parse_until,
-    place_options,
     read,
     write,
 )
 from horae.cli.far import Far
 from horae.cli.moments import parse_moment
+from horae.cli.options import at_option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load, untrusted
 from horae.engine.desk import EntryNotFoundError, no_progress
@@ -63,12 +63,11 @@ _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
 
 _entry = click.argument("entry", metavar="ENTRY")
-_at = click.option("--at", "at", metavar="NOW", help="Look from this moment.")
 
 
 @click.command()
 @click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@_at
+@at_option
 @place_options
 @form_options
 def status(*, limit: int, at: str | None, root: str, data: str | None, form: str | None) -> int:
@@ -99,7 +98,7 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
 )
 @click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
-@_at
+@at_option
 @place_options
 @form_options
 def history(
@@ -144,7 +143,7 @@ def history(
 @click.command()
 @click.argument("what", metavar="ENTRY[@TIME]")
 @click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@_at
+@at_option
 @place_options
 @form_options
 def why(

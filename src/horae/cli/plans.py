@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from horae.cli.filters import Filters
+from horae.cli.options import at_option, now_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.kernel.plan import Diagnostic
 
-_paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
-
 
 @click.command()
-@_paths
+@paths_argument
 @click.option(
     "--tag", "tags", multiple=True, help="Only headlines with this tag; with all, if repeated."
 )
@@ -35,7 +34,7 @@ _paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
 @click.option(
     "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only with this property."
 )
-@click.option("--at", "now", metavar="NOW", help="The moment that --overdue compares with.")
+@now_option
 @form_options
 def query(
     paths: tuple[str, ...],
@@ -85,7 +84,7 @@ def query(
 
 
 @click.command()
-@_paths
+@paths_argument
 @form_options
 def tangle(paths: tuple[str, ...], form: str | None) -> int:
     """Show the worlds that the workflows of a plan resolve to.
@@ -111,9 +110,9 @@ def tangle(paths: tuple[str, ...], form: str | None) -> int:
 
 
 @click.command()
-@_paths
-@click.option("--at", metavar="NOW", help="Look from this moment.")
-@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@paths_argument
+@at_option
+@tz_option
 @form_options
 def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str | None) -> int:
     """Report what a plan says that may not be meant, all files in one report.

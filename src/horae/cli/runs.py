@@ -16,12 +16,12 @@ from horae.cli.desk import (
     Place,
     engine_at,
     leader_of,
-    place_options,
     read,
     refuse_no_root,
     through,
 )
 from horae.cli.far import EngineUnreachableError, Far
+from horae.cli.options import place_options
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
 from horae.engine.actor import own_run

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from horae.cli.group import SharedGroup
+from horae.cli.options import root_option
 from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
 from horae.rules.adopt.units import Place, is_untouched, launchd_plist, systemd_unit
@@ -41,7 +43,7 @@ class _Unit(NamedTuple):
     steps: tuple[str, ...]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def service() -> None:
     """Let systemd or launchd keep the engine."""
 
@@ -49,7 +51,7 @@ def service() -> None:
 def _options(command: _Command) -> _Command:
     """Give a command what says which service is meant."""
     options = (
-        click.option("--root", metavar="DIR", default=".", help="The plan root; else this one."),
+        root_option,
         click.option("--user", "is_user", is_flag=True, help="For you alone, without being root."),
         click.option("--as", "user", metavar="USER", help="Run under this user of the system."),
         click.option("--launchd", is_flag=True, help="For launchd (macOS) instead of systemd."),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from horae.cli.desk import Place, engine_at, place_options
+from horae.cli.desk import Place, engine_at
+from horae.cli.group import SharedGroup
+from horae.cli.options import place_options, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import Waiting, confirm, load, untrusted
 from horae.errors import Exit
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
     from horae.config import Origin
 
 
-class _Settings(click.Group):
+class _Settings(SharedGroup):
     """Commands about the settings; any other word is the name of one to show."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let what names no command of the group be shown."""
+        args = self.take_shared(ctx, args)
         is_ours = args[:1] in ([each] for each in ("trust", "--help", "-h"))
         return super().parse_args(ctx, args if is_ours else ["show", *args])
 
@@ -48,9 +51,7 @@ def config() -> None:
 @config.command(hidden=True)
 @click.argument("name", required=False)
 @click.option("--show-origin", is_flag=True, help="Also say where each value comes from.")
-@click.option(
-    "--root", default=".", metavar="DIR", help="The plan root, where horae.toml is looked for."
-)
+@root_option
 @form_options
 def show(name: str | None, *, show_origin: bool, root: str, form: str | None) -> int:
     """Show the settings in force, or the one called NAME."""

@@ -17,6 +17,7 @@ import click
 from horae.cli.desk import run_lengths
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
+from horae.cli.options import paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
@@ -192,7 +193,7 @@ class Rehearsal:
 
 
 @click.command()
-@click.argument("paths", metavar="[PLAN]...", nargs=-1)
+@paths_argument
 @click.option("--days", default=90, show_default=True, type=click.IntRange(1, 3660))
 @click.option("--from", "start", metavar="T", help="The moment to begin at, instead of now.")
 @click.option(
@@ -210,7 +211,7 @@ class Rehearsal:
     show_default=True,
     help="How much goes wrong: nothing, a little of everything, or what the seed says.",
 )
-@click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")
+@tz_option
 @click.option("--trace", type=click.File("w"), help="Write every event into this file.")
 @form_options
 def simulate(
@@ -230,7 +231,7 @@ def simulate(
     The engine, the rules and the ledger are the real ones; the clock only jumps. If the plan
     has a ledger, pauses and last runs count, and a run takes as long as the last ones took;
     else it ends at once. With --seed and --faults things go wrong, and every promise of the
-    engine is checked. With --seed and no PLAN the plans are made up, too.
+    engine is checked. With --seed and no paths the plans are made up, too.
     """
     output = Output.of(form)
     if faults != Level.NONE and seed is None:

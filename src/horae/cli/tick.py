@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from horae.cli.desk import Place, engine_at, place_options
+from horae.cli.desk import Place, engine_at
 from horae.cli.far import EngineUnreachableError
+from horae.cli.options import place_options
 from horae.cli.output import Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for
 from horae.config import load

@@ -14,6 +14,7 @@ import click
 from horae.cli.beside import beside
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone
+from horae.cli.options import at_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.rules.armed import cron_rule, tasks_of
@@ -74,17 +75,11 @@ class Fire(NamedTuple):
 
 def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command --at and --tz."""
-    command = click.option("--tz", metavar="ZONE", help="The plan's zone, such as Europe/Berlin.")(
-        command
-    )
-    return click.option("--at", "at", metavar="NOW", help="Look from this moment.")(command)
-
-
-_paths = click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
+    return at_option(tz_option(command))
 
 
 @click.command("next")
-@_paths
+@paths_argument
 @click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--cron", "expression", metavar="EXPR", help="This expression instead of plans.")
 @click.option("--from", "start", metavar="T", help="The same as --at.")
@@ -122,7 +117,7 @@ def next_(
 
 
 @click.command()
-@_paths
+@paths_argument
 @click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
 @when_options
 @form_options
@@ -152,7 +147,7 @@ def agenda(
 
 
 @click.command()
-@_paths
+@paths_argument
 @click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
 @when_options
 @form_options

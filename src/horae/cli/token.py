@@ -14,11 +14,12 @@ from horae.cli.desk import (
     NoLedgerError,
     Place,
     engine_at,
-    place_options,
     reader_of,
     refuse_loss,
     write_with,
 )
+from horae.cli.group import SharedGroup
+from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_rows
 from horae.errors import Exit, HoraeError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from horae.store.ledger import BookLedger
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def token() -> None:
     """Give programs tokens, and list, revoke or replace them.
 

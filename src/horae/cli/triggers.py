@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.desk import Dial, Place, place_options, reader_of, write_with
+from horae.cli.desk import Dial, Place, reader_of, write_with
+from horae.cli.group import SharedGroup
+from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.engine.actor import actor_words
@@ -203,7 +205,7 @@ class FarTriggers(Triggers):
 # horae trigger
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def trigger() -> None:
     """Start agents by a cron expression, once, by a message, or when you ask."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.options import data_option, root_argument
 from horae.cli.output import echo, print_line
 from horae.engine.actor import ENGINE, acting, actor_words, user_name
 from horae.errors import Exit
@@ -39,8 +40,8 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", default=None, required=False)
-@click.option("--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root.")
+@root_argument
+@data_option
 @click.option(
     "--log",
     type=click.Choice(["screen", "plain", "json"]),
@@ -62,7 +63,7 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 @click.option("--yes", is_flag=True, help="Do not ask before the ledger is left behind.")
 def up(
     *,
-    directory: str | None,
+    root: str,
     data: str | None,
     log: str | None,
     seconds: float | None,
@@ -72,17 +73,15 @@ def up(
 ) -> int:
     """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
     from horae.cli.desk import refuse_no_root
-    from horae.cli.sources import default_root
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
 
-    directory = directory or default_root()
-    if os.path.isfile(directory):  # noqa: PTH113 - as everywhere on the way in
-        where = os.path.dirname(directory) or "."  # noqa: PTH120 - as above
-        raise click.UsageError(f"{directory}: is a file; keep its directory: horae up {where}")
-    config = load(directory, flags={"data": data})
+    if os.path.isfile(root):  # noqa: PTH113 - as everywhere on the way in
+        where = os.path.dirname(root) or "."  # noqa: PTH120 - as above
+        raise click.UsageError(f"{root}: is a file; name its directory: horae up {where}")
+    config = load(root, flags={"data": data})
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
-    refuse_no_root(directory, Path(config.data))
+    refuse_no_root(root, Path(config.data))
     if yes and not fresh_ledger:
         raise click.UsageError("--yes goes with --fresh-ledger.")
     if fresh_ledger and not _leave_behind(config, yes=yes):
@@ -146,8 +145,8 @@ def _agrees(directory: Path) -> bool:
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", default=".", required=False)
-@click.option("--data", metavar="DIR", help="Where runs leave what they print; else .horae in DIR.")
+@root_argument
+@data_option
 @click.option(
     "--log",
     type=click.Choice(["plain", "json"]),
@@ -158,7 +157,7 @@ def _agrees(directory: Path) -> bool:
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
 )
-def worker(*, directory: str, data: str | None, log: str, seconds: float | None) -> int:
+def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> int:
     """Make runs for a cluster, and never lead it.
 
     DIR is a working copy of the plan, of which only the origin and horae.toml count; `store`
@@ -168,9 +167,9 @@ def worker(*, directory: str, data: str | None, log: str, seconds: float | None)
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
 
-    if not os.path.isdir(directory):  # noqa: PTH112 - as above
-        raise EmptyRootError(directory)
-    config = load(directory, flags={"data": data})
+    if not os.path.isdir(root):  # noqa: PTH112 - as above
+        raise EmptyRootError(root)
+    config = load(root, flags={"data": data})
     allow_descriptors()
     return asyncio.run(take_part(config, shown=log, seconds=seconds, may_lead=False))
 

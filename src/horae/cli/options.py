@@ -1,0 +1,95 @@
+"""The options that many commands share, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+VALUED: Final = frozenset({"--root", "--data", "--tz", "--at"})  # each takes one value
+FLAGS: Final = frozenset({"--json", "--jsonl", "--text", "--table"})
+
+
+def _default_root() -> str:
+    """Return the plan root if none is named."""
+    from horae.cli.sources import default_root  # reads plans
+
+    return default_root()
+
+
+root_option = click.option(
+    "--root",
+    default=_default_root,
+    metavar="DIR",
+    help="The plan root, the directory of horae.toml.",
+)
+data_option = click.option(
+    "--data", metavar="DIR", help="The data directory; default: .horae in the plan root."
+)
+tz_option = click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin.")
+
+
+def _at(name: str) -> Callable[[_Command], _Command]:
+    """Return the option --at, as the argument *name*."""
+    said = "Use this time instead of the current time."
+    return click.option("--at", name, metavar="TIME", help=said)
+
+
+at_option = _at("at")
+now_option = _at("now")
+
+
+def place_options(command: _Command) -> _Command:
+    """Give a command --root and --data."""
+    return root_option(data_option(command))
+
+
+def root_argument(command: _Command) -> _Command:
+    """Give a command [DIR] and --root, which mean the same, as the argument `root`."""
+
+    @wraps(command)
+    def called(*args: Any, directory: str | None, root: str | None, **given: Any) -> Any:
+        if directory is not None and root is not None:
+            raise click.UsageError("name the plan root once, as DIR or with --root.")
+        return command(*args, root=directory or root or _default_root(), **given)
+
+    return _with_root(click.argument("directory", metavar="[DIR]", required=False)(called))
+
+
+def paths_argument(command: _Command) -> _Command:
+    """Give a command paths and --root, which is the same as one directory, as `paths`."""
+
+    @wraps(command)
+    def called(*args: Any, paths: tuple[str, ...], root: str | None, **given: Any) -> Any:
+        if paths and root is not None:
+            raise click.UsageError("name the plans once, as paths or with --root.")
+        return command(*args, paths=paths if root is None else (root,), **given)
+
+    return _with_root(click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called))
+
+
+def _with_root(command: Any) -> Any:
+    """Give a command --root, without a default."""
+    return click.option("--root", metavar="DIR", help="The plan root; the same as DIR.")(command)
+
+
+def take_shared(args: list[str]) -> tuple[list[str], list[str]]:
+    """Return the shared options that stand before a command, and the rest.
+
+    >>> take_shared(["--root", "plans", "--json", "status", "--at", "2026-06-06"])
+    (['--root', 'plans', '--json'], ['status', '--at', '2026-06-06'])
+    """
+    end = 0
+    while end < len(args):
+        word, is_given, _ = args[end].partition("=")
+        if word in VALUED:
+            end += 1 if is_given else 2
+        elif args[end] in FLAGS:
+            end += 1
+        else:
+            break
+    return args[:end], args[end:]
