@@ -11,7 +11,7 @@ import pytest
 
 from calling import Call, Ending
 from horae.cli.agent_words import agent as words
-from horae.cli.agents import agent, agents
+from horae.cli.group import LazyGroup
 from horae.cli.run import run
 from horae.store.database import DATABASE
 from provider import Provider, says, uses
@@ -39,7 +39,7 @@ def call(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Call:
     monkeypatch.chdir(tmp_path)
-    group = click.Group(commands={"agents": agents, "agent": agent, "words": words})
+    group = click.Group(commands={"agent": LazyGroup("agent", prefix="agent "), "words": words})
 
     def calling(*args: str) -> Ending:
         code = run(group, name="horae", args=args)

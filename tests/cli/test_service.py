@@ -67,7 +67,7 @@ def test_what_we_wrote_is_replaced_and_what_a_person_wrote_is_not(call: Call, ho
     unit.write_text(changed)
     ending = call("service", "install", "--user")
     assert ending.code == Exit.CONFLICT
-    assert "somebody has changed it" in ending.err
+    assert "edited by hand" in ending.err
     assert unit.read_text() == changed
     assert call("service", "install", "--user", "--force").code == Exit.OK
     assert "Nice=5" not in unit.read_text()

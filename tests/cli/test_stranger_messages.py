@@ -90,15 +90,17 @@ def test_up_says_which_directory_a_plan_is_kept_in(call: Call, plan: Path) -> No
     plan.rename("garden/plan.org")
     ending = call("up", "garden/plan.org")
     assert ending.code == 2
-    said = "horae: garden/plan.org: is a file; keep its directory: horae up garden\n"
+    said = "horae: garden/plan.org: is a file; name its directory: horae up garden\n"
     assert ending.err.startswith(said)
     Path("mine.org").write_text(PLAN)
     assert call("up", "mine.org").err.startswith(
-        "horae: mine.org: is a file; keep its directory: horae up .\n"
+        "horae: mine.org: is a file; name its directory: horae up .\n"
     )
 
 
-@pytest.mark.parametrize("group", ["task", "trigger", "board", "agent", "token", "export"])
+@pytest.mark.parametrize(
+    "group", ["task", "trigger", "approval", "cluster", "agent", "token", "export"]
+)
 def test_a_group_without_a_command_shows_its_help_and_nothing_else(call: Call, group: str) -> None:
     ending = call(group)
     assert (ending.code, ending.out) == (2, "")

@@ -69,14 +69,14 @@ def test_a_root_that_is_named_wins_over_the_older_variables(
     assert ran.data["status"] == "done"
 
 
-@pytest.mark.parametrize("ask", ["run", "tick"])
+@pytest.mark.parametrize("ask", ["run", "agent tick"])
 def test_the_ledger_of_other_plans_is_left_alone(
     call: Call, places: Path, monkeypatch: pytest.MonkeyPatch, ask: str
 ) -> None:
     data, root = str(places / "ledger"), str(places / "tenants")
     keep_for_a_moment(root, "--data", data)
     monkeypatch.chdir(places / "elsewhere")
-    ending = call(ask, "Plan of elsewhere", "--data", data, "--json")
+    ending = call(*ask.split(), "Plan of elsewhere", "--data", data, "--json")
     error = json.loads(ending.err)["error"]
     assert (ending.code, error["code"]) == (6, "other_root")
     assert error["message"] == (
@@ -97,7 +97,9 @@ def test_a_run_without_an_engine_also_makes_a_ledger_that_is_of_its_plans_alone(
     assert armed(call, "--data", data) == ["Plan of tenants/local"]
 
 
-@pytest.mark.parametrize("line", ["run Digest", "tick wren", "approve 1", "trigger run report"])
+@pytest.mark.parametrize(
+    "line", ["run Digest", "agent tick wren", "approval approve 1", "trigger run report"]
+)
 def test_no_command_makes_a_plan_root_that_is_not_there(
     call: Call, places: Path, line: str
 ) -> None:

@@ -57,7 +57,10 @@ def root_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plan root once, as DIR or with --root.")
         return command(*args, root=directory or root or _default_root(), **given)
 
-    return _with_root(click.argument("directory", metavar="[DIR]", required=False)(called))
+    made: _Command = _with_root(
+        click.argument("directory", metavar="[DIR]", required=False)(called)
+    )
+    return made
 
 
 def paths_argument(command: _Command) -> _Command:
@@ -69,7 +72,10 @@ def paths_argument(command: _Command) -> _Command:
             raise click.UsageError("name the plans once, as paths or with --root.")
         return command(*args, paths=paths if root is None else (root,), **given)
 
-    return _with_root(click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called))
+    made: _Command = _with_root(
+        click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)(called)
+    )
+    return made
 
 
 def _with_root(command: Any) -> Any:

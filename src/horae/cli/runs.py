@@ -1,4 +1,4 @@
-"""`run`, `logs` and `cancel`: what goes on now."""
+"""`run`, `retry`, `logs` and `cancel`: what is running now."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from horae.cli.desk import (
     engine_at,
     leader_of,
     read,
+    reader_of,
     refuse_no_root,
     through,
 )
@@ -25,12 +26,12 @@ from horae.cli.options import place_options
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
 from horae.engine.actor import own_run
-from horae.engine.desk import EntryNotFoundError, RunNotFoundError
+from horae.engine.desk import EntryNotFoundError, RunNotFoundError, RunStateError
 from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.outcome import TIMED_OUT
-from horae.rules.receipt import FINAL
+from horae.rules.receipt import FINAL, OPEN
 from horae.rules.words import moment_text
 from horae.store.lock import holder_of
 from horae.workspace.files import PlanMissingError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from horae.engine.desk import Desk, Line, RunLine
     from horae.engine.ports import Filed, Run
     from horae.house import House
+    from horae.rules.trigger import Order
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
@@ -141,6 +143,87 @@ def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: b
         )
         raise
     return print_end(output, told)
+
+
+@click.command()
+@click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
+@click.option("--note", default="", metavar="TEXT", help="Why; shown with the new receipt.")
+@click.option(
+    "--wait/--no-wait",
+    "waits",
+    default=None,
+    help="Show the output until the run ends, or return at once; default: wait on a terminal.",
+)
+@raw_option
+@place_options
+@form_options
+def retry(
+    receipt: int,
+    *,
+    note: str,
+    waits: bool | None,
+    raw: bool,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Run the entry of a receipt again.
+
+    The entry gets a new receipt; a trigger gets the title, the body and the metadata of the
+    old one, an agent of a crew ticks. A receipt that waits or runs is refused. The exit code is
+    that of `horae run`.
+    """
+    place = Place.of(root=root, data=data)
+    told = read(place, lambda desk: desk.receipt(receipt)).line
+    filed = told.filed
+    if filed.status in OPEN:
+        state = str(filed.status)
+        reason = f"receipt {receipt} is {state}; it can be retried after it has ended"
+        raise RunStateError(told.title, reason)
+    because = note or f"retry of receipt {receipt}"
+    given: dict[str, Any] = {"raw": raw, "root": root, "data": data, "form": form, "note": because}
+    if filed.source == "trigger" and (order := _order(place, filed)) is not None:
+        return _retry_trigger(place, filed, order, root=root, data=data, form=form)
+    if filed.receipt.key.startswith("tick:"):
+        from horae.cli.tick import tick
+
+        assert tick.callback is not None, "it is a command"
+        watch = sys.stdout.isatty() if waits is None else waits
+        return int(tick.callback(told.title, watch=watch, **given))
+    assert run.callback is not None, "it is a command"
+    parts = {"key": None, "workflow": None, "given": None, "plan": False, "resume": None}
+    return int(run.callback(str(filed.entry), waits=waits, **parts, **given))
+
+
+def _order(place: Place, filed: Filed) -> Order | None:
+    """Return what a receipt of a trigger was given; None if its text is pruned."""
+    from horae.rules.trigger import read_order
+
+    async def asking() -> str | None:
+        async with reader_of(place) as ledger:
+            return await ledger.text(filed.digest)
+
+    text = asyncio.run(asking())
+    return None if text is None else read_order(text)
+
+
+def _retry_trigger(
+    place: Place, filed: Filed, order: Order, *, root: str, data: str | None, form: str | None
+) -> int:
+    """Start the agent of a trigger with what an earlier receipt was given."""
+    from horae.cli.triggers import Room
+
+    entry = read(place, lambda desk: desk.entry(str(filed.entry)))
+    word = entry.address.removeprefix("trigger:")
+    said = {
+        "title": order.values.get("title", ""),
+        "body": order.values.get("body", ""),
+        "metadata": dict(order.metadata),
+    }
+    made = Room(root=root, data=data).write(lambda triggers: triggers.trigger_now(word, said))
+    text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
+    print_answer(Output.of(form), made, text)
+    return Exit.OK
 
 
 @click.command()

@@ -30,8 +30,8 @@ class ServiceFileError(HoraeError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"{path}: somebody has changed it, and it stays as it is; "
-            "compare it with what would be printed, then write it with --force"
+            f"{path}: the file was edited by hand and is kept; "
+            "compare it with the output of `horae service print`, then use --force"
         )
 
 
@@ -41,6 +41,7 @@ class _Unit(NamedTuple):
     path: str
     text: str
     steps: tuple[str, ...]
+    stops: tuple[str, ...]  # what to do after the file is gone
 
 
 @click.group(cls=SharedGroup)
@@ -83,6 +84,22 @@ def install(*, force: bool, **given: Any) -> int:
     return Exit.OK
 
 
+@service.command()
+@_options
+@click.option("--force", is_flag=True, help="Also remove a file that was edited by hand.")
+def uninstall(*, force: bool, **given: Any) -> int:
+    """Remove the unit, and print what to run next.
+
+    Plan files and the data directory stay.
+    """
+    unit = _unit(**given)
+    echo(f"{take_away(unit.path, force=force)} {unit.path}")
+    echo("Next:")
+    for step in unit.stops:
+        echo(f"  {step}")
+    return Exit.OK
+
+
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _Unit:
     """Return the file that is meant."""
     if not name or set(name) - set(_NAME):
@@ -102,7 +119,8 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     if is_user:
         steps.append("loginctl enable-linger   # so that it also runs while you are logged out")
     steps.append(f"{ctl} status {name}.service")
-    return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps))
+    stops = (f"{ctl} disable --now {name}.service", f"{ctl} daemon-reload")
+    return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
 
 
 def _for_launchd(place: Place, name: str) -> _Unit:
@@ -114,7 +132,8 @@ def _for_launchd(place: Place, name: str) -> _Unit:
     path = f"{where}/{label}.plist"
     domain = "gui/$(id -u)" if place.is_user else "system"
     steps = (f"launchctl bootstrap {domain} {path}", f"launchctl print {domain}/{label}")
-    return _Unit(path, launchd_plist(place, label=label, logs=logs), steps)
+    stops = (f"launchctl bootout {domain}/{label}",)
+    return _Unit(path, launchd_plist(place, label=label, logs=logs), steps, stops)
 
 
 def put(path: str, text: str, *, force: bool) -> str:
@@ -134,6 +153,20 @@ def put(path: str, text: str, *, force: bool) -> str:
         raise ServiceFileError(path)
     edit(path, [Splice(0, len(old.data), text.encode())], expected=old.digest)
     return "replaced"
+
+
+def take_away(path: str, *, force: bool) -> str:
+    """Remove a file, and return what was done; a file that was edited by hand stays."""
+    from horae.workspace.files import PlanMissingError, read_plan
+
+    try:
+        old = read_plan(path)
+    except PlanMissingError:
+        return "not installed:"
+    if not force and not is_untouched(old.text):
+        raise ServiceFileError(path)
+    os.unlink(path)  # noqa: PTH108 - as above
+    return "removed"
 
 
 @click.command()

@@ -83,6 +83,16 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--cron", "expression", metavar="EXPR", help="This expression instead of plans.")
 @click.option("--from", "start", metavar="T", help="The same as --at.")
+@click.option(
+    "--view",
+    type=click.Choice(["times", "agenda", "due"]),
+    default="times",
+    show_default=True,
+    help="`agenda`: day by day; `due`: what is overdue, due and coming.",
+)
+@click.option(
+    "--days", type=click.IntRange(1, 3660), help="Of --view agenda and due: how far; default: 7."
+)
 @when_options
 @form_options
 def next_(
@@ -91,6 +101,8 @@ def next_(
     count: int,
     expression: str | None,
     start: str | None,
+    view: str,
+    days: int | None,
     at: str | None,
     tz: str | None,
     form: str | None,
@@ -102,6 +114,14 @@ def next_(
     the running engine has them, else the ledger; stderr says which.
     """
     output = Output.of(form)
+    if view != "times":
+        if expression is not None:
+            raise click.UsageError("--cron goes with --view times.")
+        shown = (agenda if view == "agenda" else due).callback
+        assert shown is not None, "it is a command"
+        return int(shown(paths=paths, days=days or 7, at=start or at, tz=tz, form=form, root=None))
+    if days is not None:
+        raise click.UsageError("--days goes with --view agenda and --view due.")
     when = When.of(start or at, tz, paths=paths)
     if expression is not None:
         if paths:
@@ -110,10 +130,10 @@ def next_(
         entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
         _print_fires(islice(_fires(entry, when.now, None), count), output, is_bare=True)
         return 0
-    view = View(paths, output, when)
-    streams = [_fires(entry, when.now, view) for entry in view.entries()]
+    seen = View(paths, output, when)
+    streams = [_fires(entry, when.now, seen) for entry in seen.entries()]
     _print_fires(islice(merge(*streams), count), output)
-    return view.exit_code
+    return seen.exit_code
 
 
 @click.command()

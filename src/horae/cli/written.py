@@ -60,31 +60,35 @@ class Written:
                 echo(f"broken: {self.broken}")
         echo(f"\n{self.said}")
 
+    def entry_data(self) -> dict[str, object]:
+        """Return the entry as plain data, in the shape of one of the ledger."""
+        item = self.item
+        return {
+            "entry": None,
+            "source": self.source,
+            "title": item.title,
+            "address": item.address,
+            "file": item.origin.file,
+            "line": item.origin.line,
+            "zone": self.zone,
+            "armed": False,
+            "rule": words(item.rule, zone_name=self.zone) if isinstance(item, Entry) else None,
+            "reason": None if isinstance(item, Entry) else item.reason,
+            "first_seen_at": None,
+            "gone_at": None,
+            "pause": None,
+            "next_at": stamp(self.next_at, self.zone),
+            "failures": 0,
+            "broken": self.broken or None,
+            "broken_at": None,
+        }
+
     def data(self) -> dict[str, object]:
         """Return it as plain data, in the shape of an answer of the ledger."""
-        item = self.item
         answer = {"at": None, "said": self.said, "moment": False, "estimate": False}
         return {
             "at": stamp(self.now, self.zone),
-            "entry": {
-                "entry": None,
-                "source": self.source,
-                "title": item.title,
-                "address": item.address,
-                "file": item.origin.file,
-                "line": item.origin.line,
-                "zone": self.zone,
-                "armed": False,
-                "rule": words(item.rule, zone_name=self.zone) if isinstance(item, Entry) else None,
-                "reason": None if isinstance(item, Entry) else item.reason,
-                "first_seen_at": None,
-                "gone_at": None,
-                "pause": None,
-                "next_at": stamp(self.next_at, self.zone),
-                "failures": 0,
-                "broken": self.broken or None,
-                "broken_at": None,
-            },
+            "entry": self.entry_data(),
             "cannot_run": None,
             "from": None,
             "to": None,
@@ -111,7 +115,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     if not items:
         for item in beside((place.root,), output, now=now).items:
             if word.casefold() in {item.title.casefold(), str(item.origin)}:
-                items.append((item, _SOURCES[item.address.partition(":")[0]]))
+                items.append((item, SOURCES[item.address.partition(":")[0]]))
     return [
         Written(
             item,
@@ -124,7 +128,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
     ]
 
 
-_SOURCES: Final = {"task": "board", "trigger": "trigger", "agent": "crew"}
+SOURCES: Final = {"task": "board", "trigger": "trigger", "agent": "crew"}
 
 
 def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator[Entry | Unarmed]:

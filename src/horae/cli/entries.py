@@ -1,0 +1,213 @@
+"""`list`: all entries with their state, their rule, and when they ran last and run next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from horae.app import SystemClock
+from horae.cli.desk import NoLedgerError, Place, read, refuse_no_root
+from horae.cli.options import at_option, data_option, root_argument
+from horae.cli.output import Output, echo, form_options, print_rows
+from horae.errors import Exit
+from horae.rules.misfire import Status
+from horae.rules.receipt import FINAL
+from horae.rules.words import moment_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from horae.engine.desk import Desk, EntryLine, Line
+
+_MOST: Final = 1_000_000  # entries that are read
+_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+
+
+class State(StrEnum):
+    """What an entry does now."""
+
+    ARMED = "armed"  # it runs when its rule says so
+    RUNNING = "running"
+    PAUSED = "paused"
+    UNARMED = "unarmed"  # it cannot run, and its reason says why
+    NEW = "new"  # in the plan files, but no engine has read it yet
+    GONE = "gone"  # no longer in the plan files
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """One entry of the list."""
+
+    state: State
+    data: dict[str, Any]  # as `GET /api/v1/entries` has it, with `state` and `last`
+    last_at: datetime | None = None
+    next_at: datetime | None = None
+
+    def matches(self, words: str) -> bool:
+        """Tell whether title, address or file contain all the words."""
+        text = " ".join(str(self.data[name]) for name in ("title", "address", "file")).casefold()
+        return all(word in text for word in words.casefold().split())
+
+
+def _sort_key(name: str, row: EntryRow) -> tuple[Any, ...]:
+    """Return what a list is sorted by; times that are not known come last."""
+    data = row.data
+    title = (data["title"].casefold(), data["file"], data["line"])
+    match name:
+        case "next":
+            return row.next_at is None, row.next_at and row.next_at.timestamp(), title
+        case "last":
+            return row.last_at is None, row.last_at and -row.last_at.timestamp(), title
+        case "state":
+            return [*State].index(row.state), title
+        case "file":
+            return data["file"], data["line"], title
+        case _:
+            return title
+
+
+@click.command("list")
+@root_argument
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([each.value for each in State]),
+    help="Only entries in this state; repeat for several.",
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=click.Choice(["org", "board", "trigger", "crew"]),
+    help="Only entries from this source; repeat for several.",
+)
+@click.option("--search", default="", metavar="WORDS", help="Only entries with all these words.")
+@click.option(
+    "--sort",
+    type=click.Choice(["title", "next", "last", "state", "file"]),
+    default="title",
+    show_default=True,
+    help="Sort by title, next time, last time (newest first), state or file.",
+)
+@click.option("--all", "with_gone", is_flag=True, help="Also entries no longer in the plan files.")
+@at_option
+@data_option
+@form_options
+def list_(
+    *,
+    states: tuple[str, ...],
+    sources: tuple[str, ...],
+    search: str,
+    sort: str,
+    with_gone: bool,
+    at: str | None,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """List all entries: state, rule, last and next.
+
+    With a ledger these are the entries that the ledger knows, with the last run and the next
+    time of each. Without a ledger they are read from the plan files.
+    """
+    output = Output.of(form)
+    place = Place.of(root=root, data=data)
+    now = place.moment(at)
+    with_gone = with_gone or State.GONE in states
+    try:
+        found = read(place, lambda desk: _known(desk, with_gone=with_gone), at=now)
+    except NoLedgerError:
+        refuse_no_root(root, place.directory)
+        found = list(_written(place, output, now=now or SystemClock().now()))
+    rows = [
+        row
+        for row in found
+        if (not states or row.state in states)
+        and (not sources or row.data["source"] in sources)
+        and row.matches(search)
+    ]
+    rows.sort(key=lambda row: _sort_key(sort, row))
+    print_rows(output, [row.data for row in rows], lambda: _print_table(rows))
+    return Exit.OK
+
+
+async def _known(desk: Desk, *, with_gone: bool) -> list[EntryRow]:
+    """Return the entries that a ledger knows."""
+    roll = await desk.entries(limit=_MOST, with_gone=with_gone)
+    return [_row(line, await _last(desk, line)) for line in roll.entries]
+
+
+async def _last(desk: Desk, line: EntryLine) -> Line | None:
+    """Return the newest receipt of an entry that has started or is final."""
+    found = await desk.history(str(line.number), statuses=_GOING | FINAL, limit=1)
+    return found.lines[0] if found.lines else None
+
+
+def _row(line: EntryLine, last: Line | None) -> EntryRow:
+    """Return an entry with its state and its last receipt."""
+    if line.gone_at is not None:
+        state = State.GONE
+    elif last is not None and last.filed.status in _GOING:
+        state = State.RUNNING
+    elif line.pause is not None:
+        state = State.PAUSED
+    else:
+        state = State.ARMED if line.is_armed else State.UNARMED
+    told = None if last is None else last.data()
+    names = ("receipt", "status", "reason", "planned_at", "ended_at")
+    shown = told and {name: told[name] for name in names}
+    last_at = None if last is None else last.filed.receipt.planned_at
+    data = {**line.data(), "state": state.value, "last": shown}
+    return EntryRow(state, data, last_at, line.next_at)
+
+
+def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
+    """Yield the entries of plan files that no engine has read."""
+    from horae.cli.times import View, When
+    from horae.cli.written import SOURCES, Written
+    from horae.rules.entry import Entry, Task
+
+    view = View((place.root,), output, When(now, place.zone.key))
+    for item in view.items(with_tasks=False):
+        assert not isinstance(item, Task), "without tasks"
+        zone_name = item.zone if isinstance(item, Entry) else place.zone.key
+        source = SOURCES.get(item.address.partition(":")[0], "org")
+        each = Written(item, zone_name, now, source)
+        state = State.NEW if isinstance(item, Entry) else State.UNARMED
+        data: dict[str, Any] = {**each.entry_data(), "state": state.value, "last": None}
+        yield EntryRow(state, data, None, each.next_at)
+
+
+def _print_table(rows: list[EntryRow]) -> None:
+    """Print a row per entry."""
+    from rich.table import Table
+
+    from horae.cli.tables import console, safe
+
+    if not rows:
+        echo("no entries")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("entry", "title", "state", "rule", "last", "next"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        data, last = row.data, row.data["last"]
+        number = "" if data["entry"] is None else str(data["entry"])
+        rule = data["rule"] or data["reason"] or ""
+        cells = (number, data["title"], row.state.value, rule, "", "")
+        if last is not None and row.last_at is not None:
+            cells = (*cells[:4], f"{_time(row.last_at, data)} {last['status']}", "")
+        if row.next_at is not None:
+            cells = (*cells[:5], _time(row.next_at, data))
+        table.add_row(*map(safe, cells))
+    console().print(table)
+
+
+def _time(at: datetime, data: dict[str, Any]) -> str:
+    """Return a time in the zone of an entry."""
+    return moment_text(at, data["zone"])
