@@ -54,10 +54,10 @@ class _Line(NamedTuple):
 
 @click.group("import", cls=SharedGroup)
 def import_() -> None:
-    """Take over what another scheduler runs, as headlines of a plan.
+    """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
-    The next 50 moments of each headline are compared with those of the other scheduler, which
-    are found by an independent walk along the clock; one whose moments differ is not written.
+    The next 50 times of each headline are compared with those of the other scheduler, which are
+    computed independently; a headline whose times differ is not written.
     """
 
 
@@ -88,7 +88,7 @@ def _asked(**given: Any) -> _Asked:
 @_options
 @click.option("--system", is_flag=True, help="A user stands before each command (/etc/crontab).")
 def crontab(*, system: bool, **given: Any) -> int:
-    """Take over the jobs of a crontab."""
+    """Import the jobs of a crontab."""
     from horae.rules.adopt.crontab import read_crontab
 
     asked = _asked(**given)
@@ -113,7 +113,7 @@ def _users() -> frozenset[str]:
 @import_.command()
 @_options
 def systemd(**given: Any) -> int:
-    """Take over timers of systemd, with the services beside them.
+    """Import systemd timers and their services.
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
@@ -141,7 +141,7 @@ def systemd(**given: Any) -> int:
 @import_.command("github-actions")
 @_options
 def github_actions(**given: Any) -> int:
-    """Take over workflows of GitHub Actions that run by a schedule."""
+    """Import scheduled workflows of GitHub Actions."""
     from horae.rules.adopt.github import read_workflow
 
     return _import(
@@ -153,9 +153,9 @@ def github_actions(**given: Any) -> int:
 @import_.command()
 @_options
 def apscheduler(**given: Any) -> int:
-    """Take over jobs that a Python program adds to APScheduler 3.
+    """Import jobs that a Python program adds to APScheduler 3.
 
-    The program is read and never run; only what is written out in the call is taken.
+    The program is read and never run; only literal arguments of the call are used.
     """
     from horae.rules.adopt.apscheduler import read_program
 

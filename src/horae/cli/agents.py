@@ -63,11 +63,10 @@ _name = click.argument("name", metavar="NAME")
 @place_options
 @form_options
 def agents(*, root: str, data: str | None, form: str | None) -> int:
-    """List the agents there are: where each is defined, what runs it, and whether it can run.
+    """List agents and whether each can run.
 
-    They come from the crew's manifest (`crew.def`), the keeper's file (`keeper.def`) and every
-    headline tagged :agent: beneath the plan root; and from the ledger, where those are that
-    somebody asked for or that a file of `.agentd` made.
+    Agents are defined by the manifest of the crew (`crew.def`), the file of the keeper
+    (`keeper.def`), headlines tagged :agent: in the plan root, the API, and files in `.agentd`.
     """
     output = Output.of(form)
     everybody = Everybody.of(root, data, output)
@@ -81,7 +80,10 @@ def agents(*, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Show who an agent is: its definition, its tools, and what keeps it from running."""
+    """Show the definition and the tools of an agent.
+
+    Show also what prevents the agent from running.
+    """
     output = Output.of(form)
     everybody = Everybody.of(root, data, output)
     shown = _shown(everybody.registry, everybody.get(name))
@@ -116,11 +118,11 @@ def run(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Let an agent run here and now, and show what it puts out.
+    """Run an agent now and show its output.
 
-    It runs as the engine would run it, with the same environment, tools and wall clock, but
-    beside the ledger: no receipt is filed. The exit code is 0 if it ended well, 1 if not, and 124
-    if it took longer than it may.
+    The agent runs as in the engine, with the same environment, tools and time limit, but
+    without a receipt in the ledger. The exit code is 0 if the run succeeded, 1 if it failed,
+    and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     config = load(root)

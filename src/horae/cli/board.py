@@ -283,7 +283,7 @@ def _telling(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.group(cls=SharedGroup)
 def task() -> None:
-    """Add, show, schedule and move the tasks of a board."""
+    """Add, schedule, move and list the tasks of a board."""
 
 
 @task.command()
@@ -308,7 +308,7 @@ def schedule(
     root: str,
     output: Output,
 ) -> int:
-    """Hold a task back until a time, let it recur, or clear both."""
+    """Schedule a task, make it recur, or clear both."""
     asked = checked_schedule(at=at, cron=cron, clear=clear, tz=tz, catchup=catchup, until=until)
     try:
         card = schedule_task(board_at(root), number, asked)
@@ -347,7 +347,10 @@ def add(
     root: str,
     output: Output,
 ) -> int:
-    """Add a task, with the next number that is free."""
+    """Add a task to the board.
+
+    The task gets the next free number.
+    """
     if not " ".join(title.split()):
         raise TaskRequestError("a task needs a title")
     if at is not None or cron is not None:
@@ -395,7 +398,10 @@ def edit(
     root: str,
     output: Output,
 ) -> int:
-    """Change fields of a task; every other byte of its file stays."""
+    """Change fields of a task.
+
+    Every other byte of its file is kept.
+    """
     changes: dict[str, Value | None] = {}
     if clear_blocked:
         changes |= {"blocked": None, "block_reason": None, "blocked_on": None}
@@ -428,7 +434,10 @@ def edit(
 @root_option
 @_telling
 def transition_(number: int, *, state: str, root: str, output: Output) -> int:
-    """Move a task to another status, if it may go there."""
+    """Move a task to another status.
+
+    A move that the board does not allow is refused.
+    """
     card = move_task(board_at(root), number, state)
     return _answer(output, root, card, f"Task #{number} transitioned to {card.task.status}.")
 
@@ -447,7 +456,7 @@ def assign(
     root: str,
     output: Output,
 ) -> int:
-    """Say who does a task and who reviews it."""
+    """Assign the owner and the reviewer of a task."""
     card = assign_task(board_at(root), number, execution=execution_owner, review=review_owner)
     return _answer(output, root, card, f"Task #{number} ownership updated.")
 
@@ -457,7 +466,10 @@ def assign(
 @root_option
 @_telling
 def archive(number: int, *, root: str, output: Output) -> int:
-    """Put a task away: its file goes to archive/, and it never comes back."""
+    """Archive a task.
+
+    Its file moves to archive/, and the task does not recur.
+    """
     card = archive_task(board_at(root), number)
     return _answer(output, root, card, f"Task #{number} archived: {card.path}")
 
@@ -468,7 +480,7 @@ def archive(number: int, *, root: str, output: Output) -> int:
 @root_option
 @_telling
 def show(number: int, *, at: str | None, root: str, output: Output) -> int:
-    """Show one task, how it stands, and when it comes."""
+    """Show a task, its status and its next times."""
     board = board_at(root)
     now = _now(at)
     card = board.archived_card(number)
@@ -497,7 +509,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 @root_option
 @_telling
 def next_(number: int | None, *, count: int, at: str | None, root: str, output: Output) -> int:
-    """Show when tasks come: the times they are held back for, and their triggers."""
+    """Show when tasks become due or recur."""
     board = board_at(root)
     now = _now(at)
     cards = [board.card(number)] if number is not None else board.read().cards
@@ -536,7 +548,7 @@ def _list_options(command: Callable[..., int]) -> Callable[..., int]:
 def list_(
     status: str | None, search: str | None, *, at: str | None, root: str, output: Output
 ) -> int:
-    """List the tasks of the board, and how each stands."""
+    """List the tasks of the board with their status."""
     return _list(board_at(root), status=status, search=search, now=_now(at), output=output)
 
 
@@ -558,7 +570,10 @@ def board_summary(*, root: str, output: Output) -> int:
 @root_option
 @_telling
 def board_health(*, at: str | None, root: str, output: Output) -> int:
-    """Say what is wrong with the tasks; exit code 1 if anything is."""
+    """Check the tasks of the board for problems.
+
+    The exit code is 1 if there are problems.
+    """
     cards = board_at(root).read()
     crew = member_names(load(root).crew_def)
     found = complaints(cards.tasks, now=_now(at), archived=cards.archived, crew=crew)
@@ -584,7 +599,10 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
 @root_option
 @_telling
 def board_tick(*, at: str | None, root: str, output: Output) -> int:
-    """Bring back what is done and due, once; an engine does this by itself."""
+    """Recycle done tasks that are due to recur.
+
+    A running engine does this by itself.
+    """
     board = board_at(root)
     back, problems = tick(board, now=_now(at))
     if back:

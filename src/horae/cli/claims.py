@@ -49,10 +49,11 @@ _local = click.option(
 def claim(
     file: str, name: str, *, agent: str, ttl: str | None, local: bool, form: str | None
 ) -> int:
-    """Take a task for an agent: state DOING, and the agent's name in :AGENT:.
+    """Claim a task for an agent.
 
-    ID is the :ID: of a headline or its exact title. Under git the claim is committed, and
-    pushed if there is an origin. Exit code 6 when somebody else has the task.
+    The headline gets the state DOING, and the name of the agent in :AGENT:. ID is the :ID: of a
+    headline or its exact title. Under git the claim is committed, and pushed if there is an
+    origin. Exit code 6: the task is claimed by another agent.
     """
     length = None if ttl is None else parse_duration(ttl)
     config = load(plan_root((file,)))
@@ -79,9 +80,10 @@ def claim(
 @_local
 @form_options
 def release(file: str, name: str, *, agent: str, local: bool, form: str | None) -> int:
-    """Give a task back, so that others can take it.
+    """Release a claimed task.
 
-    ID is the :ID: of a headline or its exact title. Exit code 6 when it is somebody else's.
+    ID is the :ID: of a headline or its exact title. Exit code 6: the task is claimed by another
+    agent.
     """
     config = load(plan_root((file,)))
     made = asyncio.run(
@@ -106,11 +108,11 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
 @tz_option
 @form_options
 def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | None) -> int:
-    """Note that a headline is done, as Org does.
+    """Mark a headline as done.
 
-    ID is the :ID: of a headline or its exact title. One that repeats moves to its next
-    date and is open again; any other gets its done state, and CLOSED with the moment. Under git
-    the file is committed, unless it has changes that are not committed yet.
+    ID is the :ID: of a headline or its exact title. A headline that repeats moves to its next
+    date and is open again; any other gets its done state, and CLOSED with the time. Under git
+    the file is committed, unless it has uncommitted changes.
     """
     from horae.cli.moments import moment_and_zone
     from horae.workspace.committing import edit_and_commit

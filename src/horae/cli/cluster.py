@@ -53,7 +53,10 @@ class NoNodeError(HoraeError):
 @root_option
 @form_options
 def nodes(*, root: str, form: str | None) -> int:
-    """List the machines of a cluster: who leads, who is there, and what each runs."""
+    """List the nodes of a cluster.
+
+    Show which node leads, when each was last seen, and what it runs.
+    """
 
     async def look(ledger: PostgresLedger) -> list[dict[str, Any]]:
         leader = await ledger.leases.leader()
@@ -75,7 +78,10 @@ def nodes(*, root: str, form: str | None) -> int:
 @root_option
 @form_options
 def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
-    """Give a machine nothing more to run; what runs there goes on, agents go elsewhere."""
+    """Stop assigning runs to a node.
+
+    Its current runs continue; its agents move to other nodes.
+    """
 
     async def ask(ledger: PostgresLedger) -> None:
         if not await ledger.leases.drain(name, not off):
@@ -130,10 +136,11 @@ def _ask(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 @root_option
 @form_options
 def migrate(*, target: str | None, data: str | None, root: str, form: str | None) -> int:
-    """Move the ledger of this machine to PostgreSQL, history included, and prove it is the same.
+    """Move the local ledger to PostgreSQL.
 
-    The engine must be stopped. The database must hold no ledger yet; its tables are made. The
-    ledger on SQLite is only read, and is kept. Without one, only the tables are made.
+    The whole history is copied and verified. The engine must be stopped. The database must not
+    contain a ledger; its tables are created. The SQLite ledger is only read, and is kept.
+    Without one, only the tables are created.
     """
     from horae.app import SystemClock
     from horae.store.carrier import prepare

@@ -74,10 +74,10 @@ class OccupiedError(HoraeError):
 @click.option("--keep", metavar="DIR", help="Put it into DIR, and leave it there.")
 @click.pass_context
 def demo(ctx: click.Context, *, seconds: float | None, keep: str | None) -> int:
-    """Keep the hours of a small plan that has everything, until Ctrl-C.
+    """Run a demo plan until Ctrl-C.
 
-    It stands in a directory of its own, which is gone afterwards unless --keep names one. At the
-    end there is a summary of the receipts.
+    The plan is in a temporary directory, which is removed afterwards unless --keep names a
+    directory. At the end a summary of the receipts is printed.
     """
     from horae.cli.desk import Place
     from horae.cli.up import up

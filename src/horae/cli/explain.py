@@ -38,11 +38,12 @@ _FAR: Final = timedelta(days=366 * 50)
 @when_options
 @form_options
 def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> int:
-    """Say what a rule means: in words, its next five moments, and clock changes it meets.
+    """Explain a schedule and show its next times.
 
-    WHAT is a cron expression ('0 9 * * MON-FRI', several divided by ;), an org stamp
-    ('<2026-06-06 Sat 06:00 +1d>'), or a place in a plan (plan.org:12). For a place it
-    also says which rule won, and why a workflow is not armed.
+    WHAT is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org timestamp
+    ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next five times
+    are shown, with the clock changes that affect them. For a position the output also says
+    which rule applies, and why a workflow is not armed.
     """
     output = Output.of(form)
     place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)

@@ -42,7 +42,7 @@ _BEFORE: Final = timedelta(microseconds=1)
 
 @click.group(cls=SharedGroup)
 def export() -> None:
-    """Write the hours of plans for other programs."""
+    """Export schedules to crontab, systemd, iCalendar."""
 
 
 @export.command()
@@ -63,13 +63,13 @@ def ics(
     now: str | None,
     output: str | None,
 ) -> int:
-    """Print the planned moments as an iCalendar, for a calendar program.
+    """Print the scheduled times as an iCalendar.
 
-    Of a directory it has also what its board and its triggers plan. An entry recurs where
-    every program finds the same moments as horae does; else its moments are written out, at
-    most 1,000 of one entry. What is not armed is said on stderr. An event keeps its identity
-    as long as its headline keeps its :ID:, or else its file, as seen from the current
-    directory, and its title.
+    For a directory this includes its board and its triggers. An entry recurs where every
+    calendar program computes the same times as horae; else its times are listed, at most 1,000
+    for one entry. What is not armed is named on stderr. An event keeps its identity as long as
+    its headline keeps its :ID:, or else its file, relative to the current directory, and its
+    title.
     """
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
@@ -108,10 +108,10 @@ _program_option = click.option(
 def crontab(
     paths: tuple[str, ...], *, cron_tz: bool, program: str, tz: str | None, now: str | None
 ) -> int:
-    """Print lines for a crontab that run the entries of plans.
+    """Print crontab lines that run the entries of plans.
 
-    Each calls `horae run`. An entry is left out, and named on stderr, if a crontab would not
-    come at its next 50 moments.
+    Each line calls `horae run`. An entry is left out, and named on stderr, if cron would not
+    run it at its next 50 times.
     """
     from horae.rules.adopt.fields import UnfitError
     from horae.rules.adopt.giving import to_crontab
@@ -154,10 +154,10 @@ def systemd(
     output: str | None,
     force: bool,
 ) -> int:
-    """Print a timer and a service for each entry of plans.
+    """Print a systemd timer and service for each entry.
 
     Each service calls `horae run`. An entry is left out, and named on stderr, if a timer would
-    not come at its next 50 moments.
+    not run it at its next 50 times.
     """
     from horae.cli.service import put
     from horae.rules.adopt.fields import UnfitError

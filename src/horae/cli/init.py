@@ -104,7 +104,10 @@ zone = "{zone}"  # of the times in org plans
 @click.command()
 @root_argument
 def init(*, root: str) -> int:
-    """Write a small plan that works, with comments, into DIR, and leave alone what is there."""
+    """Write a small working plan into a directory.
+
+    Files that exist are kept.
+    """
     from horae.app import SystemClock, machine_zone
     from horae.rules.words import wall_text
     from horae.timing.zone import local

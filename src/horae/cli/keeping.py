@@ -80,9 +80,10 @@ class NoBackupError(HoraeError):
 @place_options
 @form_options
 def backup(file: str | None, *, root: str, data: str | None, form: str | None) -> int:
-    """Write a verified copy of the ledger, also while an engine runs.
+    """Write a verified copy of the ledger.
 
-    Without FILE it goes into the data directory, under backups/, named by the time.
+    A running engine is not interrupted. Without FILE the copy is written to backups/ in the
+    data directory, named by the time.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -100,9 +101,10 @@ def backup(file: str | None, *, root: str, data: str | None, form: str | None) -
 @place_options
 @form_options
 def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Let a backup be the ledger; nothing that is past fires.
+    """Restore the ledger from a backup.
 
-    The ledger from before is kept beside it. While an engine runs it is refused.
+    No past occurrence runs. The previous ledger is kept beside the restored one. The engine
+    must be stopped.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -124,9 +126,10 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
-    """Fold old receipts into ranges, and drop the runs, events and texts that hang on them.
+    """Remove the details of old receipts.
 
-    What is not settled stays, and so does every moment's account.
+    Old receipts are summarised as ranges, and their runs, events and texts are removed.
+    Receipts that are not settled are kept.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -155,10 +158,10 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
 @place_options
 @form_options
 def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> int:
-    """Look at everything that Horae stands on, and say what to do where it is not well.
+    """Check the installation and the ledger.
 
-    With --restore, a ledger that is damaged or gone is replaced by the newest backup under
-    backups/ in the data directory that is whole.
+    Each problem is listed with a remedy. With --restore a damaged or missing ledger is replaced
+    by the newest intact backup under backups/ in the data directory.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -71,7 +71,7 @@ _entry = click.argument("entry", metavar="ENTRY")
 @place_options
 @form_options
 def status(*, limit: int, at: str | None, root: str, data: str | None, form: str | None) -> int:
-    """Show how things stand: what runs, waits and comes, and what needs a look."""
+    """Show what is running, waiting, next and failing."""
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     engine = engine_of(place)
@@ -114,7 +114,10 @@ def history(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Show what was decided, newest first, of one ENTRY or of all."""
+    """List receipts, newest first.
+
+    Without ENTRY the receipts of all entries are listed.
+    """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     found = read(
@@ -149,11 +152,11 @@ def history(
 def why(
     what: str, *, limit: int, at: str | None, root: str, data: str | None, form: str | None
 ) -> int:
-    """Say why an entry ran, or did not, at a planned time.
+    """Show why an entry ran or did not run.
 
-    TIME is on the wall of the entry's zone (digest@2026-04-01T09:00; a date alone is that
-    whole day) or in RFC 3339. Without it, the last moment and the next are explained. Of a
-    headline that the ledger does not know, the plan says why it does not fire.
+    TIME is in the zone of the entry (digest@2026-04-01T09:00; a date alone is that whole day)
+    or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
+    headline that is not in the ledger, the plan file tells why it does not run.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -239,7 +242,10 @@ def _obstacles(place: Place, said: Why) -> dict[int, str]:
 def pause(
     entry: str, *, note: str, until: str | None, root: str, data: str | None, form: str | None
 ) -> int:
-    """Let an entry rest: nothing of it starts until it is resumed."""
+    """Pause an entry until it is resumed.
+
+    Nothing of the entry starts while it is paused.
+    """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
 
@@ -258,7 +264,10 @@ def pause(
 @place_options
 @form_options
 def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Let a resting entry go on from now; what came meanwhile is skipped."""
+    """Resume a paused entry.
+
+    Scheduled times that passed during the pause are skipped.
+    """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     _print(output, write(place, lambda desk: desk.resume(entry)), _print_resumed)
@@ -284,10 +293,10 @@ def backfill(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Run an entry once for every planned moment of a past window, oldest first.
+    """Run an entry for each scheduled time of a past period.
 
-    Moments are on the wall of the entry's zone, or in RFC 3339. A window of more than
-    10,000 moments is refused.
+    The runs start in order, oldest first. Times are in the zone of the entry, or in RFC 3339. A
+    period with more than 10,000 scheduled times is refused.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -71,10 +71,11 @@ def lifecycle(
     every: str,
     form: str | None,
 ) -> int:
-    """Predict the next ticks of a lifecycle: where the agent will be, and how long it waits.
+    """Show the next ticks of a lifecycle.
 
-    FILE declares a state with each heading. Each run is taken to end at once. What is odd
-    in the file is said on stderr; exit code 1 if there are errors.
+    Show the state of the agent at each tick, and how long it waits. FILE declares a state with
+    each heading. Each run is assumed to end at once. Problems in the file are listed on stderr;
+    the exit code is 1 if there are errors.
     """
     output = Output.of(form)
     assumed, pace = _outcomes(outcomes), _pace(every)

@@ -47,11 +47,11 @@ def query(
     now: str | None,
     form: str | None,
 ) -> int:
-    """Show what is written on each headline.
+    """Show the fields of each headline.
 
-    One FILE (or - for standard input) gives the list of its headlines; a DIR or
-    several paths give one object per file, {"file": ..., "data": [...]}. Without a
-    path the plans beneath the current directory are read.
+    One FILE (or - for standard input) gives the list of its headlines; a DIR or several paths
+    give one object per file, {"file": ..., "data": [...]}. Without a path the plans in the
+    current directory are read.
     """
     output = Output.of(form)
     sources = Sources(paths, output)
@@ -87,10 +87,10 @@ def query(
 @paths_argument
 @form_options
 def tangle(paths: tuple[str, ...], form: str | None) -> int:
-    """Show the worlds that the workflows of a plan resolve to.
+    """Show the resolved workflows of a plan.
 
-    One FILE (or - for standard input) gives {"worlds": [...]}; a DIR or several paths
-    give one object per file, {"file": ..., "data": {"worlds": [...]}}.
+    One FILE (or - for standard input) gives {"worlds": [...]}; a DIR or several paths give one
+    object per file, {"file": ..., "data": {"worlds": [...]}}.
     """
     output = Output.of(form)
     sources = Sources(paths, output)
@@ -115,12 +115,12 @@ def tangle(paths: tuple[str, ...], form: str | None) -> int:
 @tz_option
 @form_options
 def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str | None) -> int:
-    """Report what a plan says that may not be meant, all files in one report.
+    """Check plan files and report problems.
 
-    Every finding has a stable code, a severity, its place and, where there is one, a
-    fix; JSON is one list of them. Exit code 1 when there are errors. A crew or keeper that
-    the settings name is checked, too, with its definitions and lifecycles; and so are the
-    tasks on the board of a directory, and the agents and triggers in its .agentd.
+    Every finding has a stable code, a severity, its position and, where there is one, a fix;
+    JSON is one list of findings. The exit code is 1 if there are errors. The crew or keeper of
+    the settings is checked too, with its definitions and lifecycles, and so are the board of a
+    directory and the agents and triggers in its .agentd.
     """
     from horae.cli.beside import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.moments import moment_and_zone

@@ -85,11 +85,11 @@ def run(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Run an entry now, beside its plan; or the workflows of a file that ends in .org.
+    """Run an entry now, or the workflows of a file.
 
-    An engine that runs is asked to, and Ctrl-C then leaves the run alone. Without an engine
-    it is run here. The exit code is 0 if the run ended well, 1 if not, and 124 if it took
-    longer than it may.
+    ENTRY is an entry, or a file that ends in .org. A running engine makes the run, and Ctrl-C
+    does not end it; without an engine the run is made here. The exit code is 0 if the run
+    succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     if entry.endswith(".org") and os.path.isfile(entry):  # noqa: PTH113 - as everywhere on the way in
@@ -235,9 +235,10 @@ def _retry_trigger(
 def logs(
     what: str, *, follow: bool, tail: int | None, raw: bool, root: str, data: str | None
 ) -> int:
-    """Show what a run has put out: a run by its number, or the last one of an entry.
+    """Show the output of a run.
 
-    Into a pipe it goes as it is; on a terminal control characters are shown, not obeyed.
+    Name the run by its number, or an entry for its last run. Into a pipe the output is written
+    unchanged; on a terminal control characters are shown as text.
     """
     place = Place.of(root=root, data=data)
     found = read(place, lambda desk: _meant(desk, what))
@@ -268,7 +269,10 @@ def logs(
 @place_options
 @form_options
 def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
-    """End a run and all that it started: a run by its number, or the one of an entry."""
+    """Cancel a run and all processes it started.
+
+    Name the run by its number, or the entry that is running.
+    """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     far = engine_at(place)

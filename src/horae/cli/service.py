@@ -46,7 +46,7 @@ class _Unit(NamedTuple):
 
 @click.group(cls=SharedGroup)
 def service() -> None:
-    """Let systemd or launchd keep the engine."""
+    """Install, uninstall or print a systemd or launchd unit."""
 
 
 def _options(command: _Command) -> _Command:
@@ -75,7 +75,7 @@ def print_(**given: Any) -> int:
 @_options
 @click.option("--force", is_flag=True, help="Also over a file that somebody has changed.")
 def install(*, force: bool, **given: Any) -> int:
-    """Write the unit to where it belongs, and say what to run next."""
+    """Install the unit and print what to run next."""
     unit = _unit(**given)
     echo(f"{put(unit.path, unit.text, force=force)} {unit.path}")
     echo("Next:")
@@ -88,9 +88,9 @@ def install(*, force: bool, **given: Any) -> int:
 @_options
 @click.option("--force", is_flag=True, help="Also remove a file that was edited by hand.")
 def uninstall(*, force: bool, **given: Any) -> int:
-    """Remove the unit, and print what to run next.
+    """Remove the unit and print what to run next.
 
-    Plan files and the data directory stay.
+    Plan files and the data directory are kept.
     """
     unit = _unit(**given)
     echo(f"{take_away(unit.path, force=force)} {unit.path}")
@@ -172,7 +172,7 @@ def take_away(path: str, *, force: bool) -> str:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print a script that lets a shell complete the words of `horae`."""
+    """Print a shell completion script."""
     from click.shell_completion import get_completion_class
 
     from horae.cli.group import horae

@@ -40,11 +40,11 @@ class _Settings(SharedGroup):
 
 @click.group(cls=_Settings, subcommand_metavar="[NAME] | trust")
 def config() -> None:
-    """Show the settings in force, or the one called NAME: horae config [NAME].
+    """Show the settings and their origin.
 
-    A default is overridden by horae.toml in the plan root, that by the environment
-    (HORAE_ names before WB_ names), and that by an option. A property on the entry
-    itself beats them all.
+    `horae config NAME` shows one setting. horae.toml in the plan root overrides a default, the
+    environment (HORAE_ names before WB_ names) overrides horae.toml, and an option overrides
+    the environment. A property of the entry overrides them all.
     """
 
 
@@ -95,10 +95,10 @@ def _data(row: Origin) -> dict[str, object]:
 @place_options
 @form_options
 def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
-    """Let settings count that a pull brought, or that were changed while the engine runs.
+    """Trust changed settings that start programs.
 
-    Settings that start programs or name places outside count only from the engine's own
-    configuration. This shows which of them are written in horae.toml and do not count yet.
+    Settings that start programs or name paths outside the plan root are used only after they
+    are trusted. This shows which of them are written in horae.toml and are not used yet.
     """
     output = Output.of(form)
     settings = load(root, flags={"data": data})

@@ -226,12 +226,13 @@ def simulate(
     trace: TextIO | None,
     form: str | None,
 ) -> int:
-    """Rehearse plans: what would run, run late, be coalesced or missed, day by day.
+    """Simulate plans without running anything.
 
-    The engine, the rules and the ledger are the real ones; the clock only jumps. If the plan
-    has a ledger, pauses and last runs count, and a run takes as long as the last ones took;
-    else it ends at once. With --seed and --faults things go wrong, and every promise of the
-    engine is checked. With --seed and no paths the plans are made up, too.
+    Show day by day what would run, run late, be coalesced or missed. Engine, rules and ledger
+    are the real ones with a simulated clock. If the plan has a ledger, pauses and last runs
+    count, and a run takes as long as the last ones took; else it ends at once. With --seed and
+    --faults faults are injected, and every guarantee of the engine is checked. With --seed and
+    no paths the plans are generated too.
     """
     output = Output.of(form)
     if faults != Level.NONE and seed is None:

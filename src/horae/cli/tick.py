@@ -33,13 +33,12 @@ def tick(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Let the agent NAME tick now, instead of at its next moment.
+    """Tick an agent now.
 
-    The pending tick is replaced: the one after this counts from its end, and so do streak and
-    place in the day. An engine that runs is asked to, and Ctrl-C then leaves the tick alone;
-    without an engine it is run here, and shown. While the agent ticks already, this is
-    refused. The exit code of a tick that is watched is 0 if it ended well, 1 if not, and 124 if
-    it took longer than it may.
+    The tick replaces the pending one; the next tick, the streak and the lifecycle position
+    follow from its end. A running engine makes the tick, and Ctrl-C does not end it; without an
+    engine the tick is made here. An agent that ticks already is refused. With --watch the exit
+    code is 0 if the tick succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -107,11 +107,12 @@ def next_(
     tz: str | None,
     form: str | None,
 ) -> int:
-    """Show the next moments of all plans together, or of one cron expression.
+    """Show the next scheduled times (also: agenda, due).
 
-    Of a directory also those of its board, its triggers and its crew; of a member that ticks
-    only the next one, for those after it depend on how it ends. Pauses and last runs are as
-    the running engine has them, else the ledger; stderr says which.
+    Show the times of all plans together, or of one cron expression. For a directory this
+    includes its board, its triggers and its crew; an agent that ticks has only its next time,
+    because later ones depend on how that tick ends. Pauses and last runs come from the running
+    engine, else from the ledger; stderr says which.
     """
     output = Output.of(form)
     if view != "times":
@@ -144,10 +145,11 @@ def next_(
 def agenda(
     paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
 ) -> int:
-    """Show the days to come: what fires when, and what people have to do.
+    """Show the next days, day by day.
 
-    Of a directory also its board, its triggers and its crew. An entry that fires more than
-    four times on a day has one line for that day.
+    Show what runs when, and which tasks are planned for people. For a directory this includes
+    its board, its triggers and its crew. An entry that runs more than four times on a day has
+    one line for that day.
     """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)
@@ -174,9 +176,10 @@ def agenda(
 def due(
     paths: tuple[str, ...], *, days: int, at: str | None, tz: str | None, form: str | None
 ) -> int:
-    """Show what is overdue, due and coming, and what is not armed and why.
+    """Show what is overdue, due and coming.
 
-    Of a directory also its board, its triggers and its crew.
+    Show also what is not armed, and why. For a directory this includes its board, its triggers
+    and its crew.
     """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)

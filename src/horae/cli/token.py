@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @click.group(cls=SharedGroup)
 def token() -> None:
-    """Give programs tokens, and list, revoke or replace them.
+    """Manage access tokens and sessions.
 
-    A token lets a program in on the port. What it allows are its scopes: `read` to look, `run` to
-    start and stop, `edit` to change definitions, `admin` for everything. The operator's token is
-    in the data directory and allows everything.
+    A token gives a program access on the port. Its scopes: `read` to look, `run` to start and
+    stop, `edit` to change definitions, `admin` for everything. The token of the operator is in
+    the data directory and allows everything.
     """
 
 
@@ -53,7 +53,10 @@ def token() -> None:
 @place_options
 @form_options
 def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: str | None) -> int:
-    """Make a token called NAME, and print it; it is shown only now."""
+    """Create a token and print it.
+
+    The token is shown only once.
+    """
     from horae.rules.scope import check_token_name, parse_scopes, scope_words
 
     check_token_name(name)
@@ -78,7 +81,7 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
 @place_options
 @form_options
 def list_(*, root: str, data: str | None, form: str | None) -> int:
-    """List the tokens: what each allows, when it was made and last used."""
+    """List the tokens, their scopes and their last use."""
     place, output = _place(root, data), Output.of(form)
 
     async def looking() -> list[dict[str, Any]]:
@@ -99,7 +102,10 @@ def list_(*, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Revoke the token called NAME; what is open with it ends at once."""
+    """Revoke a token.
+
+    Open connections with the token are closed at once.
+    """
     place, output = _place(root, data), Output.of(form)
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
@@ -118,7 +124,7 @@ def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def sessions(*, root: str, data: str | None, form: str | None) -> int:
-    """List the browsers that are logged in to the page.
+    """List the browser sessions.
 
     A session lasts 12 hours since its last use and allows what its token allows.
     """
@@ -141,7 +147,10 @@ def sessions(*, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def end_session(session: str, *, root: str, data: str | None, form: str | None) -> int:
-    """End the session ID, or all of them; what is open in it ends at once."""
+    """End a browser session, or all of them.
+
+    Open connections of the session are closed at once.
+    """
     place, output = _place(root, data), Output.of(form)
     done = _end(place, session)
     count = len(done["ended"])
@@ -152,9 +161,10 @@ def end_session(session: str, *, root: str, data: str | None, form: str | None) 
 @token.command()
 @place_options
 def new(*, root: str, data: str | None) -> int:
-    """Replace the operator's token; every session, link and calendar address ends.
+    """Replace the token of the operator.
 
-    An engine that runs takes it over at once. Tokens with a name stay as they are.
+    Every session, link and calendar address becomes invalid. A running engine uses the new
+    token at once. Tokens with a name are kept.
     """
     place = _place(root, data)
     far = engine_at(place)
@@ -176,7 +186,10 @@ def new(*, root: str, data: str | None) -> int:
 @token.command()
 @place_options
 def show(*, root: str, data: str | None) -> int:
-    """Print the operator's token, for the header `Authorization: Bearer`."""
+    """Print the token of the operator.
+
+    Send it in the header `Authorization: Bearer`.
+    """
     from horae.server.keys import TokenFileError, read_token
 
     place = _place(root, data)
@@ -192,10 +205,11 @@ def show(*, root: str, data: str | None) -> int:
 @click.option("--calendar", is_flag=True, help="Print the address for calendar programs instead.")
 @place_options
 def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> int:
-    """Open the page of the running engine, logged in by a link that is good once.
+    """Open the page of the running engine.
 
-    The link is printed, too; on a terminal a browser is asked to follow it. Whoever has the
-    address of the calendar sees all planned moments; `horae token new` makes another one.
+    The link logs the browser in and can be used once. The link is printed too; on a terminal a
+    browser is opened. The address of the calendar shows all scheduled times to everybody who
+    has it; `horae token new` replaces it.
     """
     from horae.cli.far import EngineUnreachableError
 

@@ -207,7 +207,7 @@ class FarTriggers(Triggers):
 
 @click.group(cls=SharedGroup)
 def trigger() -> None:
-    """Start agents by a cron expression, once, by a message, or when you ask."""
+    """Start agents by cron, webhook, issue or request."""
 
 
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,7 +267,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def add(
     name: str, *, disabled: bool, root: str, data: str | None, form: str | None, **given: Any
 ) -> int:
-    """Make a trigger called NAME."""
+    """Add a trigger."""
     output = Output.of(form)
     given, secret = _with_secret(given)
     if given["secret"] is not None and given["scheme"] is None:
@@ -324,7 +324,7 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
 @place_options
 @form_options
 def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Show one trigger, by its name or its id."""
+    """Show a trigger, by its name or its id."""
     output = Output.of(form)
 
     async def looking(triggers: Triggers) -> tuple[dict[str, Any], dict[str, str]]:
@@ -360,7 +360,10 @@ def edit(
     form: str | None,
     **given: Any,
 ) -> int:
-    """Change a trigger; what is not named stays, and the change holds at once."""
+    """Edit a trigger.
+
+    Fields that are not named are kept; the change takes effect at once.
+    """
     output = Output.of(form)
     room = Room(root=root, data=data)
     given, secret = _with_secret(given)
@@ -387,7 +390,10 @@ def edit(
 def rotate(
     name: str, *, secret: str | None, is_end: bool, root: str, data: str | None, form: str | None
 ) -> int:
-    """Give a webhook a new secret; the older one counts until --end."""
+    """Rotate the secret of a webhook.
+
+    The older secret is valid until --end.
+    """
     output = Output.of(form)
     if is_end and secret is not None:
         raise click.UsageError("--end takes no --secret.")
@@ -405,7 +411,10 @@ def rotate(
 @place_options
 @form_options
 def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Let a trigger fire again; a delay whose time is over fires at once."""
+    """Enable a trigger.
+
+    A delay whose time has passed runs at once.
+    """
     return _turn(name, root=root, data=data, form=form, on=True)
 
 
@@ -414,7 +423,7 @@ def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Let a trigger rest; what waits of it is skipped."""
+    """Disable a trigger and skip its waiting runs."""
     return _turn(name, root=root, data=data, form=form, on=False)
 
 
@@ -423,7 +432,10 @@ def disable(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
-    """Forget a trigger; what it did stays in the ledger."""
+    """Remove a trigger.
+
+    Its receipts stay in the ledger.
+    """
     output = Output.of(form)
     gone = Room(root=root, data=data).write(lambda triggers: triggers.delete(name))
     _print_one(output, gone, f"{gone['name']} is removed")
@@ -447,7 +459,7 @@ def run_(
     data: str | None,
     form: str | None,
 ) -> int:
-    """Ask a trigger to start its agent now."""
+    """Run the agent of a trigger now."""
     output = Output.of(form)
     said = {"title": title, "body": body}
     made = Room(root=root, data=data).write(
@@ -467,7 +479,7 @@ def run_(
 def history(
     name: str, *, limit: int, offset: int, root: str, data: str | None, form: str | None
 ) -> int:
-    """Show what a trigger did, newest first."""
+    """List the receipts of a trigger, newest first."""
     output = Output.of(form)
     page = Room(root=root, data=data).read(
         lambda triggers: triggers.history(name, limit=limit, offset=offset)
@@ -493,7 +505,11 @@ def history(
 @place_options
 @form_options
 def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
-    """Let agents and triggers be as the files in PATH say; all are checked before any is used."""
+    """Create and update agents and triggers from files.
+
+    PATH is a file or a directory such as .agentd. All files are checked before anything is
+    changed.
+    """
     output = Output.of(form)
     room = Room(root=root, data=data)
     folder = read_files(path, base=root)
@@ -508,7 +524,10 @@ def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | 
 @place_options
 @form_options
 def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
-    """Remove the triggers and agents that the files in PATH name."""
+    """Remove the triggers and agents that files define.
+
+    PATH is a file or a directory such as .agentd.
+    """
     output = Output.of(form)
     room = Room(root=root, data=data)
     changes = torn_down(room, read_files(path, base=root), dry_run=dry_run)
@@ -523,7 +542,7 @@ def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str
 @place_options
 @form_options
 def approvals(*, root: str, data: str | None, form: str | None) -> int:
-    """List what waits for somebody's approval, the first asked for first."""
+    """List runs that wait for approval, oldest first."""
     output = Output.of(form)
     found = Room(root=root, data=data).read(lambda triggers: triggers.approvals())
     rows = [
@@ -540,7 +559,10 @@ def approvals(*, root: str, data: str | None, form: str | None) -> int:
 @place_options
 @form_options
 def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> int:
-    """Let RECEIPT start."""
+    """Approve a pending run.
+
+    RECEIPT is its number in `horae approval list`.
+    """
     output = Output.of(form)
     done = Room(root=root, data=data).write(lambda triggers: triggers.approve(receipt))
     _print_one(output, done, f"{done['workflow']}: receipt {receipt} may start")
@@ -553,7 +575,10 @@ def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> i
 @place_options
 @form_options
 def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:
-    """Let RECEIPT never start."""
+    """Reject a pending run.
+
+    RECEIPT is its number in `horae approval list`; the run never starts.
+    """
     output = Output.of(form)
     done = Room(root=root, data=data).write(lambda triggers: triggers.deny(receipt, reason=reason))
     _print_one(output, done, f"{done['workflow']}: receipt {receipt} will not start")

@@ -71,7 +71,10 @@ def up(
     fresh_ledger: bool,
     yes: bool,
 ) -> int:
-    """Keep the hours of the plans in DIR until it is stopped with Ctrl-C or SIGTERM."""
+    """Run what is scheduled in your plan files.
+
+    Run until Ctrl-C or SIGTERM: start what is due, show what happens, and serve the page.
+    """
     from horae.cli.desk import refuse_no_root
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
@@ -158,10 +161,10 @@ def _agrees(directory: Path) -> bool:
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
 )
 def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> int:
-    """Make runs for a cluster, and never lead it.
+    """Run as a node that never leads.
 
-    DIR is a working copy of the plan, of which only the origin and horae.toml count; `store`
-    names the database that all machines share.
+    DIR is a working copy of the plan, of which only the origin and horae.toml are used; the
+    setting `store` names the database that all nodes share.
     """
     from horae.cli.desk import EmptyRootError
     from horae.config import load
