@@ -1,4 +1,4 @@
-"""`horae agents` and `horae agent`: who there is, and a run of one of them."""
+"""`horae agent`: who there is, and a run of one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`horae lifecycle`: the ticks to come of a day."""
+"""`horae agent lifecycle`: the ticks to come of a day."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_the_next_ticks_are_shown_with_where_the_agent_stands_and_how_long_it_wa
 
 
 def test_outcomes_are_assumed_in_turn_and_the_last_goes_on(call: Call) -> None:
-    asked = ["lifecycle", "day.org", "--outcomes", "done,failed,no-work", "--next", "5"]
+    asked = ["agent", "lifecycle", "day.org", "--outcomes", "done,failed,no-work", "--next", "5"]
     rows = call(*asked, "--every", "45s", "--json").data
     assert [(row["state"], row["hits"], row["outcome"], row["delay"]) for row in rows] == [
         ("wake_add", 0, "done", 45),

@@ -65,7 +65,7 @@ def test_wb_prints_json_whatever_the_environment_says(tmp_path: Path) -> None:
         ("explain", "0 6 * * *"),
         ("config",),
         ("simulate",),
-        ("agents",),
+        ("agent", "list"),
         ("doctor",),
         ("import", "crontab", "crontab"),
     ],

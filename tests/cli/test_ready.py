@@ -155,7 +155,7 @@ def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agen
 
 def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
     with engine() as far:
-        ticked = home("tick", "wren", "--watch")
+        ticked = home("agent", "tick", "wren", "--watch")
         assert (ticked.code, ticked.err) == (
             1,
             f"horae: wren cannot run: the agent wren: {MISSING}\n",

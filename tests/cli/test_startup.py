@@ -52,7 +52,9 @@ def test_a_word_of_agent_loads_the_module_of_its_own_family() -> None:
     assert families == {"horae.cli.agent_words.words", "horae.cli.agent_words.watching"}
 
 
-@pytest.mark.parametrize("line", [["store", "migrate"], ["worker"], ["nodes"]])
+@pytest.mark.parametrize(
+    "line", [["cluster", "migrate"], ["cluster", "worker"], ["cluster", "nodes"]]
+)
 def test_a_package_that_is_not_installed_is_named_with_its_extra(
     tmp_path: Path, line: list[str]
 ) -> None:

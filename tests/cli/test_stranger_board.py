@@ -34,7 +34,7 @@ def test_a_task_for_nobody_in_the_crew_is_not_well(crew: Call) -> None:
     for name, status in (("wren", "todo"), ("ghost", "todo"), ("ghost", "done")):
         assert crew("task", "add", "Sweep", "--assignee", name, "--status", status).code == 0
     wrong = "is assigned to 'ghost', who is not a member of the crew"
-    ending = crew("board", "health", "--table")
+    ending = crew("task", "health", "--table")
     assert ending.code == 1
     assert ending.out == f"#2: {wrong}; write one of wren, or remove assignee\n"
     checked = crew("check", "--table").out
@@ -49,4 +49,4 @@ def test_without_a_crew_an_assignee_may_be_anybody(call: Call) -> None:
 def test_a_crew_that_cannot_be_read_accuses_nobody(crew: Call) -> None:
     assert crew("task", "add", "Sweep", "--assignee", "ghost", "--status", "todo").code == 0
     Path("crew.org").unlink()
-    assert crew("board", "health", "--table").out == "the one task is well\n"
+    assert crew("task", "health", "--table").out == "the one task is well\n"

@@ -41,28 +41,28 @@ def crew(call: Call) -> Call:
 def test_the_place_in_the_day_is_on_disk_after_every_tick(crew: Call) -> None:
     places = []
     for _ in range(3):
-        assert crew("tick", "wren").code == 0
+        assert crew("agent", "tick", "wren").code == 0
         places.append(PLACE.read_text().strip())
     assert places == ["look 1", "sweep 0", "look 0"]
 
 
 def test_a_tick_that_fails_leaves_the_place_as_it_is(crew: Call) -> None:
-    assert crew("tick", "wren").code == 0
+    assert crew("agent", "tick", "wren").code == 0
     Path("answer").unlink()
-    assert crew("tick", "wren").code == 1
+    assert crew("agent", "tick", "wren").code == 1
     assert PLACE.read_text().strip() == "look 1"
 
 
 def test_what_a_person_writes_there_is_where_the_next_tick_goes_on(crew: Call) -> None:
-    assert crew("tick", "wren").code == 0
+    assert crew("agent", "tick", "wren").code == 0
     PLACE.write_text("sweep 0\n")
-    assert crew("tick", "wren", "--json").data["runs"][0]["facts"]["state"] == "sweep"
+    assert crew("agent", "tick", "wren", "--json").data["runs"][0]["facts"]["state"] == "sweep"
     assert PLACE.read_text().strip() == "look 0"
 
 
 def test_a_single_keeper_comes_from_the_file_that_defines_it(crew: Call) -> None:
     Path("horae.toml").write_text('[keeper]\ndef = "crew/wren.org"\n')
-    ticked = crew("tick", "keeper", "--json").data
+    ticked = crew("agent", "tick", "keeper", "--json").data
     assert (ticked["status"], ticked["title"]) == ("done", "wren")
     assert (Path(ticked["file"]), ticked["line"]) == (Path("crew/wren.org").absolute(), 1)
 
@@ -71,14 +71,14 @@ def test_one_keeper_has_one_name_and_keeper_is_another_word_for_it(crew: Call) -
     settings = 'keeper.def = "crew/wren.org"\nlifecycle.def = "crew/day.org"\n'
     Path("horae.toml").write_text(settings)
     for name in ("wren", "keeper"):
-        assert crew("tick", name, "--json").data["title"] == "wren"
+        assert crew("agent", "tick", name, "--json").data["title"] == "wren"
         assert crew("why", name, "--json").data["entry"]["title"] == "wren"
         assert [each["title"] for each in crew("history", name, "--json").data][:1] == ["wren"]
         assert crew("pause", name, "--json").data["pause"] is not None
         assert crew("resume", name, "--json").data["changed"]
         assert crew("agent", "show", name, "--json").data["agent"] == "wren"
     [agent] = crew("status", "--json").data["agents"]
-    [row] = crew("agents", "--json").data
+    [row] = crew("agent", "list", "--json").data
     assert (agent["agent"], row["agent"]) == ("wren", "wren")
     assert len(crew("history", "--json").data) == 2
     assert Path(".horae/keeper-last-run").exists(), "its files carry no name, as before"
@@ -89,5 +89,5 @@ def test_a_workflow_of_the_keepers_name_takes_nothing_from_it(crew: Call) -> Non
     Path("plan.org").write_text(
         "* wren :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
     )
-    assert crew("tick", "wren", "--json").data["key"] == "tick:1"
+    assert crew("agent", "tick", "wren", "--json").data["key"] == "tick:1"
     assert crew("why", "keeper", "--json").data["entry"]["source"] == "crew"

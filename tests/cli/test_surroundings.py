@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.cli.keeping import Grade
-from horae.cli.surroundings import Seen, check_languages, check_schema, check_skew
+from horae.cli.surroundings import (
+    Seen,
+    check_languages,
+    check_programs,
+    check_schema,
+    check_skew,
+)
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations
 from store.server import SCHEMA, fresh, server
@@ -181,7 +187,7 @@ def test_a_database_without_a_ledger_is_left_without_one(
     url = fresh()
     server().drop(SCHEMA)
     told = stored(call, monkeypatch, url)
-    assert told["store schema"] == ("ok", "horae store migrate, or horae up, makes it")
+    assert told["store schema"] == ("ok", "`horae cluster migrate` or `horae up` creates it")
     assert server().do("SELECT to_regclass('term')") == [(None,)]
 
 
@@ -249,3 +255,22 @@ def test_clocks_that_are_apart_are_said_to_be(seconds: int, words: str) -> None:
 async def _made(url: str) -> None:
     """Let a database have a ledger."""
     await (await PostgresLedger.open(url)).close()
+
+
+def test_another_program_with_one_of_our_names_is_told(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, text in ((ours, "from horae.cli.wb import main"), (theirs, "something else")):
+        folder.mkdir()
+        (folder / "wb").write_text(f"#!/bin/sh\n# {text}\n")
+        (folder / "wb").chmod(0o755)
+    assert check_programs(str(ours)).grade is Grade.OK
+    assert check_programs("").grade is Grade.OK
+    hidden = check_programs(f"{ours}:{theirs}")
+    assert (hidden.grade, hidden.found) == (
+        Grade.WARN,
+        f"{theirs}/wb is hidden by {ours}/wb",
+    )
+    first = check_programs(f"{theirs}:{ours}")
+    assert first.found == f"{theirs}/wb is run instead of {ours}/wb"
+    alone = check_programs(str(theirs))
+    assert alone.found == f"{theirs}/wb is run instead of Horae's wb"

@@ -1,4 +1,4 @@
-"""`horae tick` lets an agent tick now, and `horae status` tells how each agent is."""
+"""`horae agent tick` lets an agent tick now, and `horae status` tells how each agent is."""
 
 from __future__ import annotations
 

@@ -260,18 +260,23 @@ def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
 def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     policy = '{"mode": "require_approval"}'
     added(call, "report", "--manual", "--prompt", "Deploy.", "--tools", policy)
-    assert call("horae", "approvals", "--table").out == "nothing waits for an approval\n"
+    assert call("horae", "approval", "list", "--table").out == "nothing waits for an approval\n"
     numbers = [
         str(call("horae", "trigger", "run", "report", "--key", key, "--json").data["receipt"])
         for key in ("one", "two")
     ]
-    assert [str(row["receipt"]) for row in call("horae", "approvals", "--json").data] == numbers
-    assert "Deploy." in call("horae", "approvals", "--table").out
-    said = call("horae", "approve", numbers[0], "--table").out
+    assert [
+        str(row["receipt"]) for row in call("horae", "approval", "list", "--json").data
+    ] == numbers
+    assert "Deploy." in call("horae", "approval", "list", "--table").out
+    said = call("horae", "approval", "approve", numbers[0], "--table").out
     assert said == f"report: receipt {numbers[0]} may start\n"
-    assert call("horae", "approve", numbers[0]).code == 6
-    assert call("horae", "deny", numbers[1], "--reason", "no", "--json").data["status"] == "denied"
-    assert call("horae", "approve", "99").code == 4
+    assert call("horae", "approval", "approve", numbers[0]).code == 6
+    assert (
+        call("horae", "approval", "reject", numbers[1], "--reason", "no", "--json").data["status"]
+        == "denied"
+    )
+    assert call("horae", "approval", "approve", "99").code == 4
     reasons = [
         row["reason"] for row in call("horae", "trigger", "history", "report", "--json").data
     ]
@@ -739,9 +744,9 @@ def test_beside_an_engine_everything_is_read_here_and_changed_there(
         number = str(
             call("horae", "trigger", "run", "report", "--title", "x", "--json").data["receipt"]
         )
-        assert len(call("horae", "approvals", "--json").data) == 1
-        assert call("horae", "approve", number, "--json").data["status"] == "approved"
-        assert call("horae", "deny", number).code == 6
+        assert len(call("horae", "approval", "list", "--json").data) == 1
+        assert call("horae", "approval", "approve", number, "--json").data["status"] == "approved"
+        assert call("horae", "approval", "reject", number).code == 6
         assert call("horae", "trigger", "edit", "report", "--prompt", "Go.").code == 0
         assert (
             "Error: Failed to update workflow: invalid input: Invalid prompt template"

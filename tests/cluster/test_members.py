@@ -56,7 +56,7 @@ def test_an_agent_stays_where_it_is_and_goes_on_elsewhere_in_its_day(stage: Stag
     other = west if home == "east" else east
     assert asked(stage, "drain", home) == {"node": home, "draining": True}
     stage.until(lambda: ticks(stage, "wren")[-1][0] == other.name)
-    assert horae(stage, "drain", home, "--off")[0] == 0
+    assert horae(stage, "cluster", "drain", home, "--off")[0] == 0
     count = len(ticks(stage, "wren"))
     stage.until(lambda: len(ticks(stage, "wren")) >= count + 2)
 
@@ -118,7 +118,7 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     box = stage.member("box", "worker", settings={"HORAE_CLUSTER_LABELS": "gpu"}).joined()
     stage.until(lambda: stage.count("title = 'Train' AND status = 'done'"))
     assert {each.node for each in stage.happened() if each.whose == "train"} == {"box"}
-    rows = {row["node"]: row for row in asked(stage, "nodes")}
+    rows = {row["node"]: row for row in asked(stage, "cluster", "nodes")}
     assert (rows["east"]["state"], rows["east"]["leads"]) == ("up", True)
     assert (rows["box"]["state"], rows["box"]["labels"]) == ("up", ["gpu"])
 

@@ -24,7 +24,7 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
     assert code == 1
     assert "our role may not change it; run `horae store migrate` once with a role" in said
 
-    code, said = horae(stage, "store", "migrate", "--root", str(stage.desk), "--table")
+    code, said = horae(stage, "cluster", "migrate", "--root", str(stage.desk), "--table")
     assert (code, said[:21]) == (0, "the tables are made; ")
     stage.do(f"GRANT USAGE ON SCHEMA horae TO {role}")
     stage.do(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA horae TO {role}")
@@ -36,7 +36,7 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
 
 
 def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
-    assert horae(stage, "store", "migrate", "--root", str(stage.desk))[0] == 0
+    assert horae(stage, "cluster", "migrate", "--root", str(stage.desk))[0] == 0
     stage.do("UPDATE term SET version = version + 1")
     code, said = horae(stage, "up", str(stage.desk), HORAE_CLUSTER_NAME="old")
     assert code != 0
@@ -69,9 +69,9 @@ def test_a_plan_that_machines_cannot_share_is_refused(stage: Stage, tmp_path: Pa
     code, said = horae(stage, "up", str(stage.desk))
     assert (code, "set `zone` in horae.toml" in said) == (2, True)
 
-    code, said = horae(stage, "nodes", "--root", str(alone), HORAE_STORE="")
+    code, said = horae(stage, "cluster", "nodes", "--root", str(alone), HORAE_STORE="")
     assert (code, "no database is set" in said) == (2, True)
-    code, said = horae(stage, "drain", "nobody", "--root", str(alone))
+    code, said = horae(stage, "cluster", "drain", "nobody", "--root", str(alone))
     assert (code, "no machine is called 'nobody'; there are: none at all" in said) == (4, True)
 
 
@@ -88,10 +88,10 @@ def test_a_ledger_moves_to_the_database_and_goes_on_there(stage: Stage) -> None:
     )
     before = len(stage.happened()) // 2
     assert before
-    code, said = horae(stage, "store", "migrate", "--root", str(east), "--table")
+    code, said = horae(stage, "cluster", "migrate", "--root", str(east), "--table")
     assert code == 0, said
     assert "rows, equal" in said
-    code, said = horae(stage, "store", "migrate", "--root", str(east))
+    code, said = horae(stage, "cluster", "migrate", "--root", str(east))
     assert code != 0  # there is a ledger by now
     assert "Traceback" not in said
 
@@ -118,7 +118,7 @@ def test_tls_is_verified_by_name_and_authority(stage: Stage) -> None:
         (f"{place}{bad}", "certificate verify failed"),
         (f"postgresql://postgres@127.0.0.1{tail}{good}", "does not match host name"),
     ):
-        code, said = horae(stage, "nodes", HORAE_STORE=url)
+        code, said = horae(stage, "cluster", "nodes", HORAE_STORE=url)
         assert code != 0
         assert words in said
         assert "check the certificate, or sslmode and sslrootcert in the address" in said

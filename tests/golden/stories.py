@@ -42,7 +42,7 @@ wb workflow plan {0}
 LEDGER = """
 horae status --json
 horae history --json -n 10
-horae agents --json
+horae agent list --json
 """
 # What can be asked of every engine.
 LOOK = """
@@ -116,8 +116,8 @@ async def demo(story: Story) -> None:
         wb query crew.org
         wb lint plan.org
         wb workflow plan plan.org
-        horae lifecycle day.org --json
-        horae board list --json
+        horae agent lifecycle day.org --json
+        horae task list --json
         """)
 
 
@@ -176,6 +176,9 @@ async def init(story: Story) -> None:
     await story.type("""
         HORAE_OUTPUT=json horae service install --user
         horae service install --user --force
+        horae service uninstall --user
+        horae service uninstall --user
+        horae service uninstall --user --force --launchd --name other
         """)
     story.files("after service install", "home")
 
@@ -194,10 +197,13 @@ async def ledger(story: Story) -> None:
     await story.type("""
         horae status --json
         horae history --json
+        horae list --json
+        horae stop --json
+        horae stop --timeout 1s --no-wait --json
         horae why digest --json
         horae why Nothing --json
         horae run ask --json
-        horae tick wren --json
+        horae agent tick wren --json
         horae agent run moss --prompt "Say it" --json
         horae agent show moss --json
         horae agent show nobody --json
@@ -227,8 +233,8 @@ async def ledger(story: Story) -> None:
         horae backfill digest --from 2026-06-01 --to 2026-06-03 --id june --json
         horae backfill fails --from 1990-01-01 --json
         horae backfill water --from 2026-06-01 --json
-        horae tick wren --note "go on" --json
-        horae tick nobody --json
+        horae agent tick wren --note "go on" --json
+        horae agent tick nobody --json
         """
     after = """
         horae token add ops --scope read,run --json
@@ -252,6 +258,10 @@ async def ledger(story: Story) -> None:
         horae history --cursor 3 --json
         horae history --jsonl -n 2
         horae history nothing --json
+        horae list --json
+        horae list --state armed --source org --search digest --sort next --all --jsonl
+        horae retry 1 --json --no-wait --note again
+        horae retry 999 --json
         horae why ask --json -n 1
         horae status -n 1 --json
         horae prune --before 1d --dry-run --json
@@ -275,9 +285,9 @@ async def ledger(story: Story) -> None:
         await story.type(after)
         await story.type("""
             horae restore first.db --json
-            horae approvals --json
-            horae approve 1 --json
-            horae deny 999 --reason no --json
+            horae approval list --json
+            horae approval approve 1 --json
+            horae approval reject 999 --reason no --json
             !horae open --print
             !horae open --calendar
             !horae token show
@@ -286,7 +296,7 @@ async def ledger(story: Story) -> None:
     await story.type("""
         horae run words --wait --json
         !horae run ask --wait --raw
-        !horae tick wren --watch --raw
+        !horae agent tick wren --watch --raw
         horae run fails --json
         """)
     await story.type(asking + after)
@@ -297,16 +307,16 @@ async def ledger(story: Story) -> None:
         horae history --json -n 2
         horae doctor --json
         horae doctor --restore --json
-        horae approvals --json
-        horae approve 1 --json
-        horae deny 1 --json
+        horae approval list --json
+        horae approval approve 1 --json
+        horae approval reject 1 --json
         HORAE_OUTPUT=json horae open --print
         !horae token show
         horae token new
-        horae nodes --json
-        horae drain other --json
-        horae drain other --off --json
-        horae store migrate --json
+        horae cluster nodes --json
+        horae cluster drain other --json
+        horae cluster drain other --off --json
+        horae cluster migrate --json
         horae config --json
         horae config zone --show-origin --json
         horae config nothing --json
@@ -618,11 +628,11 @@ async def _on_the_port(story: Story, engine: Engine) -> None:
 async def board(story: Story) -> None:
     story.plan("house")
     await story.type("""
-        horae board list --json
-        horae board list --status todo --search wood --json
-        horae board summary --json
-        horae board health --json
-        horae board tick --json
+        horae task list --json
+        horae task list --status todo --search wood --json
+        horae task summary --json
+        horae task health --json
+        horae task recycle --json
         horae task list --json
         horae task show 1 --json
         horae task show 99 --json
@@ -652,7 +662,7 @@ async def board(story: Story) -> None:
         horae task assign 2 --execution-owner wren --review-owner moss --json
         horae task archive 3 --json
         horae task archive 3 --json
-        horae board health --json
+        horae task health --json
         batty board list
         batty board list --status todo
         batty board summary
@@ -667,8 +677,8 @@ async def board(story: Story) -> None:
     story.write("board/tasks/007-again.md", "---\nid: 2\ntitle: Again\nstatus: todo\n---\n")
     story.write("board/tasks/008-odd.md", "---\nid: [\n---\n")
     await story.type("""
-        horae board health --json
-        horae board list --json
+        horae task health --json
+        horae task list --json
         horae task show 2 --json
         horae check --json
         batty task schedule 2 --clear
@@ -794,7 +804,7 @@ async def triggers(story: Story) -> None:
         horae trigger history morning --json
         horae trigger remove morning --json
         horae trigger remove morning --json
-        horae agents --json
+        horae agent list --json
         horae agent show worker --json
         """
     words = """
@@ -926,11 +936,11 @@ async def rules(story: Story) -> None:
         horae query --prop ID --json
         horae query nowhere.org --json
         horae check --tz Europe/Berlin --at 2026-03-01 --jsonl
-        horae lifecycle day.org --json
-        horae lifecycle day.org --from write 1 --outcomes failed,no_work --every 45s --next 3 --json
-        horae lifecycle day.org --from nothing --json
-        horae lifecycle plan.org --json
-        horae lifecycle day.org --every never --json
+        horae agent lifecycle day.org --json
+        horae agent lifecycle day.org --from write 1 --outcomes failed,no_work --every 45s --next 3 --json
+        horae agent lifecycle day.org --from nothing --json
+        horae agent lifecycle plan.org --json
+        horae agent lifecycle day.org --every never --json
         horae simulate plan.org --days 3 --from 2026-06-01 --outage 2026-06-02T00:00/1d --json
         horae simulate --seed 7 --days 2 --from 2026-06-01 --json
         horae simulate --faults some --json
@@ -953,6 +963,7 @@ async def rules(story: Story) -> None:
     await story.type(f"""
         horae agenda plan.org {at} --tz Europe/Berlin --json
         horae due plan.org {at} --tz Europe/Berlin --days 1 --json
+        horae next plan.org --view due {at} --tz Europe/Berlin --days 1 --json
         horae explain '0 9 * * *' {at} --json
         !horae export crontab plan.org {at} --tz Europe/Berlin
         !horae export ics plan.org {at} --tz Europe/Berlin --days 1
@@ -960,9 +971,9 @@ async def rules(story: Story) -> None:
         horae export systemd plan.org -o units --force
         horae query --scheduled --json
         horae simulate plan.org --days 1 --from 2026-06-01 --tz Europe/Berlin --trace trace.jsonl --json
-        horae board list {at} --json
-        horae board health {at} --json
-        horae board tick {at} --json
+        horae task list {at} --json
+        horae task health {at} --json
+        horae task recycle {at} --json
         horae task list {at} --status todo --search wood --json
         horae task next {at} --json
         horae task show 1 {at} --json
@@ -982,7 +993,7 @@ async def rules(story: Story) -> None:
     await story.type("""
         horae next wrong --json
         horae why Odd --root wrong --json
-        horae agents --root wrong --json
+        horae agent list --root wrong --json
         horae run Odd --root wrong --json
         """)
 
@@ -1035,22 +1046,22 @@ async def errors(story: Story) -> None:
         horae query . --json
         horae done stamp.org Odd --json
         horae claim stamp.org Plain --agent wren --json
-        horae agents --root twice --json
-        horae agents --root tools --json
+        horae agent list --root twice --json
+        horae agent list --root tools --json
         horae agent show Odd --root tools --json
-        horae tick Nobody --root crew --json
+        horae agent tick Nobody --root crew --json
         horae check crew --json
         horae check yaml --json
         horae next yaml --json
         horae task schedule 1 --cron "0 9 * * *" --root flow --json
-        horae board list --json
-        horae board health --json
+        horae task list --json
+        horae task health --json
         horae task show 1 --json
         horae status --root nowhere --json
         HORAE_OUTPUT=json horae up nowhere --seconds 1
         horae run x --root nowhere --json
-        horae agents --root nowhere --json
-        HORAE_OUTPUT=json horae worker --log json --seconds 1
+        horae agent list --root nowhere --json
+        HORAE_OUTPUT=json horae cluster worker --log json --seconds 1
         HORAE_OUTPUT=json horae demo --keep . --seconds 1
         HORAE_OUTPUT=json horae token show
         HORAE_OUTPUT=json horae token new

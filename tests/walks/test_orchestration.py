@@ -418,7 +418,16 @@ async def test_a_run_that_the_engine_left_behind_counts_as_killed(ground: Ground
 def test_with_these_rules_the_next_six_ticks_can_be_predicted(ground: Ground) -> None:
     ground.write("day.org", DAY)
     told = typed(
-        "horae", "lifecycle", "day.org", "--every", "1h", "--next", "6", "--json", at=ground.root
+        "horae",
+        "agent",
+        "lifecycle",
+        "day.org",
+        "--every",
+        "1h",
+        "--next",
+        "6",
+        "--json",
+        at=ground.root,
     )
     assert [(each["state"], each["hits"]) for each in told.data] == [
         ("wake_add", 0),
@@ -920,7 +929,7 @@ async def test_in_the_middle_of_the_first_run_each_member_has_its_place_and_its_
 async def test_a_tick_by_hand_comes_at_once_and_can_be_watched(ground: Ground) -> None:
     one_worker(ground)
     async with engine(ground) as here:
-        asked = type_("horae", "tick", "wren", "--watch", at=ground.root)
+        asked = type_("horae", "agent", "tick", "wren", "--watch", at=ground.root)
         ending = await here.meanwhile(asked)
         await here.rest()
         assert ending.code == 0, ending.err

@@ -439,7 +439,17 @@ def test_a_keeper_is_hourly_by_default_and_a_breather_is_45_seconds(ground: Grou
 )
 def test_the_curve_of_an_idle_keeper(ground: Ground, every: str, delays: list[int]) -> None:
     ground.write("day.org", "* work\n")
-    words = ("lifecycle", "day.org", "--every", every, "--outcomes", "no_work", "--next", "7")
+    words = (
+        "agent",
+        "lifecycle",
+        "day.org",
+        "--every",
+        every,
+        "--outcomes",
+        "no_work",
+        "--next",
+        "7",
+    )
     told = typed("horae", *words, "--json", at=ground.root).data
     assert [each["delay"] / 60 for each in told] == delays
 
@@ -447,7 +457,17 @@ def test_the_curve_of_an_idle_keeper(ground: Ground, every: str, delays: list[in
 def test_one_piece_of_work_drops_it_straight_back(ground: Ground) -> None:
     ground.write("day.org", "* work\n")
     outcomes = ",".join(["no_work"] * 6 + ["done", "no_work"])
-    words = ("lifecycle", "day.org", "--every", "45s", "--outcomes", outcomes, "--next", "8")
+    words = (
+        "agent",
+        "lifecycle",
+        "day.org",
+        "--every",
+        "45s",
+        "--outcomes",
+        outcomes,
+        "--next",
+        "8",
+    )
     told = typed("horae", *words, "--json", at=ground.root).data
     assert [each["delay"] for each in told][5:] == [1800, 45, 60]
 
@@ -664,7 +684,17 @@ CANONICAL = """\
 )
 def test_the_stepping_rules_are_precise(ground: Ground, outcomes: str, ways: list[str]) -> None:
     ground.write("day.org", CANONICAL)
-    words = ("lifecycle", "day.org", "--every", "1h", "--outcomes", outcomes, "--next", "6")
+    words = (
+        "agent",
+        "lifecycle",
+        "day.org",
+        "--every",
+        "1h",
+        "--outcomes",
+        outcomes,
+        "--next",
+        "6",
+    )
     told = typed("horae", *words, "--json", at=ground.root).data
     assert [each["then"] for each in told] == ways
 

@@ -196,7 +196,7 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
     mine, other = ground.side / "mine.db", ground.side / "other"
     asked = (
         ("status", "--json"), ("history", "--json"), ("trigger", "list", "--json"),
-        ("export", "ics", "."), ("why", "Tell"), ("agents", "--json"), ("config",), ("check",),
+        ("export", "ics", "."), ("why", "Tell"), ("agent", "list", "--json"), ("config",), ("check",),
         ("backup", str(mine)), ("restore", str(mine), "--data", str(other)),
     )  # fmt: skip
     said += [await asyncio.to_thread(called, *args) for args in asked]

@@ -86,7 +86,9 @@ def _asked(**given: Any) -> _Asked:
 
 @import_.command()
 @_options
-@click.option("--system", is_flag=True, help="A user stands before each command (/etc/crontab).")
+@click.option(
+    "--system", is_flag=True, help="Expect a user before each command, as in /etc/crontab."
+)
 def crontab(*, system: bool, **given: Any) -> int:
     """Import the jobs of a crontab."""
     from horae.rules.adopt.crontab import read_crontab

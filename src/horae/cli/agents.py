@@ -101,10 +101,12 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 
 @click.command()
 @_name
-@click.option("--prompt", metavar="TEXT|-", help="What it is asked; - reads it from the input.")
-@click.option("--dir", "directory", metavar="DIR", help="Where it works; else the plan root.")
-@click.option("--timeout", metavar="TIME", help="How long it may take, such as 15m.")
-@click.option("--model", metavar="NAME", help="The model, instead of the definition's.")
+@click.option("--prompt", metavar="TEXT|-", help="The prompt; - reads it from standard input.")
+@click.option(
+    "--dir", "directory", metavar="DIR", help="The working directory; default: the plan root."
+)
+@click.option("--timeout", metavar="TIME", help="The time limit, such as 15m.")
+@click.option("--model", metavar="NAME", help="The model; default: that of the definition.")
 @place_options
 @form_options
 def run(

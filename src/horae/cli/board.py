@@ -291,9 +291,11 @@ def task() -> None:
 @click.option("--at", "at", metavar="AT", help="Scheduled datetime in RFC3339 format.")
 @click.option("--cron", "cron", metavar="CRON", help="Cron expression (e.g. '0 9 * * *').")
 @click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule.")
-@click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
-@click.option("--catchup", type=click.Choice(["all", "latest", "none"]), help="After an outage.")
-@click.option("--until", metavar="DATE", help="The last day on which it comes back.")
+@click.option("--tz", metavar="ZONE", help="The time zone of --cron; default: UTC.")
+@click.option(
+    "--catchup", type=click.Choice(["all", "latest", "none"]), help="What to run after an outage."
+)
+@click.option("--until", metavar="DATE", help="The last day on which the task recurs.")
 @root_option
 @_telling
 def schedule(
@@ -323,13 +325,13 @@ def schedule(
 @click.argument("title")
 @click.option("--status", type=click.Choice(STATUSES), default="backlog", show_default=True)
 @click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
-@click.option("--assignee", metavar="NAME", help="The member that it is for.")
+@click.option("--assignee", metavar="NAME", help="The crew member for the task.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG")
 @click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
-@click.option("--body", default="", metavar="TEXT", help="What is to be done.")
-@click.option("--at", "at", metavar="AT", help="Hold it back until this time (RFC 3339).")
-@click.option("--cron", "cron", metavar="CRON", help="Let it recur.")
-@click.option("--tz", metavar="ZONE", help="The zone of the cron expression; else UTC.")
+@click.option("--body", default="", metavar="TEXT", help="The text of the task.")
+@click.option("--at", "at", metavar="AT", help="Do not start the task before this time (RFC 3339).")
+@click.option("--cron", "cron", metavar="CRON", help="Make the task recur.")
+@click.option("--tz", metavar="ZONE", help="The time zone of --cron; default: UTC.")
 @root_option
 @_telling
 def add(
@@ -374,13 +376,15 @@ def add(
 @_number
 @click.option("--title", metavar="TEXT")
 @click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
-@click.option("--assignee", metavar="NAME", help="The member that it is for; '' is anybody.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="In place of those there are.")
+@click.option("--assignee", metavar="NAME", help="The crew member for the task; '' removes it.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Replace all tags; repeat for several."
+)
 @click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
-@click.option("--blocked-on", metavar="TEXT", help="What is in its way.")
-@click.option("--clear-blocked", is_flag=True, help="Nothing is in its way any more.")
-@click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Any other field.")
-@click.option("--unset", "gone", multiple=True, metavar="KEY", help="Take a field away.")
+@click.option("--blocked-on", metavar="TEXT", help="What blocks the task.")
+@click.option("--clear-blocked", is_flag=True, help="Remove the block.")
+@click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Set any other field.")
+@click.option("--unset", "gone", multiple=True, metavar="KEY", help="Remove a field.")
 @root_option
 @_telling
 def edit(
@@ -444,8 +448,12 @@ def transition_(number: int, *, state: str, root: str, output: Output) -> int:
 
 @task.command()
 @_number
-@click.option("--execution-owner", metavar="NAME", help="Who does it; '' is nobody.")
-@click.option("--review-owner", metavar="NAME", help="Who reviews it; '' is nobody.")
+@click.option(
+    "--execution-owner",
+    metavar="NAME",
+    help="The agent or person that does the task; '' removes it.",
+)
+@click.option("--review-owner", metavar="NAME", help="The reviewer of the task; '' removes it.")
 @root_option
 @_telling
 def assign(

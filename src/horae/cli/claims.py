@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
-_agent = click.option("--agent", required=True, metavar="NAME", help="The agent that it is for.")
+_agent = click.option(
+    "--agent", required=True, metavar="NAME", help="The agent that claims the task."
+)
 _local = click.option(
     "--local",
     is_flag=True,
-    help="Also ask an origin that is a path on this machine, for this once.",
+    help="Allow an origin that is a local path, for this call only.",
 )
 
 
@@ -43,7 +45,9 @@ _local = click.option(
 @_file
 @_name
 @_agent
-@click.option("--ttl", metavar="TIME", help="How long the claim holds, such as 2h; else for good.")
+@click.option(
+    "--ttl", metavar="TIME", help="How long the claim is valid, such as 2h; default: no limit."
+)
 @_local
 @form_options
 def claim(

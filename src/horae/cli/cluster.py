@@ -74,7 +74,7 @@ def nodes(*, root: str, form: str | None) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option("--off", is_flag=True, help="Let it be given runs again.")
+@click.option("--off", is_flag=True, help="Assign runs to the node again.")
 @root_option
 @form_options
 def drain(name: str, *, off: bool, root: str, form: str | None) -> int:
@@ -131,7 +131,7 @@ def _ask(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
 
 
 @click.command()
-@click.option("--to", "target", metavar="URL", help="The database; else the setting `store`.")
+@click.option("--to", "target", metavar="URL", help="The database; default: the setting `store`.")
 @data_option
 @root_option
 @form_options

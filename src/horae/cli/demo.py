@@ -45,7 +45,7 @@ Open the link below in a browser, and try this in another terminal:
   horae status                    what runs, waits and comes; where the agents are in their day
   horae why "Take three seconds"  what was decided last, and why
   horae history shaky             every receipt of one entry; `horae logs shaky` has its words
-  horae tick wren --watch         one step of its day, now; day.org says which follow
+  horae agent tick wren --watch   one step of its day, now; day.org says which follow
   horae task list                 task 1 is done by moss, and comes back; task 2 waits for task 3
   horae run "Say good morning"    one run now, beside the plan
   $EDITOR plan.org                change a time and save it: it counts at once
@@ -68,10 +68,8 @@ class OccupiedError(HoraeError):
 
 
 @click.command()
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
-)
-@click.option("--keep", metavar="DIR", help="Put it into DIR, and leave it there.")
+@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
+@click.option("--keep", metavar="DIR", help="Write the demo to DIR and keep it.")
 @click.pass_context
 def demo(ctx: click.Context, *, seconds: float | None, keep: str | None) -> int:
     """Run a demo plan until Ctrl-C.

@@ -47,12 +47,14 @@ def export() -> None:
 
 @export.command()
 @paths_argument
-@click.option("--from", "since", metavar="T", help="Where the calendar begins; else now.")
-@click.option("--days", type=click.IntRange(1, 36_525), help=f"How many days it has; else {_DAYS}.")
-@click.option("--to", "until", metavar="T", help="Where it ends, instead of --days.")
+@click.option("--from", "since", metavar="T", help="The start of the calendar; default: now.")
+@click.option(
+    "--days", type=click.IntRange(1, 36_525), help=f"How many days to include; default: {_DAYS}."
+)
+@click.option("--to", "until", metavar="T", help="The end of the calendar, instead of --days.")
 @tz_option
 @now_option
-@click.option("-o", "--output", metavar="FILE", help="Write this file, whole at once.")
+@click.option("-o", "--output", metavar="FILE", help="Write this file instead of stdout.")
 def ics(
     paths: tuple[str, ...],
     *,
@@ -95,13 +97,15 @@ def ics(
 
 
 _program_option = click.option(
-    "--program", metavar="PATH", default="horae", show_default=True, help="Where horae is."
+    "--program", metavar="PATH", default="horae", show_default=True, help="The path of horae."
 )
 
 
 @export.command()
 @paths_argument
-@click.option("--cron-tz", is_flag=True, help="Write CRON_TZ= lines, which some crons know.")
+@click.option(
+    "--cron-tz", is_flag=True, help="Write CRON_TZ= lines, which not every cron supports."
+)
 @_program_option
 @tz_option
 @now_option
@@ -144,7 +148,7 @@ def crontab(
 @tz_option
 @now_option
 @click.option("-o", "--output", metavar="DIR", help="Write the units into this directory.")
-@click.option("--force", is_flag=True, help="Also over units that somebody has changed.")
+@click.option("--force", is_flag=True, help="Overwrite units that were edited by hand.")
 def systemd(
     paths: tuple[str, ...],
     *,

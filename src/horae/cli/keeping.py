@@ -120,9 +120,9 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
     default="1y",
     show_default=True,
     metavar="T",
-    help="How old: 90d, 1y, or a moment.",
+    help="The age, such as 90d or 1y, or a time.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say how much it would be.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @place_options
 @form_options
 def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
@@ -152,9 +152,7 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
 
 
 @click.command()
-@click.option(
-    "--restore", "restores", is_flag=True, help="Let the newest whole backup be the ledger."
-)
+@click.option("--restore", "restores", is_flag=True, help="Restore the newest intact backup.")
 @place_options
 @form_options
 def doctor(*, restores: bool, root: str, data: str | None, form: str | None) -> int:

@@ -87,14 +87,14 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
 
 @click.command()
 @click.argument("entry", metavar="[ENTRY]", required=False)
-@click.option("--since", metavar="T", help="Only what was planned at T or later.")
-@click.option("--until", metavar="T", help="Only what was planned at T or earlier.")
+@click.option("--since", metavar="T", help="Only receipts scheduled at T or later.")
+@click.option("--until", metavar="T", help="Only receipts scheduled at T or earlier.")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice([each.value for each in Status]),
-    help="Only receipts that stand there; given again, in any of them.",
+    help="Only receipts with this status; repeat for several.",
 )
 @click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
@@ -235,8 +235,8 @@ def _obstacles(place: Place, said: Why) -> dict[int, str]:
 
 @click.command()
 @_entry
-@click.option("--note", default="", metavar="TEXT", help="Why; it is shown with the entry.")
-@click.option("--until", metavar="T", help="When it goes on by itself: 2h, or a moment.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the entry.")
+@click.option("--until", metavar="T", help="Resume at this time, or after a duration such as 2h.")
 @place_options
 @form_options
 def pause(
@@ -276,10 +276,10 @@ def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
 
 @click.command()
 @_entry
-@click.option("--from", "start", metavar="T", required=True, help="The first moment, or before it.")
-@click.option("--to", "end", metavar="T", help="Where it ends, T itself not in it; else now.")
-@click.option("--id", "name", metavar="NAME", help="The same name again files nothing twice.")
-@click.option("--dry-run", is_flag=True, help="Only list the moments.")
+@click.option("--from", "start", metavar="T", required=True, help="The start of the period.")
+@click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
+@click.option("--id", "name", metavar="NAME", help="A name that makes a repeated call safe.")
+@click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
 @place_options
 @form_options
 def backfill(

@@ -45,20 +45,21 @@ _LONGEST: Final = timedelta(days=31)
     metavar="LIST",
     default="done",
     show_default=True,
-    help="How the ticks end, divided by commas: done, no_work, failed, killed. The last goes on.",
+    help="The outcomes of the ticks: done, no_work, failed, killed, separated by commas. "
+    "The last one repeats.",
 )
 @click.option(
     "--from",
     "start",
     metavar="STATE [HITS]",
-    help="Where the agent stands; without it, at the start.",
+    help="The current state and hits; default: the start.",
 )
 @click.option(
     "--every",
     metavar="LENGTH",
     default="1h",
     show_default=True,
-    help="The member's interval, or its breather.",
+    help="The interval of the agent, or its breather.",
 )
 @form_options
 def lifecycle(

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 @click.command()
 @paths_argument
 @click.option(
-    "--tag", "tags", multiple=True, help="Only headlines with this tag; with all, if repeated."
+    "--tag", "tags", multiple=True, help="Only headlines with this tag; repeat to require several."
 )
 @click.option(
-    "--state", "states", multiple=True, help="Only in this state; in any of them, if repeated."
+    "--state", "states", multiple=True, help="Only headlines in this state; repeat for several."
 )
-@click.option("--scheduled", is_flag=True, help="Only with SCHEDULED or a :SCHEDULE: property.")
+@click.option("--scheduled", is_flag=True, help="Only headlines with SCHEDULED or :SCHEDULE:.")
 @click.option("--overdue", is_flag=True, help="Only open headlines whose DEADLINE is past.")
 @click.option(
-    "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only with this property."
+    "--prop", "props", multiple=True, metavar="KEY=VALUE", help="Only headlines with this property."
 )
 @now_option
 @form_options

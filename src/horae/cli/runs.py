@@ -50,23 +50,27 @@ _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always ke
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
 
-raw_option = click.option("--raw", is_flag=True, help="Leave control characters as they are.")
+raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
 
 
 @click.command()
 @click.argument("entry", metavar="ENTRY")
-@click.option("--note", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @click.option(
     "--wait/--no-wait",
     "waits",
     default=None,
-    help="Show what it puts out until it ends, or not; else so on a terminal.",
+    help="Show the output until the run ends, or return at once; default: wait on a terminal.",
 )
-@click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
-@click.option("--workflow", metavar="NAME", help="Of a file: only this workflow.")
-@click.option("--input", "given", metavar="TEXT", help="Of a file: the input; - is standard input.")
-@click.option("--plan", is_flag=True, help="Of a file: show the waves, run nothing.")
-@click.option("--resume", metavar="RUN", help="Of a file: use again what that run put out.")
+@click.option(
+    "--key", metavar="KEY", help="An idempotency key: the same key returns the same receipt."
+)
+@click.option("--workflow", metavar="NAME", help="For a file: run only this workflow.")
+@click.option(
+    "--input", "given", metavar="TEXT", help="For a file: the input; - is standard input."
+)
+@click.option("--plan", is_flag=True, help="For a file: show the steps, and run nothing.")
+@click.option("--resume", metavar="RUN", help="For a file: reuse the outputs of that run.")
 @raw_option
 @place_options
 @form_options
@@ -147,7 +151,7 @@ def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: b
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
-@click.option("--note", default="", metavar="TEXT", help="Why; shown with the new receipt.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the new receipt.")
 @click.option(
     "--wait/--no-wait",
     "waits",
@@ -228,7 +232,7 @@ def _retry_trigger(
 
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @raw_option
 @place_options
@@ -265,7 +269,7 @@ def logs(
 
 @click.command()
 @click.argument("what", metavar="RUN|ENTRY")
-@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @place_options
 @form_options
 def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
@@ -388,7 +392,7 @@ def _run_alone(
     from horae.house import run_once
 
     if place.store is not None:
-        raise _no_engine(place, "and no machine leads; `horae nodes` lists those there are")
+        raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
     made = run_here(config, lambda house: run_once(house, entry, note=note), output, raw=raw)
     return asyncio.run(made)
 

@@ -53,10 +53,12 @@ def _options(command: _Command) -> _Command:
     """Give a command what says which service is meant."""
     options = (
         root_option,
-        click.option("--user", "is_user", is_flag=True, help="For you alone, without being root."),
-        click.option("--as", "user", metavar="USER", help="Run under this user of the system."),
-        click.option("--launchd", is_flag=True, help="For launchd (macOS) instead of systemd."),
-        click.option("--name", default="horae", show_default=True, help="The service's name."),
+        click.option(
+            "--user", "is_user", is_flag=True, help="Install for your user, without root."
+        ),
+        click.option("--as", "user", metavar="USER", help="Run as this system user."),
+        click.option("--launchd", is_flag=True, help="Use launchd (macOS) instead of systemd."),
+        click.option("--name", default="horae", show_default=True, help="The name of the service."),
     )
     for option in reversed(options):
         command = option(command)
@@ -73,7 +75,7 @@ def print_(**given: Any) -> int:
 
 @service.command()
 @_options
-@click.option("--force", is_flag=True, help="Also over a file that somebody has changed.")
+@click.option("--force", is_flag=True, help="Overwrite a file that was edited by hand.")
 def install(*, force: bool, **given: Any) -> int:
     """Install the unit and print what to run next."""
     unit = _unit(**given)

@@ -50,7 +50,7 @@ def config() -> None:
 
 @config.command(hidden=True)
 @click.argument("name", required=False)
-@click.option("--show-origin", is_flag=True, help="Also say where each value comes from.")
+@click.option("--show-origin", is_flag=True, help="Show the origin of each value.")
 @root_option
 @form_options
 def show(name: str | None, *, show_origin: bool, root: str, form: str | None) -> int:
@@ -91,7 +91,7 @@ def _data(row: Origin) -> dict[str, object]:
 
 
 @config.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @place_options
 @form_options
 def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:

@@ -195,24 +195,24 @@ class Rehearsal:
 @click.command()
 @paths_argument
 @click.option("--days", default=90, show_default=True, type=click.IntRange(1, 3660))
-@click.option("--from", "start", metavar="T", help="The moment to begin at, instead of now.")
+@click.option("--from", "start", metavar="T", help="The start; default: now.")
 @click.option(
     "--outage",
     "outages",
     metavar="T/LENGTH",
     multiple=True,
-    help="No engine runs from then on for so long, as in 2026-04-03T00:00/3d.",
+    help="Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Another order of the same things.")
+@click.option("--seed", type=click.IntRange(0), help="The seed of the simulated order and faults.")
 @click.option(
     "--faults",
     type=click.Choice([level.value for level in Level]),
     default=Level.NONE.value,
     show_default=True,
-    help="How much goes wrong: nothing, a little of everything, or what the seed says.",
+    help="How many faults to inject: none, some of each kind, or as the seed decides.",
 )
 @tz_option
-@click.option("--trace", type=click.File("w"), help="Write every event into this file.")
+@click.option("--trace", type=click.File("w"), help="Write every event to this file.")
 @form_options
 def simulate(
     paths: tuple[str, ...],

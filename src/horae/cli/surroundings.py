@@ -26,6 +26,7 @@ GIT: Final = (2, 38)  # merges without a working tree since then
 POSTGRES: Final = 14
 _SKEW: Final = timedelta(seconds=30)  # between two clocks that a time service keeps
 _GIT_REMEDY: Final = "install git 2.38 or newer"
+_PROGRAMS: Final = ("wb", "batty", "agent")  # beside `horae` itself
 _NUMBERS: Final = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
@@ -37,6 +38,7 @@ def around(config: Config) -> Iterator[Check]:
     yield check_root(root)
     yield _check_settings(config)
     yield check_port(config)
+    yield check_programs(os.environ.get("PATH", ""))
     if config.store is not None:
         yield from check_store(config.store)
 
@@ -78,6 +80,32 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
     if is_needed:
         return Check("git", Grade.FAIL, f"{found}, and the plan is under git", _GIT_REMEDY)
     return Check("git", Grade.WARN, found, f"{_GIT_REMEDY}, before the plan goes under git")
+
+
+def check_programs(path: str) -> Check:
+    """Return whether another program has the name of one of ours, by where shells look."""
+    clashes = []
+    for name in _PROGRAMS:
+        places = dict.fromkeys(each for each in path.split(os.pathsep) if each)
+        found = [file for each in places if (file := shutil.which(name, path=each))]
+        others = [file for file in found if not _is_ours(file)]
+        if others:
+            first = "is run instead of" if found[0] in others else "is hidden by"
+            ours = next((file for file in found if file not in others), f"Horae's {name}")
+            clashes.append(f"{others[0]} {first} {ours}")
+    if not clashes:
+        return Check("programs", Grade.OK, f"no other {', '.join(_PROGRAMS)} in the PATH")
+    remedy = "call the program that you mean by its whole path, or change the order of the PATH"
+    return Check("programs", Grade.WARN, "; ".join(clashes), remedy)
+
+
+def _is_ours(file: str) -> bool:
+    """Tell whether a program is one that Horae installed."""
+    try:
+        with open(file, "rb") as script:  # noqa: PTH123 - it is a name from the PATH
+            return b"horae" in script.read(4096)
+    except OSError:
+        return False
 
 
 def _check_settings(config: Config) -> Check:
@@ -236,8 +264,8 @@ def check_schema(seen: Seen, *, known: int) -> Check:
     if seen.schema is None:
         found = "it holds no ledger yet"
         if seen.may_write:
-            return Check(name, Grade.OK, found, "horae store migrate, or horae up, makes it")
-        remedy = "run `horae store migrate` once with a role that may create tables"
+            return Check(name, Grade.OK, found, "`horae cluster migrate` or `horae up` creates it")
+        remedy = "run `horae cluster migrate` once with a role that may create tables"
         return Check(name, Grade.FAIL, f"{found}, and our role may not make one", remedy)
     found = f"version {seen.schema}"
     if seen.schema > known:
@@ -247,7 +275,7 @@ def check_schema(seen: Seen, *, known: int) -> Check:
         remedy = "grant it SELECT, INSERT, UPDATE and DELETE on all tables of the schema"
         return Check(name, Grade.FAIL, f"{found}, and our role may not write it", remedy)
     if seen.schema < known:
-        remedy = "horae store migrate, with a role that may create tables"
+        remedy = "run `horae cluster migrate` with a role that may create tables"
         return Check(name, Grade.WARN, f"{found}, and {known} is needed", remedy)
     return Check(name, Grade.OK, f"{found}, and our role may write it")
 

@@ -18,8 +18,8 @@ from horae.errors import Exit
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--watch", is_flag=True, help="Show what it puts out until it ends.")
-@click.option("--note", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@click.option("--watch", is_flag=True, help="Show the output until the tick ends.")
+@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @raw_option
 @place_options
 @form_options

@@ -81,7 +81,12 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("next")
 @paths_argument
 @click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
-@click.option("--cron", "expression", metavar="EXPR", help="This expression instead of plans.")
+@click.option(
+    "--cron",
+    "expression",
+    metavar="EXPR",
+    help="Show the times of this expression instead of plans.",
+)
 @click.option("--from", "start", metavar="T", help="The same as --at.")
 @click.option(
     "--view",
@@ -91,7 +96,9 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="`agenda`: day by day; `due`: what is overdue, due and coming.",
 )
 @click.option(
-    "--days", type=click.IntRange(1, 3660), help="Of --view agenda and due: how far; default: 7."
+    "--days",
+    type=click.IntRange(1, 3660),
+    help="For --view agenda and due: how many days; default: 7.",
 )
 @when_options
 @form_options

@@ -201,7 +201,7 @@ def show(*, root: str, data: str | None) -> int:
 
 
 @click.command("open")
-@click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the link, and open no browser.")
 @click.option("--calendar", is_flag=True, help="Print the address for calendar programs instead.")
 @place_options
 def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> int:

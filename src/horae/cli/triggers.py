@@ -213,11 +213,9 @@ def trigger() -> None:
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all that says what a trigger is."""
     options = [
-        click.option("--agent", metavar="NAME", help="Whom it starts."),
-        click.option("--cron", metavar="EXPR", help="When: a cron expression, in UTC or --tz."),
-        click.option(
-            "--at", "run_at", metavar="T", help="When: once, such as 2026-04-01T09:00:00Z."
-        ),
+        click.option("--agent", metavar="NAME", help="The agent that the trigger starts."),
+        click.option("--cron", metavar="EXPR", help="Run by this cron expression, in UTC or --tz."),
+        click.option("--at", "run_at", metavar="T", help="Run once, such as 2026-04-01T09:00:00Z."),
         click.option(
             "--webhook",
             "secret",
@@ -229,27 +227,39 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--scheme",
             type=click.Choice([each.value for each in Scheme]),
-            help="How messages are signed; else standard.",
+            help="How messages are signed; default: standard.",
         ),
-        click.option("--issues", metavar="OWNER/REPO", help="A new issue on GitHub."),
-        click.option("--pulls", metavar="OWNER/REPO", help="A new pull request on GitHub."),
+        click.option("--issues", metavar="OWNER/REPO", help="Run for each new issue on GitHub."),
+        click.option(
+            "--pulls", metavar="OWNER/REPO", help="Run for each new pull request on GitHub."
+        ),
         click.option("--label", "labels", multiple=True, help="Only issues with this label."),
         click.option(
             "--after",
             metavar="NAME",
-            help="The end of another trigger, by its name or its id; `all` of any.",
+            help="Run after another trigger ends, by name or id; `all` is any.",
         ),
-        click.option("--on", "event", metavar="EVENT", help="What happens to its own agent."),
-        click.option("--manual", is_flag=True, help="Only when somebody asks."),
-        click.option("--tz", metavar="ZONE", help="The zone of --cron."),
+        click.option("--on", "event", metavar="EVENT", help="Run on an event of its own agent."),
+        click.option("--manual", is_flag=True, help="Run only on request."),
+        click.option("--tz", metavar="ZONE", help="The time zone of --cron."),
         click.option(
-            "--prompt", metavar="TEXT", help="What the agent is told; {{names}} are filled in."
+            "--prompt", metavar="TEXT", help="The prompt for the agent; {{names}} are replaced."
         ),
-        click.option("--prompt-file", metavar="FILE", help="The same, from a file."),
-        click.option("--tools", "tools", metavar="JSON", help='Such as {"mode": "deny_all"}.'),
-        click.option("--every", type=int, metavar="S", help="Seconds between looks at GitHub."),
+        click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
+        click.option(
+            "--tools",
+            "tools",
+            metavar="JSON",
+            help='The tool policy, such as {"mode": "deny_all"}.',
+        ),
+        click.option("--every", type=int, metavar="S", help="Seconds between checks of GitHub."),
         *(
-            click.option(f"--{name.replace('_', '-')}", name, metavar="TEXT", help=f"Its {name}.")
+            click.option(
+                f"--{name.replace('_', '-')}",
+                name,
+                metavar="TEXT",
+                help=f"The setting {name} of its entry.",
+            )
             for name in OPTIONS
         ),
     ]
@@ -261,7 +271,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @trigger.command()
 @click.argument("name")
 @definition_options
-@click.option("--disabled", is_flag=True, help="Let it rest for now.")
+@click.option("--disabled", is_flag=True, help="Create the trigger disabled.")
 @place_options
 @form_options
 def add(
@@ -289,7 +299,7 @@ def add(
 
 @trigger.command("list")
 @click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
-@click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
+@click.option("--offset", default=0, type=click.IntRange(0), help="Skip the newest N.")
 @place_options
 @form_options
 def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
@@ -347,7 +357,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 
 @trigger.command()
 @click.argument("name")
-@click.option("--name", "other", metavar="NAME", help="Another name.")
+@click.option("--name", "other", metavar="NAME", help="The new name.")
 @definition_options
 @place_options
 @form_options
@@ -383,8 +393,8 @@ def edit(
 
 @trigger.command()
 @click.argument("name")
-@click.option("--secret", metavar="SECRET", help="This one; else a new one is made.")
-@click.option("--end", "is_end", is_flag=True, help="Accept the older secret no longer.")
+@click.option("--secret", metavar="SECRET", help="The new secret; default: a generated one.")
+@click.option("--end", "is_end", is_flag=True, help="Stop accepting the older secret.")
 @place_options
 @form_options
 def rotate(
@@ -444,9 +454,11 @@ def remove(name: str, *, root: str, data: str | None, form: str | None) -> int:
 
 @trigger.command("run")
 @click.argument("name")
-@click.option("--title", default="", help="Fills in {{title}}.")
-@click.option("--body", default="", help="Fills in {{body}}.")
-@click.option("--key", metavar="KEY", help="The same key again gives the same receipt back.")
+@click.option("--title", default="", help="The value of {{title}}.")
+@click.option("--body", default="", help="The value of {{body}}.")
+@click.option(
+    "--key", metavar="KEY", help="An idempotency key: the same key returns the same receipt."
+)
 @place_options
 @form_options
 def run_(
@@ -473,7 +485,7 @@ def run_(
 @trigger.command()
 @click.argument("name")
 @click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
-@click.option("--offset", default=0, type=click.IntRange(0), help="Leave out the newest so many.")
+@click.option("--offset", default=0, type=click.IntRange(0), help="Skip the newest N.")
 @place_options
 @form_options
 def history(
@@ -501,7 +513,7 @@ def history(
 
 @trigger.command()
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @place_options
 @form_options
 def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
@@ -520,7 +532,7 @@ def apply(path: str, *, dry_run: bool, root: str, data: str | None, form: str | 
 
 @trigger.command()
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @place_options
 @form_options
 def teardown(path: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
@@ -571,7 +583,7 @@ def approve(receipt: int, *, root: str, data: str | None, form: str | None) -> i
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**62))
-@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the receipt.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, shown with the receipt.")
 @place_options
 @form_options
 def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | None) -> int:

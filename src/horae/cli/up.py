@@ -45,22 +45,20 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 @click.option(
     "--log",
     type=click.Choice(["screen", "plain", "json"]),
-    help="How to show what happens; else a screen on a terminal, plain lines elsewhere.",
+    help="How to show events; default: a screen on a terminal, else plain lines.",
 )
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
-)
+@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
 @click.option(
     "--empty-plan",
     is_flag=True,
-    help="Accept a plan root without a plan: what the ledger knows of it is gone.",
+    help="Accept a plan root without plans: all its entries are removed.",
 )
 @click.option(
     "--fresh-ledger",
     is_flag=True,
-    help="Leave a ledger that is lost or damaged behind, and begin a new one.",
+    help="Replace a lost or damaged ledger by a new one.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before the ledger is left behind.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation of --fresh-ledger.")
 def up(
     *,
     root: str,
@@ -155,11 +153,9 @@ def _agrees(directory: Path) -> bool:
     type=click.Choice(["plain", "json"]),
     default="plain",
     show_default=True,
-    help="How to show what happens.",
+    help="How to show events.",
 )
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop by itself after N seconds."
-)
+@click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
 def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> int:
     """Run as a node that never leads.
 
