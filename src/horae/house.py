@@ -777,6 +777,17 @@ async def run_once(house: House, word: str, *, note: str = "") -> Filed:
     return await _once(house, lambda: house.desk.run_now(word, note=note))
 
 
+async def repeat_once(house: House, word: str, *, at: datetime, name: str) -> Filed:
+    """Run one entry for one past time, and nothing else; return how its receipt ended."""
+
+    async def ask() -> Line:
+        end = at + timedelta(microseconds=1)
+        made = await house.desk.backfill(word, start=at, end=end, name=name)
+        return made.lines[0]
+
+    return await _once(house, ask)
+
+
 async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
     """Let one agent tick here and now, and nothing else; return how its receipt ended."""
     return await _once(house, lambda: house.desk.tick(name, note=note))

@@ -1,13 +1,19 @@
 """The table of commands: groups, help lines, old spellings, near misses and shared options."""
 
 import json
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 import pytest
 
 from calling import Call
+from horae.cli.far import Far
 from horae.cli.group import COMMANDS, NEAR, OLD, Section, horae
 
 # What a help line begins with.
@@ -72,6 +78,30 @@ def every(command: click.Command, name: str) -> Iterator[tuple[str, click.Comman
             inner = command.get_command(context, word)
             assert inner is not None, f"{name} {word}"
             yield from every(inner, f"{name} {word}")
+
+
+@contextmanager
+def engine(root: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run an engine, and end it afterwards if nothing else did."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "horae.cli.main", "up", str(root), "--log", "plain"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0"},
+    )
+    try:
+        wait_until(Far(root / ".horae").answers)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def wait_until(happened: Callable[[], object], *, within: float = 30.0) -> None:
+    end = time.monotonic() + within
+    while not happened():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def test_the_help_lists_the_commands_in_sections(
@@ -224,6 +254,20 @@ def test_retry_makes_a_new_receipt_for_the_same_entry(call: Call, tmp_path: Path
     assert len(call("history", "--json").data) == 2
 
 
+def test_retry_keeps_the_scheduled_time(call: Call, tmp_path: Path) -> None:
+    tell = PLAN.replace("true", "sh -c 'echo $HORAE_PLANNED'")
+    (tmp_path / "plan.org").write_text(tell)
+    assert call("run", "Digest").code == 0
+    window = ("--from", "2026-06-01", "--to", "2026-06-02")
+    [number] = call("backfill", "Digest", *window, "--json").data["receipts"]
+    waits = call("retry", str(number))
+    assert (waits.code, "is waiting" in waits.err) == (6, True)
+    with engine(tmp_path):
+        wait_until(lambda: call("history", "--json").data[0]["status"] == "done")
+    ending = call("retry", str(number))
+    assert (ending.code, ending.out) == (0, "2026-06-01T07:00:00Z\n")
+
+
 def test_retry_says_that_a_receipt_is_not_there(call: Call, tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
     call("run", "Digest")
@@ -237,3 +281,18 @@ def test_retry_says_that_a_receipt_is_not_there(call: Call, tmp_path: Path) -> N
 def test_stop_without_an_engine_is_done(call: Call) -> None:
     ending = call("stop", "--json")
     assert (ending.code, ending.data) == (0, {"stopped": False, "pid": None, "seconds": 0.0})
+
+
+def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN.replace("true", "sleep 2"))
+    with engine(tmp_path) as process:
+        assert call("run", "Digest", "--no-wait").code == 0
+        wait_until(lambda: call("list", "--json").data[0]["state"] == "running")
+        late = call("stop", "--timeout", "1s", "--json")
+        error = json.loads(late.err)["error"]
+        assert (late.code, error["code"]) == (124, "not_stopped")
+        assert error["facts"]["runs"] == ["Digest"]
+        ending = call("stop")
+        assert (ending.code, ending.out) == (0, f"the engine (process {process.pid}) has stopped\n")
+        assert process.wait(10) == 0
+    assert call("history", "--json").data[0]["status"] == "done"

@@ -260,7 +260,7 @@ async def ledger(story: Story) -> None:
         horae history nothing --json
         horae list --json
         horae list --state armed --source org --search digest --sort next --all --jsonl
-        horae retry 1 --json --no-wait --note again
+        horae retry 1 --json --no-wait
         horae retry 999 --json
         horae why ask --json -n 1
         horae status -n 1 --json

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from horae.app import SystemClock
 from horae.cli.desk import (
     Place,
     engine_at,
     leader_of,
+    new_id,
     read,
     reader_of,
     refuse_no_root,
@@ -31,7 +33,7 @@ from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.outcome import TIMED_OUT
-from horae.rules.receipt import FINAL, OPEN
+from horae.rules.receipt import FINAL, OPEN, is_planned
 from horae.rules.words import moment_text
 from horae.store.lock import holder_of
 from horae.workspace.files import PlanMissingError
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
 _ASK_WHY: Final = 10  # looks after which it is asked why it waits
+_TINY: Final = timedelta(microseconds=1)
 
 raw_option = click.option("--raw", is_flag=True, help="Do not escape control characters.")
 
@@ -151,7 +154,6 @@ def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: b
 
 @click.command()
 @click.argument("receipt", type=click.IntRange(1, 2**63 - 1))
-@click.option("--note", default="", metavar="TEXT", help="The reason, shown with the new receipt.")
 @click.option(
     "--wait/--no-wait",
     "waits",
@@ -164,7 +166,6 @@ def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: b
 def retry(
     receipt: int,
     *,
-    note: str,
     waits: bool | None,
     raw: bool,
     root: str,
@@ -173,9 +174,9 @@ def retry(
 ) -> int:
     """Run the entry of a receipt again.
 
-    The entry gets a new receipt; a trigger gets the title, the body and the metadata of the
-    old one, an agent of a crew ticks. A receipt that waits or runs is refused. The exit code is
-    that of `horae run`.
+    The entry gets a new receipt with the parameters of the old one: the scheduled time, if the
+    schedule still has it, or the title, the body and the metadata of a trigger. An agent of a
+    crew ticks. A receipt that waits or runs is refused. The exit code is that of `horae run`.
     """
     place = Place.of(root=root, data=data)
     told = read(place, lambda desk: desk.receipt(receipt)).line
@@ -184,7 +185,7 @@ def retry(
         state = str(filed.status)
         reason = f"receipt {receipt} is {state}; it can be retried after it has ended"
         raise RunStateError(told.title, reason)
-    because = note or f"retry of receipt {receipt}"
+    because = f"retry of receipt {receipt}"
     given: dict[str, Any] = {"raw": raw, "root": root, "data": data, "form": form, "note": because}
     if filed.source == "trigger" and (order := _order(place, filed)) is not None:
         return _retry_trigger(place, filed, order, root=root, data=data, form=form)
@@ -194,9 +195,55 @@ def retry(
         assert tick.callback is not None, "it is a command"
         watch = sys.stdout.isatty() if waits is None else waits
         return int(tick.callback(told.title, watch=watch, **given))
+    if _has_time(place, filed):
+        return _retry_planned(place, filed, waits=waits, raw=raw, root=root, data=data, form=form)
     assert run.callback is not None, "it is a command"
     parts = {"key": None, "workflow": None, "given": None, "plan": False, "resume": None}
     return int(run.callback(str(filed.entry), waits=waits, **parts, **given))
+
+
+def _has_time(place: Place, filed: Filed) -> bool:
+    """Tell whether a receipt is about one scheduled time that its entry still has."""
+    receipt = filed.receipt
+    at = receipt.planned_at
+    has_time = is_planned(receipt.key) or receipt.key.startswith("backfill:")
+    if not has_time or receipt.count != 1 or at + _TINY > SystemClock().now():
+        return False
+    plan = read(
+        place,
+        lambda desk: desk.backfill(str(filed.entry), start=at, end=at + _TINY, dry_run=True),
+    )
+    return len(plan.moments) == 1
+
+
+def _retry_planned(
+    place: Place,
+    filed: Filed,
+    *,
+    waits: bool | None,
+    raw: bool,
+    root: str,
+    data: str | None,
+    form: str | None,
+) -> int:
+    """Run an entry again for the scheduled time of an earlier receipt."""
+    output, far = Output.of(form), engine_at(place)
+    at, word = filed.receipt.planned_at, str(filed.entry)
+    name = f"retry-{filed.number}-{new_id()}"
+    if far is None:
+        from horae.house import repeat_once
+
+        if waits is False or place.store is not None:
+            raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
+        config = load(root, flags={"data": data})
+        made = run_here(
+            config, lambda house: repeat_once(house, word, at=at, name=name), output, raw=raw
+        )
+        return print_end(output, asyncio.run(made))
+    done = through(
+        far, place, lambda desk: desk.backfill(word, start=at, end=at + _TINY, name=name)
+    )
+    return _follow(far, done.lines[0], output, waits=waits, raw=raw)
 
 
 def _order(place: Place, filed: Filed) -> Order | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.desk import Place, engine_at, read
+from horae.cli.desk import Place, read
+from horae.cli.far import Far
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.config import load
@@ -36,13 +37,14 @@ class NotStoppedError(HoraeError):
     code = "not_stopped"
     exit_code = Exit.TIMED_OUT
 
-    def __init__(self, pid: int, within: timedelta, runs: list[str]) -> None:
+    def __init__(self, pid: int | None, within: timedelta, runs: list[str]) -> None:
         self.pid = pid
         self.runs = runs
         what = f", with {_runs_text(runs)}" if runs else ""
         super().__init__(
-            f"the engine (process {pid}) is still stopping after {format_duration(within)}{what}; "
-            "run `horae stop` again to wait longer, or end runs with `horae cancel`"
+            f"the engine (process {pid}) is still running after {format_duration(within)}{what}; "
+            "it ends its runs after the time in the setting run.drain: run `horae stop` again to "
+            f"wait longer, or end the engine and its runs with `kill -9 {pid}`"
         )
 
 
@@ -81,61 +83,65 @@ def stop(
     place = Place.of(root=root, data=data)
     drain = load(root, flags={"data": data}).run_drain
     within = drain + _MARGIN if timeout is None else parse_duration(timeout)
+    say = _teller(within) if output.form is Form.TABLE else _quiet
     began = monotonic()
-    pid = None if holder_of(place.directory) is None else _signal(place)
+    pid = end_engine(place, within=within, waits=not no_wait, say=say)
+    is_over = pid is not None and not no_wait
+    told = {"stopped": is_over, "pid": pid, "seconds": round(monotonic() - began, 1)}
     if pid is None:
-        told = {"stopped": False, "pid": None, "seconds": 0.0}
-        print_answer(output, told, f"no engine is running in {place.directory}")
-        return Exit.OK
-    if no_wait:
-        told = {"stopped": False, "pid": pid, "seconds": 0.0}
-        print_answer(output, told, f"the engine (process {pid}) is stopping")
-        return Exit.OK
-    say = _teller(within) if output.form is Form.TABLE else lambda _: None
-    wait_for_end(place, pid, within=within, say=say)
-    took = monotonic() - began
-    told = {"stopped": True, "pid": pid, "seconds": round(took, 1)}
-    print_answer(output, told, f"the engine (process {pid}) has stopped")
+        text = f"no engine is running in {place.directory}"
+    else:
+        text = f"the engine (process {pid}) {'has stopped' if is_over else 'is stopping'}"
+    print_answer(output, told, text)
     return Exit.OK
 
 
-def _signal(place: Place) -> int | None:
-    """Ask the engine to stop, and return its process; None if none runs."""
-    engine = engine_at(place)  # it answers, so it is an engine and handles the signal
-    holder = holder_of(place.directory)
-    if engine is None or holder is None:
-        return None
-    if not holder.pid:
-        raise CannotStopError(
-            str(place.directory), "the engine runs in another container or on another machine"
-        )
-    try:
-        os.kill(holder.pid, signal.SIGTERM)
-    except PermissionError:
-        raise CannotStopError(
-            str(place.directory),
-            f"the engine (process {holder.pid}) belongs to another user; stop it as that user, "
-            "or with `systemctl stop` if it is a service",
-        ) from None
-    except ProcessLookupError:
-        return None
-    return holder.pid
+def end_engine(
+    place: Place, *, within: timedelta, waits: bool, say: Callable[[list[str]], None]
+) -> int | None:
+    """Stop the engine of a data directory, wait for its end, and return its process.
 
-
-def wait_for_end(
-    place: Place, pid: int, *, within: timedelta, say: Callable[[list[str]], None]
-) -> None:
-    """Wait until an engine has released its lock; raise an error after the time limit."""
+    A process that has the lock and does not answer may be an engine that is starting, or that
+    is stopping already; it gets the signal once it answers. None: there is no engine.
+    """
+    asked = seen = None
     ends_at = monotonic() + within.total_seconds()
     while True:
         holder = holder_of(place.directory)
-        if holder is None or holder.pid != pid:
-            return
+        if holder is None or asked not in {None, holder.pid}:  # another one may be started
+            return asked or seen
+        seen = holder.pid
+        if asked is None and Far(place.directory, pid=holder.pid).answers():
+            _signal(place, holder.pid)
+            asked = holder.pid
+        if not waits:
+            return asked
         runs = _runs(place)
         if monotonic() >= ends_at:
-            raise NotStoppedError(pid, within, runs)
+            raise NotStoppedError(holder.pid, within, runs)
         say(runs)
         sleep(LOOK)
+
+
+def _signal(place: Place, pid: int | None) -> None:
+    """Ask an engine to stop."""
+    if not pid:
+        reason = "the engine runs in another container or on another machine"
+        raise CannotStopError(str(place.directory), reason)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        reason = (
+            f"the engine (process {pid}) belongs to another user; stop it as that user, "
+            "or with `systemctl stop` if it is a service"
+        )
+        raise CannotStopError(str(place.directory), reason) from None
+
+
+def _quiet(_: list[str]) -> None:
+    """Print nothing."""
 
 
 def _runs(place: Place) -> list[str]:
