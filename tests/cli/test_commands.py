@@ -136,6 +136,21 @@ def test_every_command_begins_its_help_with_its_line() -> None:
         assert name == "horae" or first.split()[0].rstrip(",") in VERBS, name
 
 
+def test_every_group_shows_whole_lines_at_80_columns(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, command in every(horae, "horae"):
+        if not isinstance(command, click.Group):
+            continue
+        shown = call(*name.split()[1:], "--help").out
+        assert max(map(len, shown.splitlines())) <= 80, name
+        for word, inner in every(command, name):
+            if word.count(" ") == name.count(" ") + 1 and name != "horae":
+                line = (inner.help or "").split("\n\n")[0].replace("\n", " ").strip().rstrip(".")
+                assert f"  {line}\n" in shown, word
+
+
 @pytest.mark.parametrize("old", OLD)
 def test_a_spelling_of_0_1_runs_and_names_the_new_one(call: Call, old: str) -> None:
     ending = call(*old.split(), "--help")

@@ -282,6 +282,13 @@ class SharedGroup(click.Group):
             rest = [*ctx.meta.get(_SHARED, ()), *rest]
         return name, command, rest
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the first line of its help, whole."""
+        found = ((word, self.get_command(ctx, word)) for word in self.list_commands(ctx))
+        rows = [(word, _line(each)) for word, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def hint(self, ctx: click.Context, word: str) -> str:
         """Return which command may be meant; nothing if none is near."""
         from difflib import get_close_matches  # only for the message
@@ -290,6 +297,11 @@ class SharedGroup(click.Group):
         near = [each for each in _ALIKE.get(word, ()) if each in names][:1]
         near = near or get_close_matches(word, names, n=HINTS)
         return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _line(command: click.Command) -> str:
+    """Return the first line of a command's help."""
+    return (command.help or "").partition("\n\n")[0].replace("\n", " ").strip().rstrip(".")
 
 
 class LazyGroup(SharedGroup):
