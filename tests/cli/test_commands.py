@@ -151,6 +151,20 @@ def test_every_group_shows_whole_lines_at_80_columns(
                 assert f"  {line}\n" in shown, word
 
 
+ODD = ("whoever", "somebody", "nobody", "nothing odd", "keep the hours", "book of hours", "moment")
+
+
+def test_every_option_says_in_plain_words_what_it_is_for() -> None:
+    for name, command in every(horae, "horae"):
+        for param in command.params:
+            if isinstance(param, click.Option):
+                assert param.help, f"{name} {param.opts[0]}"
+                assert param.help.endswith("."), f"{name} {param.opts[0]}"
+        context = click.Context(command, info_name=name)
+        said = command.get_help(context).casefold()
+        assert [word for word in ODD if word in said] == [], name
+
+
 @pytest.mark.parametrize("old", OLD)
 def test_a_spelling_of_0_1_runs_and_names_the_new_one(call: Call, old: str) -> None:
     ending = call(*old.split(), "--help")

@@ -323,11 +323,23 @@ def schedule(
 
 @task.command()
 @click.argument("title")
-@click.option("--status", type=click.Choice(STATUSES), default="backlog", show_default=True)
-@click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    default="backlog",
+    show_default=True,
+    help="The first status of the task.",
+)
+@click.option("--priority", metavar="WORD", help="The priority: critical, high, medium or low.")
 @click.option("--assignee", metavar="NAME", help="The crew member for the task.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG")
-@click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; repeat for several.")
+@click.option(
+    "--depends-on",
+    multiple=True,
+    type=TaskNumber(),
+    metavar="ID",
+    help="A task that must be done first; repeat for several.",
+)
 @click.option("--body", default="", metavar="TEXT", help="The text of the task.")
 @click.option("--at", "at", metavar="AT", help="Do not start the task before this time (RFC 3339).")
 @click.option("--cron", "cron", metavar="CRON", help="Make the task recur.")
@@ -374,13 +386,19 @@ def add(
 
 @task.command()
 @_number
-@click.option("--title", metavar="TEXT")
-@click.option("--priority", metavar="WORD", help="critical, high, medium or low.")
+@click.option("--title", metavar="TEXT", help="The new title.")
+@click.option("--priority", metavar="WORD", help="The priority: critical, high, medium or low.")
 @click.option("--assignee", metavar="NAME", help="The crew member for the task; '' removes it.")
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Replace all tags; repeat for several."
 )
-@click.option("--depends-on", multiple=True, type=TaskNumber(), metavar="ID")
+@click.option(
+    "--depends-on",
+    multiple=True,
+    type=TaskNumber(),
+    metavar="ID",
+    help="A task that must be done first; repeat for several.",
+)
 @click.option("--blocked-on", metavar="TEXT", help="What blocks the task.")
 @click.option("--clear-blocked", is_flag=True, help="Remove the block.")
 @click.option("--set", "fields", multiple=True, metavar="KEY=VALUE", help="Set any other field.")
@@ -512,7 +530,15 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
 
 @task.command("next")
 @click.argument("number", metavar="[ID]", type=TaskNumber(), required=False)
-@click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
+@click.option(
+    "-n",
+    "count",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Show at most N.",
+)
 @at_option
 @root_option
 @_telling

@@ -49,7 +49,10 @@ def export() -> None:
 @paths_argument
 @click.option("--from", "since", metavar="T", help="The start of the calendar; default: now.")
 @click.option(
-    "--days", type=click.IntRange(1, 36_525), help=f"How many days to include; default: {_DAYS}."
+    "--days",
+    type=click.IntRange(1, 36_525),
+    metavar="N",
+    help=f"How many days to include; default: {_DAYS}.",
 )
 @click.option("--to", "until", metavar="T", help="The end of the calendar, instead of --days.")
 @tz_option

@@ -66,7 +66,15 @@ _entry = click.argument("entry", metavar="ENTRY")
 
 
 @click.command()
-@click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@click.option(
+    "-n",
+    "limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Show at most N.",
+)
 @at_option
 @place_options
 @form_options
@@ -96,7 +104,15 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     type=click.Choice([each.value for each in Status]),
     help="Only receipts with this status; repeat for several.",
 )
-@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option(
+    "-n",
+    "limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Show at most N.",
+)
 @click.option("--cursor", type=int, metavar="N", help="Only receipts before this number.")
 @at_option
 @place_options
@@ -145,7 +161,15 @@ def history(
 
 @click.command()
 @click.argument("what", metavar="ENTRY[@TIME]")
-@click.option("-n", "limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@click.option(
+    "-n",
+    "limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Show at most N.",
+)
 @at_option
 @place_options
 @form_options

@@ -38,6 +38,7 @@ _LONGEST: Final = timedelta(days=31)
     default=12,
     show_default=True,
     type=click.IntRange(1, 1000),
+    metavar="N",
     help="How many ticks to show.",
 )
 @click.option(

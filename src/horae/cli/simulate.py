@@ -194,7 +194,14 @@ class Rehearsal:
 
 @click.command()
 @paths_argument
-@click.option("--days", default=90, show_default=True, type=click.IntRange(1, 3660))
+@click.option(
+    "--days",
+    default=90,
+    show_default=True,
+    type=click.IntRange(1, 3660),
+    metavar="N",
+    help="How many days.",
+)
 @click.option("--from", "start", metavar="T", help="The start; default: now.")
 @click.option(
     "--outage",
@@ -203,7 +210,12 @@ class Rehearsal:
     multiple=True,
     help="Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
 )
-@click.option("--seed", type=click.IntRange(0), help="The seed of the simulated order and faults.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The seed of the simulated order and faults.",
+)
 @click.option(
     "--faults",
     type=click.Choice([level.value for level in Level]),

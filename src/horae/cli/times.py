@@ -80,7 +80,15 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("next")
 @paths_argument
-@click.option("-n", "count", default=10, show_default=True, type=click.IntRange(1, 100_000))
+@click.option(
+    "-n",
+    "count",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Show at most N.",
+)
 @click.option(
     "--cron",
     "expression",
@@ -146,7 +154,14 @@ def next_(
 
 @click.command()
 @paths_argument
-@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
+@click.option(
+    "--days",
+    default=7,
+    show_default=True,
+    type=click.IntRange(1, 3660),
+    metavar="N",
+    help="How many days.",
+)
 @when_options
 @form_options
 def agenda(
@@ -177,7 +192,14 @@ def agenda(
 
 @click.command()
 @paths_argument
-@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 3660))
+@click.option(
+    "--days",
+    default=7,
+    show_default=True,
+    type=click.IntRange(1, 3660),
+    metavar="N",
+    help="How many days.",
+)
 @when_options
 @form_options
 def due(

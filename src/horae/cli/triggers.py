@@ -222,7 +222,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=False,
             flag_value=_NEW,
             metavar="[SECRET]",
-            help="A message signed with this; a new secret if none is given.",
+            help="Run for each message signed with SECRET; default: a new one.",
         ),
         click.option(
             "--scheme",
@@ -298,8 +298,16 @@ def add(
 
 
 @trigger.command("list")
-@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
-@click.option("--offset", default=0, type=click.IntRange(0), help="Skip the newest N.")
+@click.option(
+    "-n",
+    "limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    metavar="N",
+    help="Show at most N.",
+)
+@click.option("--offset", default=0, type=click.IntRange(0), metavar="N", help="Skip the newest N.")
 @place_options
 @form_options
 def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | None) -> int:
@@ -484,8 +492,16 @@ def run_(
 
 @trigger.command()
 @click.argument("name")
-@click.option("-n", "limit", default=50, show_default=True, type=click.IntRange(1, 200))
-@click.option("--offset", default=0, type=click.IntRange(0), help="Skip the newest N.")
+@click.option(
+    "-n",
+    "limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    metavar="N",
+    help="Show at most N.",
+)
+@click.option("--offset", default=0, type=click.IntRange(0), metavar="N", help="Skip the newest N.")
 @place_options
 @form_options
 def history(
