@@ -60,7 +60,7 @@ def task() -> None:
 @click.option("--cron", metavar="<CRON>", help="Cron expression (e.g. '0 9 * * *')")
 @click.option("--clear", is_flag=True, help="Clear both scheduled_for and cron_schedule")
 def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> None:
-    """Hold a task back until a time, let it recur, or clear both."""
+    """Schedule a task, make it recur, or clear both."""
     asked = checked_schedule(at=at, cron=cron, clear=clear)
     _tell(schedule_task(_board(), task_id, asked), asked.words(task_id))
 
@@ -69,30 +69,30 @@ def schedule(task_id: int, *, at: str | None, cron: str | None, clear: bool) -> 
 @_id
 @click.argument("state", metavar="<STATE>", type=click.Choice([*STATUSES, "in_progress"]))
 def transition(task_id: int, *, state: str) -> None:
-    """Move a task to another status, if it may go there."""
+    """Move a task to another status."""
     card = move_task(_board(), task_id, state)
     _tell(card, f"Task #{task_id} transitioned to {card.task.status}.")
 
 
 @task.command()
 @_id
-@click.option("--execution-owner", metavar="<NAME>", help="Who does it; '' is nobody")
-@click.option("--review-owner", metavar="<NAME>", help="Who reviews it; '' is nobody")
+@click.option("--execution-owner", metavar="<NAME>", help="The owner of the task; '' removes it")
+@click.option("--review-owner", metavar="<NAME>", help="The reviewer of the task; '' removes it")
 def assign(task_id: int, *, execution_owner: str | None, review_owner: str | None) -> None:
-    """Say who does a task and who reviews it."""
+    """Assign the owner and the reviewer of a task."""
     card = assign_task(_board(), task_id, execution=execution_owner, review=review_owner)
     _tell(card, f"Task #{task_id} ownership updated.")
 
 
 @batty.group()
 def board() -> None:
-    """Look at all tasks together."""
+    """List and count the tasks of a board."""
 
 
 @board.command("list")
 @click.option("--status", metavar="<STATUS>", help="Only tasks of this status")
 def list_(*, status: str | None) -> None:
-    """List the tasks of the board, what blocks each, and its schedule."""
+    """List the tasks with their blocks and schedules."""
     cards = _board().read()
     print_rows(list_rows(cards, status=status, search=None, now=SystemClock().now()))
     for problem in cards.problems[1:]:

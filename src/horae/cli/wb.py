@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "wrapped", is_flag=True, help="Wrap the answer: {ok, verb, data | error}.")
+@click.option("--json", "wrapped", is_flag=True, help="Wrap the output: {ok, verb, data | error}.")
 @click.option("--agent", is_flag=True, help="No prompts, no colour.")
 @click.version_option(__version__, prog_name="wb", message="%(prog)s %(version)s")
 @click.pass_context
 def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG001 - nothing prompts
-    """Read a plan: query, tangle, lint; and run it: run, workflow."""
+    """Query, check and run a plan."""
     ctx.obj = wrapped
 
 
@@ -40,7 +40,7 @@ def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG0
 @click.argument("file")
 @click.pass_obj
 def query(wrapped: bool, file: str) -> int:
-    """Show what is written on each headline."""
+    """Show the fields of each headline."""
     from horae.kernel.query import query
 
     return _answer("query", file, query, wrapped=wrapped)
@@ -50,7 +50,7 @@ def query(wrapped: bool, file: str) -> int:
 @click.argument("file")
 @click.pass_obj
 def tangle(wrapped: bool, file: str) -> int:
-    """Show the worlds that the plan resolves to."""
+    """Show the resolved workflows of a plan."""
     from horae.kernel.world import tangle
 
     return _answer("tangle", file, tangle, wrapped=wrapped)
@@ -60,7 +60,10 @@ def tangle(wrapped: bool, file: str) -> int:
 @click.argument("file")
 @click.pass_obj
 def lint(wrapped: bool, file: str) -> int:
-    """Show what keeps the worlds from running; [] is clean."""
+    """Show what prevents the workflows from running.
+
+    An empty list means that there are no problems.
+    """
     from horae.kernel.world import validate
 
     return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
@@ -71,7 +74,7 @@ def lint(wrapped: bool, file: str) -> int:
 @click.argument("given", metavar="[INPUT]...", nargs=-1)
 @click.pass_obj
 def run_(wrapped: bool, file: str, given: tuple[str, ...]) -> int:
-    """Run the workflows of the plan, and show their records."""
+    """Run the workflows of a plan and show their records."""
     return _run("run", file, " ".join(given), wrapped=wrapped)
 
 
@@ -85,7 +88,7 @@ def workflow() -> None:
 @click.argument("given", metavar="[INPUT]", default="")
 @click.pass_obj
 def workflow_run(wrapped: bool, file: str, given: str) -> int:
-    """Run the workflows of the plan, and show their records."""
+    """Run the workflows of a plan and show their records."""
     return _run("workflow run", file, given, wrapped=wrapped)
 
 
@@ -93,7 +96,7 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
 @click.argument("file")
 @click.pass_obj
 def workflow_plan(wrapped: bool, file: str) -> int:
-    """Show what would run, and in which order; nothing is run."""
+    """Show what would run, and in which order."""
     from horae.cli.workflow import summaries_of
 
     return _answer("workflow plan", file, summaries_of, wrapped=wrapped)

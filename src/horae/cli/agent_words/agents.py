@@ -61,10 +61,17 @@ _AS_GIVEN: Final = (
 @click.option("--memory-limit", metavar="MB")
 @click.option("--mount", "mounts", multiple=True, metavar="H:C[:ro]")
 @click.option("--add-dir", "additional_dirs", multiple=True, metavar="DIR")
-@click.option("--command", metavar="LINE", help="The program that it is; else agent.command.")
+@click.option(
+    "--command",
+    metavar="LINE",
+    help="The command of the agent; default: the setting agent.command.",
+)
 @click.pass_obj
 def create_agent(here: Here, /, *, name: str, **given: Any) -> int:
-    """Make an agent; with only a name it uses the default command and the current directory."""
+    """Create an agent.
+
+    With only a name the agent uses the default command and the current directory.
+    """
     import shlex
 
     prompt = prompt_of(given["prompt"], given["prompt_file"])
@@ -120,7 +127,7 @@ def get_agent(here: Here, name: str) -> int:
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def delete_agent(here: Here, name: str) -> int:
-    """Forget an agent that no workflow starts."""
+    """Delete an agent that no workflow starts."""
     gone = here.write(lambda triggers: triggers.delete_agent(name))
     return print_one(here, gone, [f"Agent {gone['id']} deleted."])
 
@@ -129,7 +136,7 @@ def delete_agent(here: Here, name: str) -> int:
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def get_policy(here: Here, name: str) -> int:
-    """Show which tools an agent may use."""
+    """Show the tool policy of an agent."""
     found = here.read(lambda triggers: triggers.agent(name))["config"]["tool_policy"]
     return print_one(here, found, [f"Mode: {found['mode']}", *_tools(found)])
 
@@ -139,7 +146,7 @@ def get_policy(here: Here, name: str) -> int:
 @click.argument("policy", metavar="JSON")
 @click.pass_obj
 def set_policy(here: Here, name: str, policy: str) -> int:
-    """Say which tools an agent may use."""
+    """Set the tool policy of an agent."""
     said = {"tool_policy": parse_json(policy, "the policy")}
     made = here.write(lambda triggers: triggers.update_agent(name, said))
     found = made["config"]["tool_policy"]
@@ -153,7 +160,7 @@ def set_policy(here: Here, name: str, policy: str) -> int:
 @click.argument("model")
 @click.pass_obj
 def set_model(here: Here, name: str, model: str) -> int:
-    """Say which model an agent uses."""
+    """Set the model of an agent."""
     made = here.write(lambda triggers: triggers.update_agent(name, {"model": model}))
     return print_one(here, made, [f"Model of {made['name']}: {model}"])
 
@@ -163,7 +170,7 @@ def set_model(here: Here, name: str, model: str) -> int:
 @click.argument("path")
 @click.pass_obj
 def add_dir(here: Here, name: str, path: str) -> int:
-    """Give an agent one more directory."""
+    """Add a directory to an agent."""
     return _change_dirs(here, name, lambda dirs: [*(each for each in dirs if each != path), path])
 
 
@@ -172,7 +179,7 @@ def add_dir(here: Here, name: str, path: str) -> int:
 @click.argument("path")
 @click.pass_obj
 def remove_dir(here: Here, name: str, path: str) -> int:
-    """Take a directory from an agent."""
+    """Remove a directory from an agent."""
     return _change_dirs(here, name, lambda dirs: [each for each in dirs if each != path])
 
 
@@ -189,7 +196,10 @@ def _change_dirs(here: Here, name: str, change: Callable[[list[str]], list[str]]
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def clear_context(here: Here, name: str) -> int:
-    """Let an agent forget; each of its runs begins afresh in any case."""
+    """Clear the context of an agent.
+
+    Each run of an agent starts with an empty context in any case.
+    """
     said = here.write(lambda triggers: triggers.clear_context(name))
     return print_one(here, said, ["Context cleared."])
 
@@ -200,7 +210,7 @@ def clear_context(here: Here, name: str) -> int:
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the message from standard input.")
 @click.pass_obj
 def send_message(here: Here, name: str, message: str | None, *, from_stdin: bool) -> int:
-    """Let an agent run once, with a message as its prompt."""
+    """Run an agent once with a message as its prompt."""
     if (message is None) is not from_stdin:
         raise click.UsageError("give the message, or --stdin, and not both.")
     content = sys.stdin.read() if from_stdin else message

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @orchestrator.command("list-approvals")
 @click.pass_obj
 def list_approvals(here: Here) -> int:
-    """List what waits for an approval."""
+    """List the runs that wait for approval."""
     found = here.read(lambda triggers: triggers.approvals())
     empty = "No approvals found."
     return print_list(here, found, "Approvals", _approval_lines, word="approval", empty=empty)
@@ -25,7 +25,7 @@ def list_approvals(here: Here) -> int:
 @click.argument("receipt", type=int)
 @click.pass_obj
 def approve(here: Here, receipt: int) -> int:
-    """Let it start."""
+    """Approve a pending run."""
     done = here.write(lambda triggers: triggers.approve(receipt))
     return print_one(here, done, [f"Approval {receipt} approved."])
 
@@ -35,7 +35,7 @@ def approve(here: Here, receipt: int) -> int:
 @click.option("--reason", default="")
 @click.pass_obj
 def deny(here: Here, receipt: int, *, reason: str) -> int:
-    """Let it never start."""
+    """Reject a pending run."""
     done = here.write(lambda triggers: triggers.deny(receipt, reason=reason))
     return print_one(here, done, [f"Approval {receipt} denied."])
 

@@ -24,21 +24,21 @@ LOOK: Final = 0.1  # seconds between two looks at what is not armed yet
 
 @agent.command("apply")
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option(
     "--wait-timeout",
     default=60,
     show_default=True,
     type=click.IntRange(0),
     metavar="SECONDS",
-    help="How long to wait until the engine has armed all of it.",
+    help="How long to wait until the engine has armed the workflows.",
 )
 @click.pass_obj
 def apply(here: Here, path: str, *, dry_run: bool, wait_timeout: int) -> int:
-    """Let agents and workflows be as files say: agents first, and all of it checked before.
+    """Create and update agents and workflows from files.
 
-    With an engine it returns when that has armed the workflows, or with 124 when it takes
-    longer than it may.
+    All files are checked before anything is changed. With a running engine the command returns
+    when the workflows are armed; the exit code is 124 if that takes longer than --wait-timeout.
     """
     folder = read_files(path, base=here.root)
     room = here.room()
@@ -100,10 +100,10 @@ async def _first_unarmed(triggers: Triggers, names: Sequence[str]) -> tuple[str,
 
 @agent.command("teardown")
 @click.argument("path")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.pass_obj
 def teardown(here: Here, path: str, *, dry_run: bool) -> int:
-    """Remove the workflows and then the agents that files name."""
+    """Remove the workflows and agents that files define."""
     room = here.room()
     changes = torn_down(room, read_files(path, base=here.root), dry_run=dry_run)
     if here.is_json:

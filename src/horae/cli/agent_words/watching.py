@@ -17,39 +17,42 @@ if TYPE_CHECKING:
 
 @orchestrator.command("logs")
 @click.argument("agent_id", metavar="[ID]", required=False)
-@click.option("--name", help="The agent, by its name.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--name", help="The name of the agent.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--tail", default=100, show_default=True, type=click.IntRange(0), metavar="N")
 @click.pass_obj
 def logs(here: Here, agent_id: str | None, *, name: str | None, follow: bool, tail: int) -> int:
-    """Show what an agent puts out in the run that goes on, else in its last one."""
+    """Show the output of the current or last run of an agent."""
     return _show_log(here, _one_of(agent_id, name), follow=follow, tail=tail)
 
 
 @orchestrator.command("attach")
 @click.argument("agent_id", metavar="[ID]", required=False)
-@click.option("--name", help="The agent, by its name.")
+@click.option("--name", help="The name of the agent.")
 @click.pass_obj
 def attach(here: Here, agent_id: str | None, *, name: str | None) -> int:
-    """Follow the run of an agent that goes on; it hears nothing, as it has no terminal."""
+    """Follow the output of the current run of an agent.
+
+    The run has no terminal and gets no input.
+    """
     return _show_log(here, _one_of(agent_id, name), follow=True, is_going=True)
 
 
 @orchestrator.command("stream")
 @click.argument("agent_id", metavar="[ID]", required=False)
-@click.option("--name", help="The agent, by its name.")
+@click.option("--name", help="The name of the agent.")
 @click.pass_obj
 def stream(here: Here, agent_id: str | None, *, name: str | None) -> int:
-    """Follow the run of an agent that goes on."""
+    """Follow the output of the current run of an agent."""
     return _show_log(here, _one_of(agent_id, name), follow=True, is_going=True)
 
 
 @orchestrator.command("usage")
 @click.argument("agent_id", metavar="[ID]", required=False)
-@click.option("--name", help="The agent, by its name.")
+@click.option("--name", help="The name of the agent.")
 @click.pass_obj
 def usage(here: Here, agent_id: str | None, *, name: str | None) -> int:
-    """Show what the last run of an agent took, and what all of them did."""
+    """Show the usage of the last run and of all runs."""
     who = _one_of(agent_id, name)
     found = here.read(lambda triggers: triggers.usage(who))
     lines = [f"Agent: {found['agent']}", f"ID: {found['agent_id']}"]
@@ -61,7 +64,7 @@ def usage(here: Here, agent_id: str | None, *, name: str | None) -> int:
 @orchestrator.command("health")
 @click.pass_obj
 def health(here: Here) -> int:
-    """Tell whether an engine runs."""
+    """Show whether an engine is running."""
     engine = engine_of(here.room().place)
     word = "ok" if engine.is_running else "no engine runs"
     said = {"status": word, "service": "horae", "version": __version__}

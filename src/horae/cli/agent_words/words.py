@@ -130,11 +130,11 @@ class Words(Family):
 @click.group(cls=Words, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @click.option("--root", default=".", metavar="DIR", help="The plan root.")
-@click.option("--data", metavar="DIR", help="Where the ledger is; else .horae in the plan root.")
+@click.option("--data", metavar="DIR", help="The data directory; default: .horae in the plan root.")
 @click.version_option(__version__, prog_name="agent", message="%(prog)s %(version)s")
 @click.pass_context
 def agent(ctx: click.Context, *, is_json: bool, root: str, data: str | None) -> None:
-    """Make agents, and workflows that start them."""
+    """Manage agents, and workflows that start them."""
     ctx.obj = Here(is_json or usual_form() is not Form.TABLE, root, data)
 
 
@@ -146,7 +146,7 @@ class Requests(Family):
 
 @agent.group(cls=Requests)
 def orchestrator() -> None:
-    """Agents and workflows, one request at a time."""
+    """Manage agents and workflows one by one."""
 
 
 @contextmanager

@@ -53,7 +53,7 @@ _EVENTS: Final = ("dispatch-result", "agent-lifecycle")
 @click.option("--disabled", is_flag=True)
 @click.pass_obj
 def create_workflow(here: Here, /, *, name: str, **given: Any) -> int:
-    """Make a workflow."""
+    """Create a workflow."""
     _refuse_both(given, "agent_id", "agent_name")
     _refuse_both(given, "prompt_template", "prompt_template_file")
     if not given["agent_id"] and not given["agent_name"]:
@@ -115,7 +115,10 @@ def get_workflow(here: Here, workflow: str) -> int:
 @click.option("--tool-policy", metavar="JSON")
 @click.pass_obj
 def update_workflow(here: Here, /, workflow: str, **given: Any) -> int:
-    """Change a workflow; the change holds at once."""
+    """Change a workflow.
+
+    The change takes effect at once.
+    """
     said = {
         "name": given["name"],
         "prompt_template": prompt_of(given["prompt_template"], given["prompt_template_file"]),
@@ -145,7 +148,7 @@ def update_workflow(here: Here, /, workflow: str, **given: Any) -> int:
 @click.argument("workflow", metavar="ID")
 @click.pass_obj
 def delete_workflow(here: Here, workflow: str) -> int:
-    """Forget a workflow."""
+    """Delete a workflow."""
     gone = here.write(lambda triggers: triggers.delete(workflow))
     return print_one(here, gone, [f"Workflow {gone['id']} deleted."])
 
@@ -154,7 +157,7 @@ def delete_workflow(here: Here, workflow: str) -> int:
 @click.argument("workflow", metavar="ID")
 @click.pass_obj
 def dispatch_history(here: Here, workflow: str) -> int:
-    """Show what a workflow did, newest first."""
+    """List the dispatches of a workflow, newest first."""
     return _history(here, workflow)
 
 
@@ -162,7 +165,7 @@ def dispatch_history(here: Here, workflow: str) -> int:
 @click.argument("workflow", metavar="ID")
 @click.pass_obj
 def workflow_history(here: Here, workflow: str) -> int:
-    """Show what a workflow did, newest first."""
+    """List the dispatches of a workflow, newest first."""
     return _history(here, workflow)
 
 
@@ -183,7 +186,7 @@ def _history(here: Here, workflow: str) -> int:
 @click.option("--body", default="")
 @click.pass_obj
 def trigger_workflow(here: Here, workflow: str, *, title: str, body: str) -> int:
-    """Ask a workflow to run now."""
+    """Run a workflow now."""
     said = {"title": title, "body": body}
 
     async def ask(triggers: Triggers) -> dict[str, Any]:
@@ -199,7 +202,7 @@ def trigger_workflow(here: Here, workflow: str, *, title: str, body: str) -> int
 @click.option("--file", metavar="FILE")
 @click.pass_obj
 def validate_template(here: Here, template: str | None, *, file: str | None) -> int:
-    """Say what is wrong with a template."""
+    """Check a prompt template."""
     from horae.engine.triggers import validate_template
 
     text = prompt_of(template, file)
