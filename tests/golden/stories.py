@@ -260,8 +260,6 @@ async def ledger(story: Story) -> None:
         horae history nothing --json
         horae list --json
         horae list --state armed --source org --search digest --sort next --all --jsonl
-        horae retry 1 --json --no-wait
-        horae retry 999 --json
         horae why ask --json -n 1
         horae status -n 1 --json
         horae prune --before 1d --dry-run --json
@@ -324,6 +322,12 @@ async def ledger(story: Story) -> None:
         horae config trust --yes --json
         """)
     story.files("at the end", "plan")
+    await story.type("""
+        horae retry 1 --no-wait --json
+        horae retry 1 --json
+        !horae retry 1 --raw
+        horae retry 999 --json
+        """)
 
 
 async def routes(story: Story) -> None:
