@@ -177,6 +177,8 @@ def test_a_group_of_0_1_is_renamed_with_its_command(call: Call) -> None:
     assert call("board", "summary").err.splitlines()[0] == (
         "horae: `horae board summary` is now `horae task summary`"
     )
+    ending = call("board", "--root", ".", "tick", "--json")
+    assert json.loads(ending.err.splitlines()[0])["notice"]["facts"]["new"] == "horae task recycle"
     told = json.loads(call("agents", "--json").err)["notice"]
     assert told["facts"] == {"old": "horae agents", "new": "horae agent list"}
 

@@ -376,15 +376,17 @@ class Horae(LazyGroup):
 
 def _renamed(ctx: click.Context, args: list[str]) -> list[str]:
     """Return the arguments with the name that a command has now; an old one is named on stderr."""
+    shared, rest = take_shared(args[1:])  # they may stand between a group and its command
+    words = [*args[:1], *rest]
     for count in (2, 1):
-        old = " ".join(args[:count])
-        if len(args) < count or old not in OLD:
+        old = " ".join(words[:count])
+        if len(words) < count or old not in OLD:
             continue
-        new, rest = OLD[old], args[count:]
+        new, rest = OLD[old], words[count:]
         if not ctx.resilient_parsing:
             form = asked_form([*ctx.meta.get(_SHARED, ()), *args])
             _tell_renamed(_full(old, rest), _full(new, rest), form)
-        return [*new.split(), *rest]
+        return [*new.split(), *shared, *rest]
     return args
 
 
