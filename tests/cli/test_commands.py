@@ -228,6 +228,7 @@ def test_shared_options_may_stand_before_the_command(call: Call, tmp_path: Path)
 
 
 def test_a_plan_root_is_named_once(call: Call) -> None:
+    assert "Option '--root' requires an argument" in call("--root").err
     assert "name the plan root once" in call("up", "a", "--root", "b").err
     assert "name the plans once" in call("check", "a", "--root", "b").err
 

@@ -155,7 +155,7 @@ class Stage:
             *before,
             sys.executable,
             HASTY,
-            kind,
+            *kind.split(),
             root,
             "--data",
             place / "data",

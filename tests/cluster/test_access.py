@@ -45,7 +45,7 @@ def pages(nodes: tuple[Node, ...], cookie: str) -> list[int]:
 
 def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage) -> None:
     stage.write({"plan.org": entry("Once", "true", schedule="@yearly")})
-    east, box = stage.member("east").joined(), stage.member("box", "worker").joined()
+    east, box = stage.member("east").joined(), stage.member("box", "cluster worker").joined()
     stage.until(lambda: stage.leader() == "east")
     near = ("--root", str(box.root), "--data", str(box.data))
 
@@ -120,7 +120,7 @@ def test_a_run_asks_its_own_machine_and_no_commit_sets_what_that_machine_starts(
     once = entry("Once", "true", schedule="@yearly")
     ask_it = entry("Ask", script, schedule="@yearly", host="box", api="read run")
     stage.write({"plan.org": once + ask_it})
-    east, box = stage.member("east").joined(), stage.member("box", "worker").joined()
+    east, box = stage.member("east").joined(), stage.member("box", "cluster worker").joined()
     stage.until(lambda: stage.leader() == "east")
     assert east.ask("/api/v1/entries/Ask/run", method="POST", body=b"{}")[0] == 200
     stage.until(lambda: told.exists() and "HORAE_URL" in told.read_text())

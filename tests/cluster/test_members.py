@@ -115,7 +115,7 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     gate = json.loads(east.ask("/api/v1/gate")[1])
     assert [each["reason"] for each in gate["waiting"]] == ["no node with gpu is up"]
 
-    box = stage.member("box", "worker", settings={"HORAE_CLUSTER_LABELS": "gpu"}).joined()
+    box = stage.member("box", "cluster worker", settings={"HORAE_CLUSTER_LABELS": "gpu"}).joined()
     stage.until(lambda: stage.count("title = 'Train' AND status = 'done'"))
     assert {each.node for each in stage.happened() if each.whose == "train"} == {"box"}
     rows = {row["node"]: row for row in asked(stage, "cluster", "nodes")}
@@ -132,7 +132,7 @@ def test_an_entry_waits_visibly_for_a_machine_with_its_label(stage: Stage) -> No
     stage.until(lambda: json.loads(east.ask("/api/v1/nodes")[1])["nodes"][0]["state"] == "lost")
     assert east.ask(f"/api/v1/runs/{run}/log") == (200, b"train on box\n")
     stage.until(lambda: waits in asked(stage, "status", *place)["problems"])  # at its next moment
-    box = stage.member("box", "worker").joined()
+    box = stage.member("box", "cluster worker").joined()
     east.kill()  # whoever is left never leads
     stage.until(lambda: stage.leader() == "")
     time.sleep(2)

@@ -98,4 +98,6 @@ def take_shared(args: list[str]) -> tuple[list[str], list[str]]:
             end += 1
         else:
             break
+    if end > len(args):
+        raise click.UsageError(f"Option '{args[-1]}' requires an argument.")
     return args[:end], args[end:]
