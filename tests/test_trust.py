@@ -377,6 +377,6 @@ def test_trust_asks_and_status_and_doctor_tell(
     assert f'agent.command: ["mine"] -> ["theirs"]  # commit {commit[:12]}' in said
     assert world.command() == ("mine",)
     code, said = horae("config", "trust", "--yes")
-    assert (code, said.splitlines()[-1]) == (0, "1 setting counts now")
+    assert (code, said.splitlines()[-1]) == (0, "1 setting is trusted now")
     assert world.command() == ("theirs",)
-    assert horae("config", "trust")[1] == "no setting waits for trust\n"
+    assert horae("config", "trust")[1] == "no setting needs trust\n"

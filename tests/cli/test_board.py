@@ -342,9 +342,9 @@ def test_a_tick_brings_back_what_is_done_and_due_and_writes_the_event(
     (tasks / "042-report.md").write_text(with_lines(*lines).replace("todo", "done"))
     said = "cron: recycled task #42 (schedule: 0 9 * * MON) back to todo at 2026-03-30T09:00:05Z;"
     for now, out in (
-        ("2026-03-30T08:59:59Z", "nothing comes back now\n"),
+        ("2026-03-30T08:59:59Z", "no task is due to recur\n"),
         ("2026-03-30T09:00:05Z", f"{said} scheduled for 2026-04-06T09:00:00Z\n"),
-        ("2026-03-30T09:00:10Z", "nothing comes back now\n"),
+        ("2026-03-30T09:00:10Z", "no task is due to recur\n"),
     ):
         assert call("task", "recycle", "--at", now, "--table").out == out
     events = (tasks.parent / "events.jsonl").read_text()

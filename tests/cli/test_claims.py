@@ -149,8 +149,7 @@ def test_a_headline_that_repeats_comes_round_again(call: Call, plan: Path) -> No
     }  # fmt: skip
     ending = call("done", "plan.org", "Water", "--at", "2026-06-09T12:00:00Z", "--table")
     assert ending.out == (
-        "plan.org:3: Water: done, and comes round again\n"
-        "<2026-06-02 Tue +1d> -> <2026-06-03 Wed +1d>\n"
+        "plan.org:3: Water: done, and repeats\n<2026-06-02 Tue +1d> -> <2026-06-03 Wed +1d>\n"
     )
 
 
@@ -222,7 +221,7 @@ def test_what_is_done_is_committed_alone_and_without_hooks(call: Call, plan: Pat
     ending = call("done", "plan.org", "Water", "--at", "2026-06-09 12:00", "--table")
     sha = git("rev-parse", "HEAD").strip()
     assert ending.out.splitlines() == [
-        "plan.org:3: Water: done, and comes round again",
+        "plan.org:3: Water: done, and repeats",
         "<2026-06-01 Mon +1d> -> <2026-06-02 Tue +1d>",
         f"committed as {sha[:12]}",
     ]

@@ -54,7 +54,7 @@ def until(condition: object, *, within: float = 60.0) -> None:
 def test_the_plan_has_no_finding_and_everything_is_armed(call: Call, tmp_path: Path) -> None:
     write_plan(tmp_path)
     checked = call("check", str(tmp_path), "--table")
-    assert (checked.code, checked.out) == (0, "nothing odd in 5 files\n")
+    assert (checked.code, checked.out) == (0, "5 files checked, no problems\n")
     titles = {each["title"] for each in call("next", str(tmp_path), "-n", "200", "--json").data}
     assert {"Count the seconds", "Look at the garden", "Water the beans"} <= titles
 
@@ -88,7 +88,7 @@ def test_within_seconds_each_kind_of_entry_has_run_and_nothing_is_left(tmp_path:
     ended = counts(out)
     assert wanted <= ended.keys()
     assert ended["once"] == 1
-    assert re.search(r"look at it with http://horae-[0-9a-f]{24}\.localhost:\d+/login/", err)
+    assert re.search(r"the page is at http://horae-[0-9a-f]{24}\.localhost:\d+/login/", err)
     assert any("horae why" in line for line in lines)
     assert [*tmp_path.iterdir()] == []
 
@@ -136,7 +136,7 @@ def test_a_port_that_is_in_use_is_said_and_another_one_is_taken(tmp_path: Path) 
     assert done.returncode == 0
     said = re.search(rf"horae: {where}: .*; the demo takes port (\d+)\n", err)
     assert said, err
-    assert re.search(rf"look at it with http://horae-\w+\.localhost:{said[1]}/login/", err)
+    assert re.search(rf"the page is at http://horae-\w+\.localhost:{said[1]}/login/", err)
 
 
 def test_the_settings_of_other_plans_do_not_count(tmp_path: Path) -> None:

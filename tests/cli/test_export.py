@@ -142,7 +142,7 @@ def test_an_entry_that_comes_too_often_is_named(call: Call, tmp_path: Path) -> N
     ending = call(*AT)
     assert ending.code == Exit.OK
     assert (
-        "garden.org:3: 'Weed' comes more than 1,000 times; only the first are in the calendar\n"
+        "garden.org:3: 'Weed' has more than 1,000 times; only the first are in the calendar\n"
     ) in ending.err
     assert len(ending.events) == 1001
 

@@ -146,7 +146,7 @@ def test_a_restore_into_nothing_says_that_there_was_none(
     ending = call("restore", "copy.db", "--data", "fresh", "--table")
     assert ending.code == 0
     assert ending.out == (
-        "copy.db is the ledger of fresh now, and nothing past fires; there was none before\n"
+        "copy.db is the ledger of fresh now, and no past occurrence runs; there was none before\n"
     )
     assert len(call("history", "--data", "fresh", "--json").data) > 0
 

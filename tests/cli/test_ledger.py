@@ -158,7 +158,7 @@ def test_a_status_shows_every_time_with_its_zone(call: Call) -> None:
     text = "\n".join(" ".join(line.split()) for line in lines)
     assert "next\n2026-04-01 Wed 06:00 America/New_York Poll plan.org:7" in text
     assert "2026-04-02 Thu 09:00 Europe/Berlin Digest plan.org:1" in text
-    assert "ended badly in the last day\n2026-04-01 Wed 09:00 Europe/Berlin Digest" in text
+    assert "failed in the last day\n2026-04-01 Wed 09:00 Europe/Berlin Digest" in text
     assert "missed in the last day\n2026-04-01 Wed 05:00 America/New_York Poll" in text
     assert "not armed\nNever plan.org:14" in text
 
@@ -411,7 +411,10 @@ def test_a_backfill_without_moments_says_so(call: Call) -> None:
     ending = call(
         "backfill", "Digest", "--from", "2020-01-01 10:00", "--to", "2020-01-02", "--table"
     )
-    assert (ending.code, "has no moment from 2020-01-01 Wed 10:00" in ending.out) == (0, True)
+    assert (ending.code, "has no scheduled time from 2020-01-01 Wed 10:00" in ending.out) == (
+        0,
+        True,
+    )
 
 
 def test_a_ledger_elsewhere_is_named_by_root_or_by_data(

@@ -105,8 +105,16 @@ def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None
     [
         (["gone.org"], 4, "gone.org: does not exist"),
         (["."], 2, "is a directory; name the file of the lifecycle."),
-        (["day.org", "--outcomes", "done,maybe"], 2, "'maybe' is no outcome; write one or more of"),
-        (["day.org", "--from", "nap"], 2, "'nap' is no state; the file has wake_add, wake_audit"),
+        (
+            ["day.org", "--outcomes", "done,maybe"],
+            2,
+            "'maybe' is not an outcome; use one or more of",
+        ),
+        (
+            ["day.org", "--from", "nap"],
+            2,
+            "'nap' is not a state; the file has wake_add, wake_audit",
+        ),
         (["day.org", "2"], 2, "HITS goes with --from STATE."),
         (["day.org", "--every", "3d"], 2, "write 72h"),
         (["day.org", "--every", "9999h"], 2, "is longer than 31d"),

@@ -108,7 +108,7 @@ def test_filters_keep_the_headlines_that_have_all_that_is_asked(
     [
         (["query", "--prop", "owner"], "--prop takes KEY=VALUE, not 'owner'."),
         (["query", "--at", "2026-01-01"], "--at goes with --overdue."),
-        (["query", "--overdue", "--at", "noon"], "'noon' is not a moment; write it like"),
+        (["query", "--overdue", "--at", "noon"], "'noon' is not a time; write it like"),
         (["query", "--overdue", "--at", "2026-02-30"], "'2026-02-30' is not a moment"),
         (["querry"], "No such command 'querry'. Did you mean 'query'?"),
         (["query", "--no-such-option"], "No such option"),
@@ -207,7 +207,7 @@ def test_people_get_a_line_per_finding_with_its_fix(call: Call, tmp_path: Path) 
         "    → <2026-06-06>",
         "1 error in 1 file",
     ]
-    assert call("check", "--table", "garden.org").out == "nothing odd in 1 file\n"
+    assert call("check", "--table", "garden.org").out == "1 file checked, no problems\n"
 
 
 def test_people_get_a_row_per_headline_with_its_line(call: Call) -> None:

@@ -138,7 +138,7 @@ def test_the_log_of_a_run_goes_by_its_number_or_by_its_entry(there: Call) -> Non
     assert there("logs", "fails", "--tail", "0").out == ""
     assert there("run", "Quiet", "--wait").code == 0
     quiet = there("logs", "Quiet")
-    assert (quiet.out, "it has put out nothing" in quiet.err) == ("", True)
+    assert (quiet.out, "it wrote no output" in quiet.err) == ("", True)
     for unknown in ("999", "9" * 30, "Soil/water & light"):
         assert there("logs", unknown).code == 4
 
@@ -178,7 +178,7 @@ def test_whoever_stops_waiting_leaves_the_run_alone(there: Call, home: Path) -> 
         assert waiting.stdout.readline() == "begun\n"
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=10)
-    assert (waiting.returncode, "goes on; `horae cancel" in said) == (130, True)
+    assert (waiting.returncode, "is still running; `horae cancel" in said) == (130, True)
     assert there("cancel", "Long", "--json").data["changed"] is True
 
 

@@ -121,7 +121,7 @@ def test_a_language_that_nobody_knows_and_an_agent_block() -> None:
 
 def test_a_root_that_is_not_there_is_said_with_what_makes_it(call: Call) -> None:
     assert rows(call, "plan root", "--root", "nowhere") == [
-        ("fail", "nowhere is no directory", "horae init nowhere")
+        ("fail", "nowhere is not a directory", "horae init nowhere")
     ]
 
 

@@ -69,7 +69,7 @@ def test_sessions_are_listed_and_ended_with_and_without_an_engine(tmp_path: Path
         return [each["id"] for each in json.loads(called(tmp_path, "sessions", "--json"))]
 
     with engine_process(tmp_path), httpx.Client(transport=NearSync()) as client:
-        assert called(tmp_path, "sessions") == "nobody is logged in to the page"
+        assert called(tmp_path, "sessions") == "no browser is logged in"
         status = ""
         for agent in (b"Firefox \x9b2J", b"Chromium"):
             link = CliRunner().invoke(open_, ["--print", "--root", str(tmp_path)]).output.strip()

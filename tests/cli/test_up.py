@@ -311,6 +311,6 @@ def test_on_a_terminal_it_asks_before_a_ledger_is_left_behind(tmp_path: Path) ->
     out, err = asked.communicate(timeout=30)
     assert asked.returncode == 1
     assert "1 backup is in" in out
-    assert "Leave the ledger behind? [y/N]" in out
+    assert "Start a new ledger? [y/N]" in out
     assert "nothing was changed" in err
     assert not (tmp_path / ".horae" / "ledger.db").exists()

@@ -127,7 +127,7 @@ def test_a_headline_that_no_ledger_knows_is_looked_up_in_the_plan(
 ) -> None:
     call: Call = request.getfixturevalue("kept" if has_ledger else "call")
     Path("plan.org").write_text(PLAN)
-    said = f"it does not fire: {said}"
+    said = f"it does not run: {said}"
     ending = call("why", title, "--at", NOON, "--table")
     assert (ending.code, ending.out.splitlines()[-1]) == (0, said)
     told = json.loads(call("why", title, "--at", NOON, "--json").out)
@@ -138,8 +138,8 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     Path("plan.org").write_text(PLAN)
     lines = call("why", "Digest", "--at", NOON, "--table").out.splitlines()
     assert lines[-1] == (
-        "no engine has read it yet; `horae up` starts one, "
-        "and its next moment is 2026-04-02 Thu 09:00 Europe/Berlin"
+        "no engine has read it yet; `horae up` starts one; "
+        "its next scheduled time is 2026-04-02 Thu 09:00 Europe/Berlin"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_headline_with_a_void_drawer_is_told_once(call: Call) -> None:
     drawer = ":PROPERTIES:\n:SCHEDULE: @daily\na stray line\n:COMMAND: true\n:END:\n"
     Path("plan.org").write_text(f"* Stray\n{drawer}")
     void = "line 'a stray line' makes the drawer invalid: its properties are ignored (line 4)"
-    said = ["Stray  plan.org:1", "", f"it does not fire: {void}"]
+    said = ["Stray  plan.org:1", "", f"it does not run: {void}"]
     assert call("why", "Stray", "--table").out.splitlines() == said
 
 

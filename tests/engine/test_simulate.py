@@ -372,7 +372,7 @@ def test_a_broken_promise_is_told_with_its_seed_and_its_last_events(
     ("args", "said"),
     [
         (("--faults", "swarm"), "--faults needs --seed"),
-        (("--outage", "tomorrow"), "write a moment and a length, as in 2026-04-03T00:00/3d"),
+        (("--outage", "tomorrow"), "write a time and a duration, as in 2026-04-03T00:00/3d"),
         (("--outage", "2026-04-03/soon"), "duration 'soon'"),
     ],
 )

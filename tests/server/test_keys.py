@@ -130,7 +130,7 @@ def test_commands_show_change_and_use_the_token_of_a_running_engine(tmp_path: Pa
         assert client.get(calendar).text.startswith("BEGIN:VCALENDAR")
         status = link.partition("/login/")[0] + "/api/v1/status"
         assert client.get(status).status_code == 200
-        assert "the old one lets nobody in" in called(token, "new", *root).output
+        assert "the old one is no longer valid" in called(token, "new", *root).output
         assert client.get(status).status_code == 401
         changed = called(token, "show", *root).output.strip()
         assert changed != shown

@@ -123,7 +123,7 @@ async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is
         }
         # What somebody disables is not armed, whatever its file says.
         said = await type_("horae", "why", "new", at=ground.root)
-        assert f"new  {new}:1\n\nit does not fire: Invalid cron" in said.out
+        assert f"new  {new}:1\n\nit does not run: Invalid cron" in said.out
         await here.house.triggers.update("hook", {"enabled": False})
         await read_again(here.house)
         await here.rest()

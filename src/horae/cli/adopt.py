@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_ONLY: Final = "one rule or one moment; write a headline instead (without --tasks)"
+_ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
 
 
 class _Asked(NamedTuple):
@@ -362,7 +362,7 @@ def _plan(path: str | None) -> Plan | None:
     if path is None:
         return None
     if not path.endswith(".org"):
-        raise PlanFileError(path, "is no plan; name a file that ends in .org")
+        raise PlanFileError(path, "is not a plan; name a file that ends in .org")
     try:
         return read(read_plan(path).text)
     except PlanMissingError:

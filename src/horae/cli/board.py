@@ -652,7 +652,7 @@ def board_tick(*, at: str | None, root: str, output: Output) -> int:
         for made in back:
             echo(f"cron: {made.words}")
         if not back:
-            echo("nothing comes back now")
+            echo("no task is due to recur")
     for problem in problems:
         output.say(problem)
     return problems[0].exit_code if problems else Exit.OK
@@ -806,4 +806,4 @@ def _check_fields(changes: Changes) -> None:
         if key in {"id", "status", "scheduled_for", "cron_schedule", "cron_last_run"}:
             raise TaskRequestError(f"{key} is not changed by edit; use schedule or transition")
         if not key.isascii() or not key.replace("_", "").replace("-", "").isalnum():
-            raise TaskEditError(key[:40], "is no name of a field; use letters, digits, _ and -")
+            raise TaskEditError(key[:40], "is not a field name; use letters, digits, _ and -")

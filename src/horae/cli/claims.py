@@ -197,7 +197,7 @@ def _done_lines(ended: Completed, commit: Commit) -> list[str]:
     where = f"{ended.file}:{ended.line}: {ended.title}"
     if not ended.is_changed:
         return [f"{where}: was {ended.after} already"]
-    verb = "done, and comes round again" if ended.moved else ended.after
+    verb = "done, and repeats" if ended.moved else ended.after
     lines = [f"{where}: {verb}", *(f"{a} -> {b}" for a, b in ended.moved)]
     note = commit.words if commit.sha is None else f"committed as {commit.sha[:12]}"
     return [*lines, note] if note else lines

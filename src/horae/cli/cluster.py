@@ -32,7 +32,7 @@ class NoStoreError(HoraeError):
         self.root = root
         super().__init__(
             f'{root}: no database is set; `store = "postgresql://…"` in horae.toml, or'
-            " HORAE_STORE, names the one that the machines share"
+            " HORAE_STORE, names the database that the nodes share"
         )
 
 
@@ -46,7 +46,7 @@ class NoNodeError(HoraeError):
         self.name = name
         self.known = known
         there = ", ".join(known) or "none at all"
-        super().__init__(f"no machine is called {name!r}; there are: {there}")
+        super().__init__(f"there is no node called {name!r}; nodes: {there}")
 
 
 @click.command()
@@ -109,7 +109,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         runs = f"{row['runs']} of {row['slots']}"
         words = (row["node"], state, runs, " ".join(row["labels"]))
         table.add_row(*map(safe, (*words, row["address"], row["version"], row["seen_at"])))
-    console().print(table if rows else safe("no machine has joined yet", style="dim"))
+    console().print(table if rows else safe("no node has joined yet", style="dim"))
 
 
 def _ask(root: str, work: Callable[[PostgresLedger], Awaitable[T]]) -> T:
@@ -177,4 +177,4 @@ def _print_moved(moved: list[Moved], data: str) -> None:
     if moved:
         echo(f"the ledger of {data} is in the database now; set `store` to use it")
     else:
-        echo(f"the tables are made; there is no ledger in {data} to move")
+        echo(f"the tables are created; there is no ledger in {data} to move")

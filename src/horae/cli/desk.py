@@ -54,7 +54,7 @@ _LAST: Final = 20  # runs of an entry that tell how long the next one takes
 _TRIES: Final = 20  # at a lock that others take and give back all the time
 _RESTORE: Final = (
     "restore a backup with `horae doctor --restore` or `horae restore FILE`, "
-    "or leave it behind with `horae up --fresh-ledger`"
+    "or start a new ledger with `horae up --fresh-ledger`"
 )
 
 
@@ -79,7 +79,7 @@ class EmptyRootError(HoraeError):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(f"{path}: there is no such directory; `horae init {path}` makes one")
+        super().__init__(f"{path}: there is no such directory; `horae init {path}` creates it")
 
 
 def refuse_no_root(root: StrPath, data: Path) -> None:

@@ -97,7 +97,7 @@ def _at_place(file: str, line: int, when: When) -> tuple[Entry | Unarmed, Headli
     for start, index in reversed(above):
         if start in scanned:
             return scanned[start], plan.headlines[index]
-    raise PlanMissingError(f"{file}:{line}", "no workflow stands here")
+    raise PlanMissingError(f"{file}:{line}", "there is no workflow here")
 
 
 class Explanation(NamedTuple):
@@ -151,7 +151,7 @@ def _why(headline: Headline) -> str:
         over = f"; it wins over SCHEDULED: {stamp}" if stamp else ""
         return f"the :SCHEDULE: property counts{over}"
     if stamp is not None:
-        return "SCHEDULED counts, as there is no :SCHEDULE: property"
+        return "SCHEDULED is used, because there is no :SCHEDULE: property"
     if headline.deadline is not None:
         return "there is only a DEADLINE, which never fires"
     return "there is neither a :SCHEDULE: property nor SCHEDULED"
@@ -173,6 +173,6 @@ def _print(said: Explanation) -> None:
         echo(f"  {moment_text(moment, item.zone)}")
     is_timed = not isinstance(item.rule, OnDemandRule | AfterRule)
     if not said.moments and item.pause is None and is_timed:
-        echo("  no moment is left")
+        echo("  no scheduled time is left")
     for change in said.changes:
         echo(f"note: {change}")

@@ -88,7 +88,7 @@ def ics(
             since = pause_words(entry.pause, zone_name=entry.zone)
             _say(entry.origin, f"{entry.title!r} is paused{since}")
         if is_cut(entry, start=start, end=end, zone_name=where.key):
-            reason = f"comes more than {MOST:,} times; only the first are in the calendar"
+            reason = f"has more than {MOST:,} times; only the first are in the calendar"
             _say(entry.origin, f"{entry.title!r} {reason}")
     lines = calendar(entries, start=start, end=end, now=moment, zone_name=where.key)
     if output is None:
@@ -207,7 +207,7 @@ class _Hand:
         self._names: set[str] = set()
         for item in others.items:
             if isinstance(item, Entry):
-                self.refuse(item, "it is not from a plan", "let horae keep it")
+                self.refuse(item, "it is not from a plan", "let horae run it")
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
         """Say that an entry is left out."""

@@ -161,7 +161,7 @@ class Far:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
             reason = f"{who} does not listen on its socket; stop it and start `horae up` again"
         elif isinstance(error, TimeoutError):
-            reason = f"{who} did not answer in time; what was asked may still be done"
+            reason = f"{who} did not answer in time; the request may still be carried out"
         else:
             reason = f"{who} ended before it had answered; see `horae history` for what was done"
         return EngineUnreachableError(str(self._directory), reason, pid=self._pid)

@@ -71,7 +71,7 @@ class NoBackupError(HoraeError):
         why = f"none of {len(damaged)} is whole" if damaged else "there is none"
         super().__init__(
             f"{directory}: no backup to restore, {why}; name one: horae restore FILE, "
-            "or leave the ledger behind: horae up --fresh-ledger"
+            "or start a new ledger: horae up --fresh-ledger"
         )
 
 
@@ -218,7 +218,7 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
         old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
     aside = str(old) if had_one else None
     before = f"the ledger from before is {aside}" if aside else "there was none before"
-    text = f"{file} is the ledger of {place.directory} now, and nothing past fires; {before}"
+    text = f"{file} is the ledger of {place.directory} now, and no past occurrence runs; {before}"
     missing = _missing_secrets(place, config)
     lines = (text, *(f"missing: {each}" for each in missing))
     said = {"restored": str(file), "aside": aside, "missing_secrets": missing}
@@ -359,7 +359,7 @@ def _check_data(place: Place) -> Iterator[Check]:
             yield look(place)
         except OSError as error:
             remedy = f"run horae as the owner of {directory}, or use --data"
-            yield Check(name, Grade.FAIL, f"cannot be looked at ({error.strerror})", remedy)
+            yield Check(name, Grade.FAIL, f"cannot be checked ({error.strerror})", remedy)
 
 
 def check_python(version: tuple[int, ...], platform: str) -> Check:
@@ -409,7 +409,7 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
             "sqlite",
             Grade.WARN,
             f"{found} can damage a database that two programs write at once",
-            "horae writes alone; let no other program write ledger.db, or use SQLite 3.51.3",
+            "let no other program write ledger.db, or use SQLite 3.51.3",
         )
     return Check("sqlite", Grade.OK, found)
 
@@ -450,7 +450,7 @@ def check_clock(first: Reading, second: Reading) -> Check:
     drift = (second.wall - first.wall) - passed
     if abs(drift) > timedelta(milliseconds=500):
         by = format_duration(drift)
-        remedy = "the clock is being set; let a time service keep it"
+        remedy = "the clock is being changed; use a time service"
         return Check("clock", Grade.WARN, f"{found}, it moved by {by} in an instant", remedy)
     return Check("clock", Grade.OK, found)
 

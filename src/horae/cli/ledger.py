@@ -349,7 +349,9 @@ def backfill(
         done = read(place, asked) if dry_run else write(place, asked)
     except (KeyboardInterrupt, LedgerError):
         if filed:
-            went_on = f"{filed:,} are filed; --id {named} goes on where this ended"
+            went_on = (
+                f"{filed:,} receipts are filed; repeat the command with --id {named} to continue"
+            )
             echo(f"horae: {went_on}", err=True)
         raise
     _print(output, done, _print_backfill)
@@ -414,7 +416,7 @@ def print_status(stands: Standing) -> None:
     _print_part("next", map(_next_row, stands.coming))
     _print_part("late in the last day", map(_late_row, stands.late))
     _print_part("missed in the last day", map(_receipt_row, stands.missed))
-    _print_part("ended badly in the last day", map(_receipt_row, stands.failed))
+    _print_part("failed in the last day", map(_receipt_row, stands.failed))
     _print_part("paused", map(_paused_row, stands.paused))
     _print_part("not armed", map(_unarmed_row, stands.unarmed))
 
@@ -525,7 +527,7 @@ def _planned(line: Line) -> str:
     if receipt.through_at is None:
         return text
     through = moment_text(receipt.through_at, line.zone)
-    return f"{text} to {through}, {receipt.count} moments"
+    return f"{text} to {through}, {receipt.count} times"
 
 
 def _rest(line: EntryLine) -> str:
@@ -602,7 +604,7 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
     if receipt.through_at is not None:
         echo(f"  stands for all {receipt.count} up to {moment_text(receipt.through_at, zone_name)}")
     by = late(filed)
-    how_late = f", {length_text(by)} after its moment" if by > GRACE else ""
+    how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
     echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
     if by_whom := requested_words(filed):
         echo(f"  {by_whom}")
@@ -624,7 +626,7 @@ def _print_paused(rest: Rest) -> None:
 def _print_resumed(rest: Rest) -> None:
     """Print what a resume came to, and what comes next."""
     entry = rest.entry
-    what = "goes on" if rest.changed else "does not rest; nothing was changed"
+    what = "goes on" if rest.changed else "is not paused; nothing was changed"
     next_at = f"; next {moment_text(entry.next_at, entry.zone)}" if entry.next_at else ""
     echo(f"{entry.title} (entry {entry.number}) {what}{next_at}")
 
@@ -635,8 +637,8 @@ def _print_backfill(done: Backfill) -> None:
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"
     if not done.moments:
-        why = "; its moments follow from its own ends" if done.follows_ends else ""
-        echo(f"{name} has no moment from {first} to {last}{why}")
+        why = "; its times depend on when its runs end" if done.follows_ends else ""
+        echo(f"{name} has no scheduled time from {first} to {last}{why}")
         return
     if done.dry_run:
         for moment in done.moments:

@@ -105,7 +105,7 @@ def _outcomes(text: str) -> list[Outcome]:
     unknown = next((word for word in words if word not in set(Outcome)), None)
     if unknown is not None:
         expected = ", ".join(Outcome)
-        raise click.UsageError(f"{unknown!r} is no outcome; write one or more of {expected}.")
+        raise click.UsageError(f"{unknown!r} is not an outcome; use one or more of {expected}.")
     return [Outcome(word) for word in words]
 
 
@@ -129,7 +129,7 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
     position = parse_position(start)
     if position is None or position.state not in day.states:
         names = ", ".join(list(day.states)[:20])
-        raise click.UsageError(f"--from: {start!r} is no state; the file has {names}.")
+        raise click.UsageError(f"--from: {start!r} is not a state; the file has {names}.")
     return position if hits is None else Position(position.state, hits)
 
 

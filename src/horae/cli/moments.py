@@ -44,6 +44,6 @@ def parse_moment(text: str, where: ZoneInfo) -> datetime:
         return instant(datetime.fromisoformat(f"{wall[1]}T{wall[2] or '00:00'}"), where)
     except (Rfc3339Error, ValueError):
         raise click.UsageError(
-            f"{text!r} is not a moment; write it like 2026-06-06T09:00:00Z, "
+            f"{text!r} is not a time; write it like 2026-06-06T09:00:00Z, "
             "'2026-06-06 09:00' or 2026-06-06."
         ) from None

@@ -146,7 +146,8 @@ def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: b
         told = wait_for(far, number, output, raw=raw)
     except KeyboardInterrupt:
         echo(
-            f"horae: receipt {number} goes on; `horae cancel {asked.filed.entry}` ends it", err=True
+            f"horae: receipt {number} is still running; `horae cancel {asked.filed.entry}` ends it",
+            err=True,
         )
         raise
     return print_end(output, told)
@@ -309,7 +310,7 @@ def logs(
                 screen.show(part)
     if not screen.has_shown and tail != 0:
         was_more = bool(found.run.facts.get("output"))
-        why = "its output is no longer kept" if was_more else "it has put out nothing"
+        why = "its output has been removed" if was_more else "it wrote no output"
         echo(f"horae: {found.line.title}, run {found.run.number}: {why}", err=True)
     return Exit.OK
 

@@ -30,8 +30,7 @@ def drawn(
     why = {each.ask.number: each.reason for each in waits}
     parts: list[RenderableType] = [
         safe(
-            f"horae keeps {house.root}  {moment_text(stands.at, stands.zone)}"
-            f"  {stands.entries} armed",
+            f"horae: {house.root}  {moment_text(stands.at, stands.zone)}  {stands.entries} armed",
             style="bold",
         )
     ]
@@ -41,7 +40,7 @@ def drawn(
     parts += _part("waiting", [_waiting(each, why) for each in stands.waiting], style="yellow")
     parts += _part("next", [_next(each, stands) for each in stands.coming])
     troubled = (*stands.late, *stands.missed, *stands.failed)
-    parts += _part("needs a look", [_troubled(each) for each in troubled], style="red")
+    parts += _part("needs attention", [_troubled(each) for each in troubled], style="red")
     parts += _part("what happened", [(line,) for line in lines], style="dim")
     parts += [
         Text(),

@@ -133,16 +133,16 @@ def _change(each: Waiting) -> str:
 def _agrees() -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is no terminal to ask on; add --yes.")
-    return click.confirm("Let these settings count?")
+    return click.confirm("Trust these settings?")
 
 
 def _said(done: dict[str, Any], waiting: list[Waiting]) -> str:
     """Return what came of it."""
     if not waiting:
-        return "no setting waits for trust"
-    said = f"{len(waiting)} {'setting counts' if len(waiting) == 1 else 'settings count'} now"
+        return "no setting needs trust"
+    said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"
     if done["after_restart"]:
-        said += f"; the engine uses {', '.join(done['after_restart'])} when it is started again"
+        said += f"; the engine uses {', '.join(done['after_restart'])} after a restart"
     if done.get("until_restart"):
         said += "; a restart reads the working copy: bring it up to date with git pull"
     return said

@@ -324,7 +324,7 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
     except DurationError as error:
         raise click.UsageError(f"--outage {text}: {error}") from None
     raise click.UsageError(
-        f"--outage {text}: write a moment and a length, as in 2026-04-03T00:00/3d."
+        f"--outage {text}: write a time and a duration, as in 2026-04-03T00:00/3d."
     )
 
 

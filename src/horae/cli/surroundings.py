@@ -116,7 +116,7 @@ def _check_settings(config: Config) -> Check:
     if not waiting:
         return Check("settings", Grade.OK, "all that horae.toml sets counts")
     found = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
-    remedy = "look at it, and run `horae config trust` to let it count"
+    remedy = "review it, and run `horae config trust` to use it"
     return Check("settings", Grade.WARN, f"{found}, which does not count yet", remedy)
 
 
@@ -183,13 +183,14 @@ def _languages_of(config: Config) -> dict[str, str]:
 def check_root(root: Path) -> Check:
     """Return whether plans can be read and what belongs to them be written."""
     if not root.is_dir():
-        return Check("plan root", Grade.FAIL, f"{root} is no directory", f"horae init {root}")
+        return Check("plan root", Grade.FAIL, f"{root} is not a directory", f"horae init {root}")
     if not os.access(root, os.R_OK | os.X_OK):
-        remedy = "let horae's user read it"
+        remedy = "make it readable for the user that runs horae"
         return Check("plan root", Grade.FAIL, f"{root} cannot be read", remedy)
     if not os.access(root, os.W_OK):
         found = f"{root} cannot be written, so no task is moved and no rest leaves its page"
-        return Check("plan root", Grade.WARN, found, "let horae's user write it")
+        remedy = "make it writable for the user that runs horae"
+        return Check("plan root", Grade.WARN, found, remedy)
     return Check("plan root", Grade.OK, f"{root} can be read and written")
 
 
@@ -258,9 +259,7 @@ def check_schema(seen: Seen, *, known: int) -> Check:
     """Return whether the database holds a ledger of a version that we know, and takes ours."""
     name = "store schema"
     if seen.is_replica:
-        return Check(
-            name, Grade.FAIL, "it is a replica, which nobody can write", "name the primary"
-        )
+        return Check(name, Grade.FAIL, "it is a read-only replica", "name the primary")
     if seen.schema is None:
         found = "it holds no ledger yet"
         if seen.may_write:
@@ -291,7 +290,7 @@ def check_skew(ahead: timedelta) -> Check:
         return Check(name, Grade.OK, "this machine's clock and the database's agree")
     whole = timedelta(seconds=round(abs(ahead).total_seconds()))
     found = f"this machine's clock is {format_duration(whole)} {_side(ahead)} the database's"
-    remedy = "the database's decides; let a time service keep both"
+    remedy = "the clock of the database is used; run a time service on both"
     return Check(name, Grade.WARN, found, remedy)
 
 

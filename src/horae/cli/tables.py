@@ -101,12 +101,12 @@ def _summary(found: Sequence[Diagnostic], files: int) -> str:
     """Return how many findings of each kind there are.
 
     >>> _summary([], 3)
-    'nothing odd in 3 files'
+    '3 files checked, no problems'
     """
-    where = f"in {files} file{'s' * (files != 1)}"
+    where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
     words = [f"{count} {_plural(kind, count)}" for kind, count in counts if count]
-    return f"{', '.join(words)} {where}" if words else f"nothing odd {where}"
+    return f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
 
 
 def _plural(kind: Severity, count: int) -> str:

@@ -44,7 +44,7 @@ def tick(
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None and place.store is not None:
-        raise EngineUnreachableError(str(place.directory), "no machine leads just now")
+        raise EngineUnreachableError(str(place.directory), "no node leads at the moment")
     if far is None:
         from horae.house import tick_once
 
@@ -59,6 +59,9 @@ def tick(
     try:
         told = wait_for(far, number, output, raw=raw)
     except KeyboardInterrupt:
-        echo(f"horae: receipt {number} goes on; `horae cancel {asked['entry']}` ends it", err=True)
+        echo(
+            f"horae: receipt {number} is still running; `horae cancel {asked['entry']}` ends it",
+            err=True,
+        )
         raise
     return print_end(output, told)

@@ -179,7 +179,7 @@ def new(*, root: str, data: str | None) -> int:
         write_token(place.directory, made)
         with suppress(HoraeError):  # what is left of them in a ledger lets nobody in any more
             _end(place, "all")
-    echo("horae: a new token is made, and the old one lets nobody in any more")
+    echo("horae: the token is replaced, and the old one is no longer valid")
     return Exit.OK
 
 
@@ -297,7 +297,7 @@ def _print_sessions(rows: list[dict[str, Any]]) -> None:
     from horae.cli.tables import console, safe
 
     if not rows:
-        echo("nobody is logged in to the page")
+        echo("no browser is logged in")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("session", "token", "since", "last used", "ends", "browser"):

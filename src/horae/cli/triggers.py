@@ -792,7 +792,7 @@ def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
             return f"{config['event']} of its agent"
         case "webhook":
             return f"a signed message ({config['scheme']})"
-    return "somebody who asks"
+    return "a request"
 
 
 def print_changes(output: Output, changes: Sequence[Change], *, dry_run: bool) -> None:

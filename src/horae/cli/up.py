@@ -121,8 +121,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
         return False
     with acting(f"cli:{user_name(os.getuid())}"):
         old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
-    where = "nothing was left of the old one" if old is None else f"the old one is {old}"
-    echo(f"horae: a new ledger is begun, and nothing past fires; {where}", err=True)
+    where = "the old ledger is gone" if old is None else f"the old ledger is {old}"
+    echo(f"horae: a new ledger is started, and no past occurrence runs; {where}", err=True)
     return True
 
 
@@ -130,19 +130,18 @@ def _agrees(directory: Path) -> bool:
     """Ask whether the ledger of a data directory may be left behind."""
     if not sys.stdin.isatty():
         raise click.UsageError(
-            "--fresh-ledger asks before it leaves the ledger behind, and there is no terminal to"
-            " ask on; add --yes."
+            "--fresh-ledger asks for confirmation, and there is no terminal; add --yes."
         )
     backups = len([*(directory / "backups").glob("*.db")])
     if backups:
         many = "1 backup is" if backups == 1 else f"{backups} backups are"
         echo(f"{many} in {directory}/backups; `horae doctor --restore` brings the newest back.")
     echo(
-        "A new ledger knows nothing of what has run, of pauses, and of triggers and agents that"
-        " were made by request.\nPlans are read anew, agents go on from their state files, and"
-        " nothing past fires."
+        "A new ledger has no history, no pauses, and none of the triggers and agents that were"
+        " created by request.\nPlans are read again, agents continue from their state files, and"
+        " no past occurrence runs."
     )
-    return click.confirm("Leave the ledger behind?")
+    return click.confirm("Start a new ledger?")
 
 
 @click.command()
@@ -268,9 +267,14 @@ async def _up(config: Config, *, shown: str, seconds: float | None, empty_plan: 
 
 def _say_where(house: House, link: str | None) -> None:
     """Say what is kept, and where it can be looked at."""
-    echo(f"horae: keeping {house.root} (ledger in {house.data}); stop with Ctrl-C", err=True)
+    echo(
+        f"horae: running the plans in {house.root} (ledger in {house.data}); stop with Ctrl-C",
+        err=True,
+    )
     if link is not None:
-        echo(f"horae: look at it with {link} (good once; `horae open` makes another)", err=True)
+        echo(
+            f"horae: the page is at {link} (valid once; `horae open` prints another link)", err=True
+        )
     for note in house.notes:
         echo(f"horae: {note}", err=True)
 

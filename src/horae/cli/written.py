@@ -45,11 +45,11 @@ class Written:
     def said(self) -> str:
         """What can be said of it, in words."""
         if not isinstance(self.item, Entry):
-            return f"it does not fire: {self.item.reason}"
+            return f"it does not run: {self.item.reason}"
         said = "no engine has read it yet; `horae up` starts one"
         if self.next_at is None:
             return said
-        return f"{said}, and its next moment is {moment_text(self.next_at, self.zone)}"
+        return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
 
     def print(self) -> None:
         """Print it for people."""
