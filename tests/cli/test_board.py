@@ -322,7 +322,7 @@ def test_what_comes_is_shown_in_order(call: Call, tasks: Path) -> None:
 
 
 def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
-    assert call("task", "health", "--table").out == "the one task is well\n"
+    assert call("task", "health", "--table").out == "1 task checked, no problems\n"
     (tasks / "042-report.md").write_text(with_lines("depends_on: [7]", "cron_schedule: 0 25 * * *"))
     (tasks / "1.md").write_text("no task")
     ending = call("task", "health", "--table")

@@ -159,7 +159,7 @@ def test_a_file_is_made_and_later_replaced(call: Call, tmp_path: Path) -> None:
 def test_a_file_that_is_no_calendar_stays_as_it_is(call: Call, tmp_path: Path) -> None:
     ending = call(*AT, "--output", "garden.org")
     assert ending.code == Exit.FINDINGS
-    assert "garden.org: is not a calendar, and stays as it is; name another file\n" in ending.err
+    assert "garden.org: is not a calendar, and is kept; name another file\n" in ending.err
     assert (tmp_path / "garden.org").read_text() == GARDEN
 
 

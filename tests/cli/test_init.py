@@ -43,7 +43,7 @@ def test_the_plan_it_writes_is_armed_and_has_no_finding(tmp_path: Path) -> None:
 def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text("* Mine\n")
     done = CliRunner().invoke(init, [str(tmp_path)])
-    assert "is there already, and stays as it is" in done.output
+    assert "exists, and is kept" in done.output
     assert (tmp_path / "plan.org").read_text() == "* Mine\n"
     assert "zone = " in (tmp_path / "horae.toml").read_text()
 

@@ -146,7 +146,7 @@ def test_a_restore_into_nothing_says_that_there_was_none(
     ending = call("restore", "copy.db", "--data", "fresh", "--table")
     assert ending.code == 0
     assert ending.out == (
-        "copy.db is the ledger of fresh now, and no past occurrence runs; there was none before\n"
+        "copy.db is the ledger of fresh now, and no past occurrence runs; there was no ledger before\n"
     )
     assert len(call("history", "--data", "fresh", "--json").data) > 0
 
@@ -201,13 +201,13 @@ def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
     assert told["cgroups"]["found"] == cgroup_state().partition("; ")[0]
     assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
     monkeypatch.setattr("horae.runner.processes.can_kill_trees", lambda: False)
-    assert checks(call("doctor", "--json"))["runs"] == ("warn", "Linux 5.3 or newer ends all of it")
+    assert checks(call("doctor", "--json"))["runs"] == ("warn", "use Linux 5.3 or newer")
 
 
 def test_a_doctor_needs_no_ledger(call: Call, tmp_path: Path) -> None:
     ending = call("doctor", "--json")
     assert ending.code == 0
-    assert checks(ending)["data directory"] == ("ok", "horae up makes it")
+    assert checks(ending)["data directory"] == ("ok", "`horae up` creates it")
     assert not (tmp_path / ".horae").exists()
 
 
@@ -265,7 +265,7 @@ def test_a_doctor_restores_nothing_over_a_ledger_that_is_whole(call: Call, data:
     call("backup")
     was = (data / "ledger.db").read_bytes()
     ending = call("doctor", "--json", "--restore")
-    assert (ending.code, "the ledger is whole, so nothing was restored" in ending.err) == (6, True)
+    assert (ending.code, "the ledger is intact, so nothing was restored" in ending.err) == (6, True)
     assert (data / "ledger.db").read_bytes() == was
 
 
@@ -275,8 +275,8 @@ def test_a_doctor_without_a_whole_backup_says_so(call: Call, data: Path) -> None
     assert (ending.code, "no backup to restore, there is none" in ending.err) == (4, True)
     (data / "backups").mkdir()
     (data / "backups" / "a.db").write_text("not a ledger")
-    assert "none of 1 is whole" in call("doctor", "--json", "--restore").err
-    assert checks(call("doctor", "--json"))["backups"] == ("fail", "horae backup makes a new one")
+    assert "none of 1 is intact" in call("doctor", "--json", "--restore").err
+    assert checks(call("doctor", "--json"))["backups"] == ("fail", "run `horae backup`")
 
 
 @pytest.mark.parametrize(

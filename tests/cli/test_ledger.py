@@ -98,7 +98,7 @@ def test_without_a_ledger_every_command_says_what_makes_one(call: Call) -> None:
     ):
         ending = call(*args)
         assert (ending.code, ending.out) == (4, "")
-        assert ending.err.startswith("horae: no ledger in .horae; horae up makes one")
+        assert ending.err.startswith("horae: no ledger in .horae; `horae up` creates one")
     error = json.loads(call("status", "--json").err)["error"]
     assert (error["code"], error["facts"]) == ("no_ledger", {"directory": ".horae"})
 
@@ -140,7 +140,7 @@ def test_a_damaged_cell_is_named_with_its_row_and_a_remedy(
 def test_a_ledger_of_another_version_is_not_read(call: Call, data: Path) -> None:
     for version, code, remedy in (
         (99, 5, "use the newer horae that wrote it"),
-        (0, 1, "horae up brings it up to date"),
+        (0, 1, "`horae up` upgrades it"),
     ):
         with closing(sqlite3.connect(data / "ledger.db")) as connection:
             connection.execute(f"PRAGMA user_version = {version}")

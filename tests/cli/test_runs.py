@@ -233,7 +233,7 @@ def test_without_an_engine_an_entry_is_run_here_and_its_log_is_read(
     assert call("logs", "Digest", "-f", "--tail", "1").out == "all the news\n"
     for args in (["run", "Digest", "--no-wait"], ["run", "Digest", "--key", "k"], ["cancel", "1"]):
         ending = call(*args)
-        assert (ending.code, "no engine runs here" in ending.err) == (3, True)
+        assert (ending.code, "no engine is running" in ending.err) == (3, True)
 
 
 def test_two_commands_at_once_both_get_the_lock_in_turn(call: Call, tmp_path: Path) -> None:

@@ -135,5 +135,5 @@ def test_a_status_for_people_has_a_line_for_each_agent(
     words = " ".join(part.split())
     assert "add 1, then audit" in words
     assert ": done" in words
-    assert "bad ends in a row, stuck" in words
+    assert "failures in a row, stuck" in words
     assert words.count("next ") == 2

@@ -140,7 +140,7 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
     lines = ending.out.splitlines()
     assert lines[0] == "Night job  plan.org:7"
     assert lines[1] == (
-        "the :SCHEDULE: property counts; it wins over SCHEDULED: <2026-06-01 Mon 09:00 ++1w>: "
+        "the :SCHEDULE: property is used; it overrides SCHEDULED: <2026-06-01 Mon 09:00 ++1w>: "
         "30 2 * * *"
     )
     assert lines[2] == "at 02:30 every day (America/New_York)"

@@ -78,7 +78,7 @@ def _options(command: _Command) -> _Command:
 
 def _asked(**given: Any) -> _Asked:
     if given["into"] and given["tasks"]:
-        raise click.UsageError("--into and --tasks are two places; give one.")
+        raise click.UsageError("use --into or --tasks, not both.")
     now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
     output = Output.of(given.pop("form"))
     return _Asked(**given, output=output, now=now.replace(microsecond=0), zone_name=where.key)

@@ -624,7 +624,7 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
             echo(f"#{each.task.id}: {each.message}; {each.fix}")
         if not data:
             count = len(cards.cards)
-            echo("the one task is well" if count == 1 else f"all {count} tasks are well")
+            echo(f"{count} task{'s' * (count != 1)} checked, no problems")
     return Exit.FINDINGS if data else Exit.OK
 
 

@@ -67,7 +67,8 @@ class NoLedgerError(HoraeError):
     def __init__(self, directory: str) -> None:
         self.directory = directory
         super().__init__(
-            f"no ledger in {directory}; horae up makes one (--root and --data say where it is)"
+            f"no ledger in {directory}; `horae up` creates one "
+            "(--root and --data name another place)"
         )
 
 
@@ -354,7 +355,7 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
     try:
         write(place, noting)
     except HoraeError as error:
-        echo(f"horae: the edit is made, and not recorded in the ledger: {error}", err=True)
+        echo(f"horae: the edit is made, but not recorded in the ledger: {error}", err=True)
 
 
 def engine_at(place: Place) -> Far | None:
@@ -561,7 +562,7 @@ async def _check_version(ledger: SqliteLedger) -> None:
         ]
     )
     if application != database.APPLICATION:
-        reason = "it is empty, or no ledger of horae"
+        reason = "it is empty, or not a ledger of horae"
         raise LedgerDamagedError(ledger.place, reason, remedy=_RESTORE)
     ours = len(migrations())
     if version > ours:
@@ -569,4 +570,4 @@ async def _check_version(ledger: SqliteLedger) -> None:
         raise LedgerNewerError(ledger.place, reason, remedy="use the newer horae that wrote it")
     if version < ours:
         reason = f"its schema is version {version}, and this horae writes {ours}"
-        raise LedgerError(ledger.place, reason, remedy="horae up brings it up to date")
+        raise LedgerError(ledger.place, reason, remedy="`horae up` upgrades it")

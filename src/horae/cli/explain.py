@@ -148,12 +148,12 @@ def _why(headline: Headline) -> str:
     planning = headline.planning
     stamp = planning.scheduled.text if planning and planning.scheduled else None
     if "SCHEDULE" in headline.props:
-        over = f"; it wins over SCHEDULED: {stamp}" if stamp else ""
-        return f"the :SCHEDULE: property counts{over}"
+        over = f"; it overrides SCHEDULED: {stamp}" if stamp else ""
+        return f"the :SCHEDULE: property is used{over}"
     if stamp is not None:
         return "SCHEDULED is used, because there is no :SCHEDULE: property"
     if headline.deadline is not None:
-        return "there is only a DEADLINE, which never fires"
+        return "there is only a DEADLINE, which never starts a run"
     return "there is neither a :SCHEDULE: property nor SCHEDULED"
 
 

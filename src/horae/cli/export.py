@@ -127,8 +127,8 @@ def crontab(
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
         if entry.zone != hand.zone_name and not cron_tz:
-            what = f"its zone is {entry.zone}, and a crontab has the machine's"
-            hand.refuse(entry, what, "write --cron-tz if your cron knows CRON_TZ")
+            what = f"its zone is {entry.zone}, and a crontab uses the zone of the machine"
+            hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
             continue
         try:
             given = to_crontab(entry, now=hand.now)
@@ -262,7 +262,7 @@ def _window(
 ) -> tuple[datetime, datetime]:
     """Return the moments between which a calendar is asked for."""
     if days is not None and until is not None:
-        raise click.UsageError("--days and --to both say where the calendar ends; give one.")
+        raise click.UsageError("use --days or --to, not both.")
     start = now if since is None else parse_moment(since, where)
     try:
         end = start + timedelta(days=days or _DAYS) if until is None else parse_moment(until, where)
@@ -336,5 +336,5 @@ def _save(path: str, data: bytes) -> None:
         create(path, data)
         return
     if not old.text.startswith(_BEGINNING):
-        raise PlanFileError(path, "is not a calendar, and stays as it is; name another file")
+        raise PlanFileError(path, "is not a calendar, and is kept; name another file")
     edit(path, [Splice(0, len(old.data), data)], expected=old.digest)

@@ -116,7 +116,7 @@ def init(*, root: str) -> int:
     try:
         os.makedirs(root, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
     except (FileExistsError, NotADirectoryError):
-        said = f"{root}: a file is there, or on the way there; name a directory."
+        said = f"{root}: a file is in the way; name a directory."
         raise click.UsageError(said) from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
@@ -124,7 +124,7 @@ def init(*, root: str) -> int:
     for name, text in texts.items():
         path = os.path.join(root, name)  # noqa: PTH118
         if os.path.lexists(path):
-            echo(f"{path} is there already, and stays as it is")
+            echo(f"{path} exists, and is kept")
             continue
         create(path, text.encode())
         echo(f"wrote {path}")

@@ -68,7 +68,7 @@ class NoBackupError(HoraeError):
     def __init__(self, directory: str, damaged: list[str]) -> None:
         self.directory = directory
         self.damaged = damaged
-        why = f"none of {len(damaged)} is whole" if damaged else "there is none"
+        why = f"none of {len(damaged)} is intact" if damaged else "there is none"
         super().__init__(
             f"{directory}: no backup to restore, {why}; name one: horae restore FILE, "
             "or start a new ledger: horae up --fresh-ledger"
@@ -217,7 +217,7 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
     with acting(f"cli:{user_name(os.getuid())}"):  # the run that it is in may be of no ledger
         old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
     aside = str(old) if had_one else None
-    before = f"the ledger from before is {aside}" if aside else "there was none before"
+    before = f"the previous ledger is {aside}" if aside else "there was no ledger before"
     text = f"{file} is the ledger of {place.directory} now, and no past occurrence runs; {before}"
     missing = _missing_secrets(place, config)
     lines = (text, *(f"missing: {each}" for each in missing))
@@ -248,8 +248,8 @@ def _restore_newest(output: Output, place: Place, config: Config) -> None:
     if _check_ledger(place).grade is Grade.OK and place.path.exists():
         raise BackupError(
             str(place.path),
-            "the ledger is whole, so nothing was restored",
-            remedy="to go back all the same: horae restore FILE",
+            "the ledger is intact, so nothing was restored",
+            remedy="to restore one anyway: horae restore FILE",
         )
     home = place.directory / BACKUPS
     damaged: list[str] = []
@@ -340,7 +340,7 @@ def _check_data(place: Place) -> Iterator[Check]:
     directory = place.directory
     if not directory.is_dir():
         found = f"{directory} does not exist yet"
-        yield Check("data directory", Grade.OK, found, "horae up makes it")
+        yield Check("data directory", Grade.OK, found, "`horae up` creates it")
         return
     looks: dict[str, Callable[[Place], Check]] = {
         "data directory": _check_file_system,
@@ -372,10 +372,15 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
     if version < (3, 11):
         return Check("python", Grade.FAIL, found, "use Python 3.11 or newer")
     if platform == "darwin":
-        remedy = "a run that hides its children from us may outlive its end; Linux has no such gap"
+        remedy = "processes that a run detaches may survive it; on Linux they do not"
         return Check("python", Grade.WARN, found, remedy)
     if platform != "linux":
-        return Check("python", Grade.WARN, found, "only the reading commands; use WSL for the rest")
+        return Check(
+            "python",
+            Grade.WARN,
+            found,
+            "only commands that read plans work; use WSL for the others",
+        )
     return Check("python", Grade.OK, found)
 
 
@@ -539,7 +544,7 @@ def _check_secrets(place: Place, config: Config) -> Iterator[Check]:
     if not wrong:
         yield Check("secrets", Grade.OK, found)
     for each in wrong:
-        remedy = "see to it, or correct [secrets] in horae.toml"
+        remedy = "fix it, or correct [secrets] in horae.toml"
         yield Check("secrets", Grade.WARN, each, remedy)
 
 
@@ -565,16 +570,16 @@ def check_disk(free: int) -> Check:
     """
     found = f"{_size(free)} free"
     if free < 16 * _MIB:
-        return Check("disk", Grade.FAIL, found, "make room: without it nothing starts")
+        return Check("disk", Grade.FAIL, found, "free disk space; nothing starts without it")
     if free < 512 * _MIB:
-        return Check("disk", Grade.WARN, found, "make room soon, or fold the past: horae prune")
+        return Check("disk", Grade.WARN, found, "free disk space soon, or run `horae prune`")
     return Check("disk", Grade.OK, found)
 
 
 def _check_lock(place: Place) -> Check:
     holder = holder_of(place.directory)
     if holder is None:
-        return Check("engine", Grade.OK, "no engine runs here")
+        return Check("engine", Grade.OK, "no engine is running")
     since = f" since {holder.since}" if holder.since else ""
     return Check("engine", Grade.OK, f"process {holder.pid} ({holder.command}){since}")
 
@@ -591,7 +596,7 @@ def _check_ledger(place: Place) -> Check:
     except LedgerError as error:
         return Check("ledger", Grade.FAIL, error.reason, error.remedy)
     size = _size(place.path.stat().st_size)
-    return Check("ledger", Grade.OK, f"{place.path} is whole, {size}")
+    return Check("ledger", Grade.OK, f"{place.path} is intact, {size}")
 
 
 def _check_ledger_clock(place: Place) -> Check:
@@ -616,12 +621,12 @@ def _check_backups(place: Place) -> Check:
     home = place.directory / BACKUPS
     found = _backups(home)
     if not found:
-        return Check("backups", Grade.WARN, f"there is none in {home}", "horae backup makes one")
+        return Check("backups", Grade.WARN, f"there is none in {home}", "run `horae backup`")
     whole = next((each for each in found if _damage(each) is None), None)
     if whole is None:
-        remedy = "horae backup makes a new one"
-        return Check("backups", Grade.FAIL, f"none of {len(found)} is whole", remedy)
-    return Check("backups", Grade.OK, f"{len(found)}, the newest that is whole is {whole.name}")
+        remedy = "run `horae backup`"
+        return Check("backups", Grade.FAIL, f"none of {len(found)} is intact", remedy)
+    return Check("backups", Grade.OK, f"{len(found)}, the newest intact one is {whole.name}")
 
 
 def _check_watches() -> Iterator[Check]:
@@ -642,10 +647,10 @@ def _check_runs(place: Place, config: Config) -> Iterator[Check]:
     from horae.runner.processes import can_kill_trees
 
     if can_kill_trees():
-        yield Check("runs", Grade.OK, "all that a run has started ends with it, for certain")
+        yield Check("runs", Grade.OK, "all processes of a run end with it")
     else:
-        found = "a run ends with its process group; what leaves the group may live on"
-        yield Check("runs", Grade.WARN, found, "Linux 5.3 or newer ends all of it")
+        found = "a run ends with its process group; processes that leave the group may survive"
+        yield Check("runs", Grade.WARN, found, "use Linux 5.3 or newer")
     holder = None
     with suppress(HoraeError, OSError):  # what is wrong with it is said elsewhere
         holder = holder_of(place.directory)

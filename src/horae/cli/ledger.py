@@ -477,7 +477,7 @@ def _went(agent: AgentLine) -> str:
     ended = str(agent.outcome).replace("_", " ")
     idle = f", idle {agent.streak} times in a row" if agent.streak else ""
     failures = agent.entry.failures
-    bad = f", {failures} bad ends in a row" if failures else ""
+    bad = f", {failures} failures in a row" if failures else ""
     stuck = ", stuck" if agent.is_stuck else ""
     return f"last{when}: {ended}{idle}{bad}{stuck}"
 
@@ -578,7 +578,11 @@ def _print_why(said: Why) -> None:
         since = (
             "" if entry.broken_at is None else f" since {moment_text(entry.broken_at, entry.zone)}"
         )
-        kept = "with what can be read of it" if entry.broken_at is None else "as it was last good"
+        kept = (
+            "with the parts that can be read"
+            if entry.broken_at is None
+            else "in its last good version"
+        )
         echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
     if said.cannot_run:
         echo(f"cannot run: {said.cannot_run}")
@@ -590,7 +594,7 @@ def _print_why(said: Why) -> None:
             nearest = moment_text(moment, entry.zone) if moment else "none"
             echo(f"  the nearest {word}: {nearest}")
     if said.is_cut:
-        echo("\nthere is more in this time; -n shows more of it")
+        echo("\nthere are more; -n shows more")
 
 
 def _print_answer(answer: Answer, zone_name: str) -> None:

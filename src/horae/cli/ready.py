@@ -58,7 +58,7 @@ def check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Ite
     for name, plan, index, of in alerts:
         if of not in names:
             headline = plan.headlines[index]
-            message = f"nothing here is called {of!r}, so this alert follows nothing"
+            message = f"nothing here is called {of!r}, so this alert never runs"
             fix = "write the :ID: or the title of an entry, or all"
             at = place_of(headline, "AFTER")
             found = Found(at, "after-unknown", Severity.WARNING, message, fix)
@@ -88,7 +88,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
             yield found.located(file, places[id(headline)], headline.text)
         for name in _given_secrets(headline):
             message = (
-                f"{name} in the command holds a secret, which everybody sees who sees this plan"
+                f"{name} in the command contains a secret that every reader of this plan can see"
             )
             fix = f"write :ENV: {name}, and in [secrets] of horae.toml where its value is"
             found = Found(place_of(headline, "COMMAND"), "secret", Severity.WARNING, message, fix)

@@ -427,7 +427,7 @@ def _missed_as_a_file(entry: str) -> Iterator[None]:
 
 
 def _no_engine(place: Place, rest: str) -> EngineUnreachableError:
-    return EngineUnreachableError(str(place.directory), f"no engine runs here, {rest}")
+    return EngineUnreachableError(str(place.directory), f"no engine is running here, {rest}")
 
 
 # Running without an engine
