@@ -129,14 +129,16 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     assert call("horae", "trigger", "list", "--json").data == []
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
-    assert ending.err == "no engine runs; this is kept in .horae until `horae up` starts one\n"
+    assert (
+        ending.err == "no engine is running; this is kept in .horae until `horae up` starts one\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        ((), 2, "say what it waits for"),
-        (("--cron", "0 9 * * *", "--manual"), 2, "waits for one thing"),
+        ((), 2, "name what starts the trigger"),
+        (("--cron", "0 9 * * *", "--manual"), 2, "has one start condition"),
         (("--cron", "61 * * * *", "--prompt", "Go."), 2, "Invalid cron expression '61 * * * *'"),
         (("--manual", "--prompt", "{{tite}}"), 2, "Did you mean '{{title}}'?"),
         (("--manual",), 2, "missing field `prompt_template`"),
@@ -260,7 +262,7 @@ def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
 def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     policy = '{"mode": "require_approval"}'
     added(call, "report", "--manual", "--prompt", "Deploy.", "--tools", policy)
-    assert call("horae", "approval", "list", "--table").out == "nothing waits for an approval\n"
+    assert call("horae", "approval", "list", "--table").out == "no run waits for approval\n"
     numbers = [
         str(call("horae", "trigger", "run", "report", "--key", key, "--json").data["receipt"])
         for key in ("one", "two")

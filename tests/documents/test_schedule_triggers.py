@@ -477,7 +477,9 @@ def test_the_walkthrough_from_its_first_step_to_its_last(
         "Daily standup at {{fire_time}}. Summarise yesterday's commits.",
     )
     flow = made(ending)
-    assert ending.err == "no engine runs; this is kept in .horae until `horae up` starts one\n"
+    assert (
+        ending.err == "no engine is running; this is kept in .horae until `horae up` starts one\n"
+    )
     # 3. Confirm the workflow was created.
     listed = say("orchestrator", "list-workflows").out
     assert listed.startswith(f"Workflows:\n{'=' * 80}\nID: {flow}\n")

@@ -560,7 +560,7 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
     for row in rows:
         echo(f"{moment_text(row.at, row.zone)}  #{row.task}  {row.title}  ({row.what})")
     if not rows:
-        echo("nothing comes")
+        echo("no scheduled times")
     return Exit.OK
 
 

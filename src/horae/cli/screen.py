@@ -44,7 +44,9 @@ def drawn(
     parts += _part("what happened", [(line,) for line in lines], style="dim")
     parts += [
         Text(),
-        safe("Ctrl-C stops it; `horae status`, `why`, `logs` and `run` ask it", "dim"),
+        safe(
+            "Ctrl-C stops the engine; `horae status`, `why`, `logs` and `run` work beside it", "dim"
+        ),
     ]
     return Group(*parts)
 

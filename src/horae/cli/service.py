@@ -109,7 +109,7 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     if is_user and user:
         raise click.UsageError("--user runs it as you; --as is for a service of the system.")
     if any(each < " " or each in '"\\' for each in f"{root}{user or ''}"):
-        raise click.UsageError("a plan root with quotes or control characters cannot be kept.")
+        raise click.UsageError("a plan root with quotes or control characters cannot be used.")
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])  # noqa: PTH100 - as below
     place = Place(program, os.path.abspath(root), user or "", is_user)  # noqa: PTH100 - slow to load
     if launchd:

@@ -248,7 +248,7 @@ def simulate(
     """
     output = Output.of(form)
     if faults != Level.NONE and seed is None:
-        raise click.UsageError("--faults needs --seed, so that it can be seen again.")
+        raise click.UsageError("--faults needs --seed, so that the result can be reproduced.")
     now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
     is_made_up = seed is not None and not paths
@@ -360,7 +360,7 @@ def _print_days(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> None
             echo(f"  {_line(alike, place)}")
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
-    kept = "every promise was kept" if verdict.broken is None else "a promise was broken"
+    kept = "all guarantees were kept" if verdict.broken is None else "a guarantee was broken"
     echo(f"\n{setting.length.days} days: {_totals(rehearsal.receipts)}; {kept}")
 
 

@@ -72,7 +72,7 @@ class Sources:
         for problem in found.problems:
             self._say(problem)
         if not found.plans and not found.problems and not self._may_be_empty:
-            self._say(PlanMissingError(root, "holds no plan, that is, no file named *.org"))
+            self._say(PlanMissingError(root, "contains no plan, that is, no file named *.org"))
         for plan in found.plans:
             yield from self._one(plan, root=root)
 

@@ -114,10 +114,10 @@ def _check_settings(config: Config) -> Check:
 
     waiting = untrusted(config).waiting
     if not waiting:
-        return Check("settings", Grade.OK, "all that horae.toml sets counts")
+        return Check("settings", Grade.OK, "all settings in horae.toml are used")
     found = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
     remedy = "review it, and run `horae config trust` to use it"
-    return Check("settings", Grade.WARN, f"{found}, which does not count yet", remedy)
+    return Check("settings", Grade.WARN, f"{found}, which is not used yet", remedy)
 
 
 def _check_languages(config: Config) -> Iterator[Check]:

@@ -283,7 +283,7 @@ def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False
             what = "" if is_bare else f"  {fire.entry.title}{guess}  {fire.entry.origin}"
             echo(f"{moment_text(fire.at, fire.entry.zone)}{what}")
         if fire is None:
-            echo("nothing comes")
+            echo("no scheduled times")
         return
     rows = ({k: v for k, v in fire.data().items() if not keep or k in keep} for fire in fires)
     if output.form is Form.JSONL:

@@ -73,7 +73,7 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
     made = _write(place, ("tokens",), {"name": name, "scopes": words}, alone)
     print_answer(output, made, str(made["token"]))
     if output.form is Form.TABLE:
-        echo("horae: keep this token now; it is stored only as a digest", err=True)
+        echo("horae: save this token now; only its digest is stored", err=True)
     return Exit.OK
 
 
@@ -216,7 +216,7 @@ def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> i
     place = _place(root, data)
     far = engine_at(place)
     if far is None:
-        reason = "no engine runs; start it with `horae up`"
+        reason = "no engine is running; start it with `horae up`"
         raise EngineUnreachableError(str(place.directory), reason)
     if calendar:
         said = far.get("calendar")

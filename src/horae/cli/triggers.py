@@ -75,7 +75,10 @@ class Room:
         done = write_with(self.place, lambda far: asyncio.run(self._through(far, work)), alone)
         if is_alone:
             where = self.place.directory
-            echo(f"no engine runs; this is kept in {where} until `horae up` starts one", err=True)
+            echo(
+                f"no engine is running; this is kept in {where} until `horae up` starts one",
+                err=True,
+            )
         return done
 
     @asynccontextmanager
@@ -285,7 +288,7 @@ def add(
     said = {"name": name, "enabled": not disabled, **definition_of(given)}
     if "trigger_config" not in said:
         raise click.UsageError(
-            "say what it waits for: --cron, --at, --webhook, --issues, --pulls, --after, "
+            "name what starts the trigger: --cron, --at, --webhook, --issues, --pulls, --after, "
             "--on or --manual."
         )
 
@@ -578,7 +581,7 @@ def approvals(*, root: str, data: str | None, form: str | None) -> int:
         for each in found
     ]
     names = ("receipt", "trigger", "agent", "until", "prompt")
-    _print_many(output, found, names, rows, empty="nothing waits for an approval")
+    _print_many(output, found, names, rows, empty="no run waits for approval")
     return Exit.OK
 
 
@@ -732,7 +735,7 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
     if given.get("manual"):
         found.append({"type": "manual"})
     if len(found) > 1:
-        raise click.UsageError("a trigger waits for one thing; name only one.")
+        raise click.UsageError("a trigger has one start condition; name only one.")
     return found[0] if found else None
 
 
