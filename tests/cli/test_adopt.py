@@ -99,7 +99,7 @@ def test_tasks_come_back_from_their_next_moment_on(call: Call, tmp_path: Path) -
 def test_what_no_task_can_say_is_named(call: Call) -> None:
     ending = call("import", "systemd", str(EXAMPLES / "report.timer"), "--tasks", "board/tasks")
     assert ending.code == Exit.FINDINGS
-    assert "a task has one rule or one moment" in ending.err
+    assert "a task has one rule or one time" in ending.err
 
 
 def test_a_timer_finds_its_service_beside_it(call: Call) -> None:

@@ -253,7 +253,7 @@ def test_what_somebody_works_on_is_not_put_away(call: Call, tasks: Path) -> None
         ((), "no workflow fields provided"),
         (("--set", "status=done"), "status is not changed by edit"),
         (("--set", "parent=x"), "parent is a whole number, not 'x'"),
-        (("--set", "a b=x"), "is no name of a field"),
+        (("--set", "a b=x"), "is not a field name"),
         (("--set", "x"), "'x' is not KEY=VALUE"),
         (("--depends-on", "42"), "task #42 would wait for itself: #42 -> #42"),
     ],

@@ -25,7 +25,7 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
     assert "our role may not change it; run `horae store migrate` once with a role" in said
 
     code, said = horae(stage, "cluster", "migrate", "--root", str(stage.desk), "--table")
-    assert (code, said[:21]) == (0, "the tables are made; ")
+    assert (code, said[:21]) == (0, "the tables are created; ")
     stage.do(f"GRANT USAGE ON SCHEMA horae TO {role}")
     stage.do(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA horae TO {role}")
     stage.do(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA horae TO {role}")

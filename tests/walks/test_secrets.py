@@ -343,7 +343,7 @@ def test_check_tells_of_a_secret_that_stands_in_a_file_and_of_a_name_that_names_
     ground.write("other.org", OTHER)
     said = called("check")
     for each in (
-        "other.org:4:11: warning secret: API_KEY in the command holds a secret, which everybody",
+        "other.org:4:11: warning secret: API_KEY in the command contains a secret that every",
         "writer.yml:3:1: warning agentd: API_KEY contains a secret that everyone",
         "mine.yml:3:1: warning agentd: secret contains a secret that everyone",
         "mine.yml:4:1: info agentd: ${FILE_KEY} in prompt_template is not replaced",

@@ -387,7 +387,7 @@ def _print_agenda(lines: Sequence[Line], when: When, days: int) -> None:
             where = f"{line.file}:{line.line}"
             echo(f"  {line.clock(place):<11}  {what}{line.title}{times}{other}  {where}")
     if not lines:
-        echo("\nnothing comes")
+        echo("\nnothing is scheduled")
 
 
 def _print_due(lines: Sequence[Due], when: When) -> None:
