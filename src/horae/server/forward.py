@@ -64,7 +64,7 @@ class NoLeaderError(HoraeError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"{reason}; try again in a few seconds, or see `horae nodes`")
+        super().__init__(f"{reason}; try again in a few seconds, or see `horae cluster nodes`")
 
 
 def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None = None) -> ASGIApp:

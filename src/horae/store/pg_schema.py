@@ -68,5 +68,5 @@ def _forbidden(wire: Wire, version: int) -> LedgerError:
         wire.address.place,
         f"the schema has version {version}, {len(migrations(DIALECT))} is needed, "
         "and the database role cannot change it",
-        remedy="run `horae store migrate` once with a role that can create tables",
+        remedy="run `horae cluster migrate` once with a role that can create tables",
     )
