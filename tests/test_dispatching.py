@@ -460,7 +460,7 @@ async def test_a_run_that_cannot_be_made_gives_its_task_back_with_the_reason(hom
     async with open_hall(home) as hall:
         [(_, status, reason)] = await hall.until_ended(1)
     assert status == "failed"
-    assert "its tree" in reason
+    assert "the clone " in reason
     task = home.read(1)
     assert (task.status, task.number("attempt"), task.text("claimed_by")) == ("todo", 1, None)
     assert home.git("log", "-1", "--format=%s").strip() == "Move task #1 to todo"

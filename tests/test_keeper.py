@@ -454,7 +454,7 @@ async def test_a_crashing_agent_is_retried_in_its_place_and_after_three_times_is
         ("definition", "no agent is defined here"),
         ("no definition", "does not exist"),
         ("no day", "the lifecycle cannot be read"),
-        ("tree", "its tree"),
+        ("tree", "the clone "),
     ],
 )
 @story
