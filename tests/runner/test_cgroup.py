@@ -565,7 +565,7 @@ def test_a_limit_without_a_cgroup_is_told_by_up_and_by_doctor(tmp_path: Path) ->
     (tmp_path / "horae.toml").write_text('[run]\nmemory = "64M"\n')
     told = checks(tmp_path)["limits"]
     assert told["grade"] == "warn"
-    assert str(told["found"]).startswith("run.memory is not enforced: ")
+    assert str(told["found"]).startswith("run.memory does not hold: ")
     assert "Delegate=yes" in str(told["remedy"])
     command = [*HORAE, "up", str(tmp_path), "--seconds", "1"]
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
