@@ -99,7 +99,7 @@ def test_a_task_is_archived_by_its_status_or_by_a_tag(extra: str, *, is_archived
         ("---\n---\n", (2, 1), "there are no fields"),
         ("---\n- 7\n---\n", (2, 1), "there are no fields"),
         ("---\ntitle: Sow\n---\n", (2, 1), "a task needs an id"),
-        ("---\ntitle: Sow\n id: 7\n---\n", (3, 4), "where no key can be"),
+        ("---\ntitle: Sow\n id: 7\n---\n", (3, 4), "where a key is not allowed"),
         ("---\ntitle: Sow\nid: seven\n---\n", (3, 1), "a task needs an id"),
         (f"---\ntitle: Sow\nid: {LARGEST_ID + 1}\n---\n", (3, 1), "a task needs an id"),
         ("---\nid: 7\n---\n", (2, 1), "a task needs a title"),
