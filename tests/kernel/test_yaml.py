@@ -342,7 +342,7 @@ def test_a_quoted_merge_key_is_a_word() -> None:
             3,
             'a ": " where a key is not allowed; quote the value, or correct the indentation',
         ),
-        ("list: - a", 1, 7, 'a "- " where no list can be; begin the list on a new line'),
+        ("list: - a", 1, 7, 'a "- " where a list is not allowed; begin the list on a new line'),
         ("a: b\n\tc: d", 2, 1, "a tab where only spaces are allowed; indent with spaces"),
         ('a: "x\nb: y', 1, 4, "a quote that is not closed; close it"),
         (

@@ -121,7 +121,7 @@ def test_jobs_stand_in_the_order_in_which_they_need_one_another() -> None:
             "`zone` next to cron",
         ),
         ("on: &a\n  schedule: *a\n", "1:5", "anchor"),
-        ("a: b: c\n", "1:5", "where no key can be"),
+        ("a: b: c\n", "1:5", "where a key is not allowed"),
         ("on:\0", "1:4", ""),
     ],
 )
