@@ -126,7 +126,7 @@ def test_the_zone_of_plans_can_be_chosen(call: Call) -> None:
         (["--to", "2026-05-01"], "the calendar would end before it begins"),
         (["--from", "9999-12-01"], "outside the years 1 to 9999"),
         (["--from", "0001-01-01T00:00:00Z"], "outside the years 1 to 9999"),
-        (["--from", "tomorrow"], "'tomorrow' is not a moment"),
+        (["--from", "tomorrow"], "'tomorrow' is not a time"),
         (["--days", "0"], "0 is not in the range"),
         (["--tz", "Berlin"], "did you mean Europe/Berlin?"),
     ],
