@@ -34,6 +34,7 @@ from horae.workspace.edit import (
     SpliceError,
     create,
     edit,
+    remove,
     spliced,
 )
 from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
@@ -278,6 +279,15 @@ def test_a_file_that_changed_since_it_was_read_is_left_alone(plan: Path) -> None
     assert str(caught.value) == f"{plan}: changed since it was read; read it again"
     assert caught.value.exit_code == Exit.CONFLICT
     assert plan.read_bytes() == b"someone's\n"
+
+
+def test_a_file_is_removed_only_if_it_is_as_it_was_read(plan: Path) -> None:
+    digest = sha256(plan.read_bytes())
+    plan.write_bytes(b"* by a person\n")
+    assert "changed since it was read" in refusal(remove, plan, expected=digest)
+    assert plan.read_bytes() == b"* by a person\n"
+    remove(plan, expected=sha256(b"* by a person\n"))
+    assert names(plan.parent) == []
 
 
 def test_a_missing_file_is_not_found(tmp_path: Path) -> None:

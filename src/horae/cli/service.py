@@ -159,6 +159,7 @@ def put(path: str, text: str, *, force: bool) -> str:
 
 def take_away(path: str, *, force: bool) -> str:
     """Remove a file, and return what was done; a file that was edited by hand stays."""
+    from horae.workspace.edit import remove  # not on Windows
     from horae.workspace.files import PlanMissingError, read_plan
 
     try:
@@ -167,7 +168,7 @@ def take_away(path: str, *, force: bool) -> str:
         return "not installed:"
     if not force and not is_untouched(old.text):
         raise ServiceFileError(path)
-    os.unlink(path)  # noqa: PTH108 - as above
+    remove(path, expected=old.digest)
     return "removed"
 
 

@@ -1,4 +1,4 @@
-"""The only functions that write a user's file: `edit` one, `create` one, or `move` one.
+"""The only functions that write a user's file: `edit`, `create`, `move` or `remove` one.
 
 A save goes through these steps, and leaves the old bytes or the new ones at each:
 
@@ -153,6 +153,20 @@ def move(
         with _writing(name), _leased(old) as is_leased:
             _check_unchanged(old, home.name, is_leased)
             _carry(old, new, is_leased)
+
+
+def remove(
+    path: StrPath, *, expected: str, root: StrPath | None = None, limit: int = LIMIT
+) -> None:
+    """Remove the file whose digest is *expected*; when this raises, the file is as it was."""
+    name = checked_name(path)
+    with told(name), _locked(name, root) as home, _opened(name, home, limit) as old:
+        if digest_of(old.data) != expected:
+            raise EditConflictError(name, "changed since it was read; read it again")
+        with _writing(name), _leased(old) as is_leased:
+            _check_unchanged(old, home.name, is_leased)
+            os.unlink(home.name, dir_fd=home.descriptor)
+            os.fsync(home.descriptor)
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
