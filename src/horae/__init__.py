@@ -1,7 +1,7 @@
-"""A book of hours for agents and workflows.
+"""Run commands, workflows and coding agents on a schedule.
 
-The when is written in the plan, one line under the what. The functions that read a
-plan take text and give plain data: lists, dicts, strings, numbers and None.
+A plan says what runs, and one line under it says when. The functions that read a plan
+take text and return plain data: lists, dicts, strings, numbers and None.
 """
 
 from __future__ import annotations
