@@ -349,7 +349,7 @@ async def test_a_run_inside_a_run_rides_in_its_parents_slot() -> None:
         await here.until(NINE)
         parent = (await here.receipts())[0]
         number = (await here.numbers())["Inner"]
-        asked = Receipt("manual:1", Status.WAITING, "a run asked", NINE, NINE)
+        asked = Receipt("manual:1", Status.WAITING, "requested by a run", NINE, NINE)
         here.almanac.offer(
             await here.ledger.add(number, [asked], now=NINE, term=1, parent=parent.number)
         )

@@ -364,7 +364,7 @@ def test_a_broken_promise_is_told_with_its_seed_and_its_last_events(
     PLANTED[0].plant(monkeypatch)
     code, _, err = call(capsys, "--seed", "0", "--faults", "some", "--days", "5", "--table")
     assert code == 1
-    assert "seed 0: I3: run 1 was let go" in err
+    assert "seed 0: I3: run 1 was started" in err
     assert "the last events:" in err
 
 

@@ -82,7 +82,7 @@ class Cluster(World):
             answer = await super().commit(name, args, kwargs)
         except StaleTermError:
             self.watch.seen["fenced write refused"] += 1
-            self.tell(f"{name}: refused, as its term is over")
+            self.tell(f"{name}: refused, its term has ended")
             raise
         if kwargs["term"] != self.term:
             self.watch.fail("I3", f"{name} was written in term {kwargs['term']}, not {self.term}")
@@ -101,11 +101,11 @@ class Cluster(World):
         """Let an engine lead that is not known to be frozen or cut off."""
         assert self.roll is not None
         if live := sorted(self.children.live):
-            self.watch.fail("I16", f"runs {live} live, and the lease of their engine is over")
+            self.watch.fail("I16", f"runs {live} are alive after the lease of their engine ended")
         was, self._member = self.clock, self.roll.randrange(len(self._clocks))
         self.clock = self._clocks[self._member]
         self.steps_back += self.clock.now() < was.now()
-        self.tell(f"engine of machine {self._member} leads in term {self.term}")
+        self.tell(f"the engine of node {self._member} leads in term {self.term}")
         return super()._begin()
 
     async def _let_go(self, task: asyncio.Task[None]) -> None:
@@ -135,12 +135,12 @@ class Cluster(World):
         """End an engine that was told that it leads no more."""
         if life is self.life:
             super()._is_fenced(life, error)
-        self.crash(f"of engine {life.number}, as another one leads", life)
+        self.crash(f"of engine {life.number}: another engine leads", life)
 
     async def _finish(self) -> None:
         """Look at the world once more: of those that led, only one lives."""
         if any(not life.is_over for life in self._ghosts):
-            self.watch.fail("liveness", "two engines live that both have led")
+            self.watch.fail("liveness", "two engines that have led are alive")
         await super()._finish()
 
     # What happens to one of them
@@ -176,14 +176,14 @@ class Cluster(World):
 
     def _freeze(self, life: Life, length: float) -> None:
         """Let an engine get no turn for a while."""
-        self.tell(f"engine {life.number} gets no turn for {length} s")
+        self.tell(f"engine {life.number} is suspended for {length} s")
         life.is_frozen = True
         self._at(self._trusted_until, self._expire, life)
         self._at(self._lease_ends, self._take_over, life)
         self._at(self.loop.time() + length, self._thaw, life)
 
     def _thaw(self, life: Life) -> None:
-        self.tell(f"engine {life.number} gets turns again")
+        self.tell(f"engine {life.number} continues")
         # What is over cannot be renewed, even if nobody else leads yet.
         life.is_expired &= life in self._ghosts
         self.loop.thaw(life)
@@ -198,7 +198,7 @@ class Cluster(World):
     def _take_over(self, life: Life) -> None:
         """Let another engine lead, though the one before may still live."""
         if life is self.life and life.is_frozen and not life.is_over:
-            self.tell(f"the lease of engine {life.number} is over")
+            self.tell(f"the lease of engine {life.number} has ended")
             self.watch.seen["led while another lived"] += 1
             self._ghosts.append(life)
             self.almanac = None
@@ -208,19 +208,19 @@ class Cluster(World):
 
     def _cut_off(self, life: Life, length: float) -> None:
         """Let an engine not reach the ledger for a while."""
-        self.tell(f"engine {life.number} does not reach the ledger for {length} s")
+        self.tell(f"engine {life.number} cannot reach the ledger for {length} s")
         life.is_cut_off = True
         self._at(self._trusted_until, self._give_up, life)
         self._at(self.loop.time() + length, self._reach, life)
 
     def _reach(self, life: Life) -> None:
         life.is_cut_off = False
-        self.tell(f"engine {life.number} reaches the ledger")
+        self.tell(f"engine {life.number} can reach the ledger again")
 
     def _give_up(self, life: Life) -> None:
         """End an engine that could not renew its lease, by its own word."""
         if life.is_cut_off:
-            self.crash(f"of engine {life.number}, as it could not renew its lease", life)
+            self.crash(f"of engine {life.number}: it could not renew its lease", life)
 
     def _at(self, when: float, what: Callable[[Life], None], life: Life) -> None:
         """Let something happen to an engine, whether or not it gets turns."""

@@ -119,8 +119,8 @@ class WatchedGate(Gate):
                 if self._is_free(other, inside, line, now):
                     self._world.watch.fail(
                         "I7",
-                        f"receipt {filed.number} was let in before {other.number}, which could"
-                        f" start and stood before it since {other.receipt.start_at}",
+                        f"receipt {filed.number} got a slot before {other.number}, which could"
+                        f" start and was ahead of it in the queue since {other.receipt.start_at}",
                     )
                     return
                 self._world.watch.seen["passed over"] += 1
@@ -132,11 +132,11 @@ class WatchedGate(Gate):
         if filed.parent in inside:
             watch.seen["rode in its parent's slot"] += 1
             if slot != inside[filed.parent]:
-                watch.fail("I7", f"receipt {filed.number} does not ride with its parent")
+                watch.fail("I7", f"receipt {filed.number} is not in the slot of its parent")
         elif slot in inside.values():
-            watch.fail("I7", f"receipt {filed.number} was given slot {slot}, which is held")
+            watch.fail("I7", f"receipt {filed.number} got slot {slot}, which is in use")
         if not 1 <= slot <= self.capacity.slots:
-            watch.fail("I7", f"receipt {filed.number} was given slot {slot}, which is not there")
+            watch.fail("I7", f"receipt {filed.number} got slot {slot}, which does not exist")
 
     def _is_free(
         self, filed: Filed, inside: dict[int, int], line: Sequence[Filed], now: datetime

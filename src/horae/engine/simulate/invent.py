@@ -88,7 +88,7 @@ def workflow(roll: Random, title: str, *, start: datetime) -> str:
 def alarm(roll: Random) -> str:
     """Return a workflow that follows others."""
     after = roll.choice(("failed of all", "failed, missed", "late of all", "missed of all"))
-    return compose("Alarm", "", [f":AFTER: {after}", ":ID: alarm"], body="Tell somebody.")
+    return compose("Alarm", "", [f":AFTER: {after}", ":ID: alarm"], body="Notify the team.")
 
 
 def rule(roll: Random, *, start: datetime) -> str:

@@ -105,7 +105,7 @@ class _Unsteady:
         if self._life.is_over:
             raise asyncio.CancelledError
         if self._life.is_cut_off:
-            raise LedgerWriteError(_PLACE, "it cannot be reached", remedy="look at the network")
+            raise LedgerWriteError(_PLACE, "it cannot be reached", remedy="check the network")
 
     def _before(self, name: str) -> None:
         """Let happen what keeps a write from being made."""
@@ -115,13 +115,13 @@ class _Unsteady:
             raise asyncio.CancelledError
         if world.is_full:
             world.tell(f"{name}: the disk is full")
-            raise LedgerWriteError(_PLACE, "the disk is full", remedy="make room")
+            raise LedgerWriteError(_PLACE, "the disk is full", remedy="free disk space")
         if weather.strikes(Fault.BUSY):
             world.tell(f"{name}: busy")
-            raise LedgerBusyError(_PLACE, "another process writes", remedy="wait")
+            raise LedgerBusyError(_PLACE, "another process is writing to it", remedy="wait")
         if weather.strikes(Fault.REFUSED):
             world.tell(f"{name}: refused")
-            raise LedgerWriteError(_PLACE, "the write failed", remedy="look at the disk")
+            raise LedgerWriteError(_PLACE, "the write failed", remedy="check the disk")
 
     def _after(self, name: str, args: tuple[Any, ...]) -> None:
         """Let happen what keeps the answer of a write from being heard."""
@@ -132,5 +132,5 @@ class _Unsteady:
         if weather.strikes(Fault.UNKNOWN):
             if name == "running":
                 world.watch.unheard.add(args[0])
-            world.tell(f"{name}: kept, and said to have failed")
-            raise LedgerWriteError(_PLACE, "the commit failed", remedy="look at the disk")
+            world.tell(f"{name}: written, but reported as failed")
+            raise LedgerWriteError(_PLACE, "the commit failed", remedy="check the disk")

@@ -87,13 +87,13 @@ class People:
         file = self._file()
         if file in self._plans.files and file not in self._plans.broken:
             self._plans.broken[file] = None
-            self._world.tell(f"people break {file}")
+            self._world.tell(f"user: {file} becomes unreadable")
             self._world.request("org")
             self._world.loop.call_later(self._roll.choice((5, 60, 2000)), self._mend, file)
 
     def _mend(self, file: str) -> None:
         self._plans.broken.pop(file, None)
-        self._world.tell(f"people mend {file}")
+        self._world.tell(f"user: {file} is readable again")
         self._world.request("org")
 
     def _move(self) -> None:
@@ -114,7 +114,7 @@ class People:
     def _revert(self) -> None:
         if self._plans.past:
             self._plans.files = dict(self._roll.choice(self._plans.past))
-            self._world.tell("people revert")
+            self._world.tell("user: restore earlier plans")
             self._world.request("org")
 
     def _delay(self) -> None:
@@ -125,16 +125,16 @@ class People:
         if done and self._roll.random() < 0.5:
             again = self._roll.choice(done)
             again.when, again.times, again.is_enabled = when, again.times + 1, True
-            self._world.tell(f"people enable {again.name} again, for {when}")
+            self._world.tell(f"user: enable {again.name} again, for {when}")
         else:
             name = f"d{self._next()}"
             triggers[name] = Trigger(name, when, self._roll.choice(("wren", "moss", "fern")))
-            self._world.tell(f"people set the delay {name} for {when}")
+            self._world.tell(f"user: set the delay {name} for {when}")
         self._world.request("trigger")
 
     def _save(self, file: str, text: str, what: str) -> None:
         self._plans.write(file, text)
-        self._world.tell(f"people {what} {file}")
+        self._world.tell(f"user: {what} {file}")
         self._world.request("org")
 
     def _file(self) -> str:
@@ -186,8 +186,8 @@ class People:
         page = await ledger.receipts(statuses=(Status.HELD,), limit=1000)
         for filed in page.receipts:
             if filed.receipt.reason.startswith(HELD_BACK):
-                self._world.tell(f"people have done what {filed.number} was held back for")
-                now, reason = self._world.clock.now(), "released by a person"
+                self._world.tell(f"user: fix what holds {filed.number}")
+                now, reason = self._world.clock.now(), "released by the user"
                 if await ledger.release(filed.number, reason=reason, now=now, term=_term()):
                     self._world.watch.seen["released"] += 1
         almanac.note_change()
@@ -198,7 +198,7 @@ class People:
         if not asked:
             return
         number, now = self._roll.choice(asked), self._world.clock.now()
-        self._world.tell(f"people approve {number}")
+        self._world.tell(f"user: approve {number}")
         self._world.approved[number] = None
         if await ledger.release(number, reason="approved", now=now, term=_term()):
             self._world.watch.seen["approved"] += 1
@@ -210,9 +210,9 @@ class People:
         if not known or parent.stage is not Stage.LIVE:
             return
         entry, key = self._roll.choice(known).number, f"manual:{self._next()}"
-        self._world.tell(f"run {parent.run.number} asks for {entry} as {key}")
+        self._world.tell(f"run {parent.run.number} requests {entry} as {key}")
         now, inside = self._world.clock.now(), parent.filed.number
-        receipt = Receipt(key, Status.WAITING, "a run asked", now, now)
+        receipt = Receipt(key, Status.WAITING, "requested by a run", now, now)
         filed = await ledger.add(entry, [receipt], now=now, term=_term(), parent=inside)
         parent.riders += [each.number for each in filed]
         almanac.offer([each for each in filed if each.status is Status.WAITING])
@@ -224,14 +224,14 @@ class People:
             return
         chosen, now = self._roll.choice(known), self._world.clock.now()
         if chosen.pause is not None:
-            self._world.tell(f"people resume {chosen.number}")
+            self._world.tell(f"user: resume {chosen.number}")
             await ledger.resume(chosen.number, now=now, term=_term())
         else:
             hours = self._roll.choice((None, None, 1, 30, 300))
             until = None if hours is None else now + timedelta(hours=hours)
-            self._world.tell(f"people pause {chosen.number} until {until}")
+            self._world.tell(f"user: pause {chosen.number} until {until}")
             await ledger.pause(
-                chosen.number, now=now, term=_term(), note="they said so", until=until
+                chosen.number, now=now, term=_term(), note="paused by the user", until=until
             )
         almanac.note_change()
 
@@ -241,7 +241,7 @@ class People:
         if not known:
             return
         entry, key = self._roll.choice(known).number, f"manual:{self._next()}"
-        self._world.tell(f"people ask for {entry} as {key}")
+        self._world.tell(f"user: run {entry} as {key}")
         for is_last in (False, False, True):
             now = self._world.clock.now()
             receipt = Receipt(key, Status.WAITING, "requested", now, now)
@@ -270,7 +270,7 @@ class People:
         since = now - timedelta(days=self._roll.choice((1, 10, 40)))
         moments = list(decided(project(entry, since, now)))[-_MOST:]
         name = self._next()
-        self._world.tell(f"people backfill {entry.number} with {len(moments)} moments")
+        self._world.tell(f"user: backfill {entry.number} with {len(moments)} times")
         asked = [
             Receipt(f"backfill:{name}:{each.key}", Status.WAITING, "a backfill", each.at, now)
             for each in moments

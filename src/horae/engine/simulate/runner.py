@@ -82,14 +82,14 @@ class SimRunner:
         world = self._world
         await world.breathe(self._life)
         if world.weather.strikes(Fault.LAUNCHER):
-            raise LauncherLostError("the launcher is gone")
+            raise LauncherLostError("the launcher has exited")
         if world.weather.strikes(Fault.CANNOT):
             raise RunError("the program does not exist")
         if world.weather.strikes(Fault.HOLD):
             raise HeldBackError("no command is configured")
         child = world.children.make(job, self._life)
         world.making(self._life)
-        world.tell(f"run {job.run.number} of receipt {job.filed.number} is made")
+        world.tell(f"run {job.run.number} of receipt {job.filed.number} is created")
         await world.breathe(self._life)
         return SimHeld(world, self._life, child)
 
@@ -141,7 +141,7 @@ class Children:
         """Make a run, which waits."""
         process = Process(100 + len(self._known), self._world.loop.micros)
         if job.run.number in self._known:
-            self._world.watch.fail("I17", f"run {job.run.number} was given twice")
+            self._world.watch.fail("I17", f"run {job.run.number} was created twice")
         child = self._known[job.run.number] = Child(job.filed, job.run, process, life=life)
         return child
 

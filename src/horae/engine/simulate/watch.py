@@ -236,7 +236,7 @@ class Watch:
         if seen is None:
             filed = await self._world.ledger.receipt(event.receipt)
             if filed is None:
-                self.fail("I17", f"receipt {event.receipt} is told of and not there")
+                self.fail("I17", f"receipt {event.receipt} was reported and does not exist")
                 return
             await self._new(filed, status)
         else:
@@ -258,7 +258,7 @@ class Watch:
             if other is not None and other.receipt.key == key[1]:
                 self.fail("I1", f"{seen.name} has the key of receipt {other.number}")
             elif other is not None and other.attempts:
-                self.fail("I1", f"{seen.name} has the key of one that ran, {other.number}")
+                self.fail("I1", f"{seen.name} has the key of receipt {other.number}, which ran")
         self._keys[key] = filed.number
         if filed.receipt.planned_at > filed.decided_at and not key[1].startswith("backfill:"):
             self.fail("I6", f"{seen.name} was decided before its time, {filed.decided_at}")
@@ -278,7 +278,7 @@ class Watch:
             self.fail("I2", f"{seen.name} went from {was} to {status}")
         seen.status = status
         if status in _ENDS - {Status.FAILED} and not seen.goes:
-            self.fail("I4", f"{seen.name} is {status}, and was never let go")
+            self.fail("I4", f"{seen.name} is {status}, and was never started")
         if status not in _OPEN:
             del self._open[seen.filed.number]
             seen.over_at = self._world.loop.micros
@@ -318,14 +318,16 @@ class Watch:
         total = sum(each.receipt.count for each in filed)
         first, shown = filed[0], self._shown[entry.number]
         if shown is not None and first.receipt.planned_at != shown:
-            self.fail("I19", f"{shown} was shown, and {first.receipt.planned_at} came: {first}")
+            self.fail(
+                "I19", f"next was {shown}, but {first.receipt.planned_at} was decided: {first}"
+            )
         if total > 1:
             self.seen["catch-up of more than one"] += 1
         most = 10
         if isinstance(entry.rule, RepeaterRule) and entry.policy.catchup is None:
             most = 10 if entry.rule.repeater.kind is Kind.CUMULATE else 1
         if runs > most:
-            self.fail("I12", f"{runs} moments of {entry.title!r} run at once: {filed}")
+            self.fail("I12", f"{runs} occurrences of {entry.title!r} run at once: {filed}")
         if isinstance(entry.rule, CronRule | RepeaterRule):
             place = zone(entry.zone)
             for each in filed:
@@ -343,27 +345,27 @@ class Watch:
         world, filed, run = self._world, child.filed, child.run.number
         seen = self.receipts.get(filed.number)
         if seen is None or seen.status is not Status.RUNNING or run not in self._running:
-            self.fail("I3", f"run {run} was let go, and the ledger does not say that it runs")
+            self.fail("I3", f"run {run} was started, but is not running in the ledger")
             return
         if run in self.unheard:
-            self.fail("I3", f"run {run} was let go, and whether it is written was not known")
+            self.fail("I3", f"run {run} was started before its write was confirmed")
         seen.goes += 1
         retry = filed.policy.retry
         if seen.goes > 1 + (retry.attempts if retry else 0):
-            self.fail("I4", f"{seen.name} was let go {seen.goes} times")
+            self.fail("I4", f"{seen.name} was started {seen.goes} times")
         for other in world.children.live.values():
             if other.filed.entry == filed.entry and filed.policy.overlap is not Overlap.ALLOW:
                 self.fail("I5", f"{seen.name} runs beside receipt {other.filed.number}")
             if both := set(other.filed.agents) & set(filed.agents):
                 self.fail("I5", f"{seen.name} runs beside {other.filed.number}: {sorted(both)}")
         if world.clock.now() < filed.receipt.start_at and seen.steps == world.steps_back:
-            self.fail("I6", f"{seen.name} was let go before {filed.receipt.start_at}")
+            self.fail("I6", f"{seen.name} was started before {filed.receipt.start_at}")
         if world.almanac is not None:
             slots = {each.ask.number: each.slot for each in world.almanac.gate.holders}
             live = [each.filed.number for each in world.children.live.values()]
             used = {slots.get(number, -number) for number in (*live, filed.number)}
             if len(used) > world.slots:
-                self.fail("I7", f"runs are live in {len(used)} slots of {world.slots}")
+                self.fail("I7", f"runs are alive in {len(used)} slots of {world.slots}")
         for other in world.children.live.values():
             if filed.number in other.riders:
                 self.seen["a run inside a run"] += 1
@@ -399,9 +401,11 @@ class Watch:
         world = self._world
         self.seen["stopped in good order"] += 1
         if world.children.live:
-            self.fail("I16", f"runs {sorted(world.children.live)} go on after the engine stopped")
+            self.fail(
+                "I16", f"runs {sorted(world.children.live)} are alive after the engine stopped"
+            )
         if took is not None and took > within + _STOPPING:
-            self.fail("liveness", f"it took {took} to stop within {within}")
+            self.fail("liveness", f"stopping took {took}; the limit is {within}")
         if almanac.launch.is_unsure or almanac.trouble is not None:
             return  # the ledger could not be written: the next engine looks back
         for seen in self._open.values():
@@ -427,7 +431,7 @@ class Watch:
         for listed in await world.ledger.entries():
             self._ticks_on(listed, now)
         if set(world.children.live) - {run.number for run in world.almanac.launch.runs.values()}:
-            self.fail("liveness", "something runs that the engine does not know of")
+            self.fail("liveness", "a run is alive that the engine does not track")
 
     # Alerts
 
@@ -436,7 +440,7 @@ class Watch:
         self.seen["alert"] += 1
         about = self.receipts.get(int(seen.filed.receipt.key.removeprefix("after:")))
         if about is None or about.status in _OPEN:
-            self.fail("alerts", f"{seen.name} follows what is not over: {about}")
+            self.fail("alerts", f"{seen.name} follows a receipt that has not ended: {about}")
         elif about.filed.receipt.key.startswith("after:"):
             self.fail("alerts", f"{seen.name} follows another alert, {about.name}")
 
@@ -463,7 +467,7 @@ class Watch:
         base = _length(spans[-1].rule)
         wait = max(base, _backoff(streak.idle), _backoff(streak.bad - 3))
         if seen.filed.receipt.planned_at < streak.ended_at + wait:
-            self.fail("I10", f"{seen.name} came less than {wait} after {streak.ended_at}")
+            self.fail("I10", f"{seen.name} ticked less than {wait} after {streak.ended_at}")
 
     async def _ticked(self, seen: Seen, now: datetime) -> None:
         """Count how a tick ended, and compare with what the ledger counts."""

@@ -114,7 +114,7 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.broken is None:
-            return f"seed {self.setting.seed}: every promise was kept"
+            return f"seed {self.setting.seed}: all guarantees were kept"
         lines = "\n".join(f"  {event}" for event in self.events)
         return f"seed {self.setting.seed}: {self.broken}\nthe last events:\n{lines}"
 
@@ -230,7 +230,7 @@ class World:
 
     def go(self, child: Child) -> None:
         """Let a run begin."""
-        self.tell(f"run {child.run.number} of receipt {child.filed.number} is let go")
+        self.tell(f"run {child.run.number} of receipt {child.filed.number} is started")
         self.watch.went(child)
         self.children.begin(child)
 
@@ -251,11 +251,11 @@ class World:
             try:
                 await errand(unsteady(self, life), almanac)
             except (LedgerBusyError, LedgerWriteError) as error:
-                self.tell(f"people are told: {error.code}")
+                self.tell(f"answer to the user: {error.code}")
                 # What they asked for may be kept after all, so the engine has to look.
                 almanac.note_change()
             except StaleTermError:
-                self.tell("people are told: another engine leads")
+                self.tell("answer to the user: another engine leads")
 
         self.loop.create_task(visiting(), context=context.copy())
 
@@ -308,7 +308,7 @@ class World:
                 await self._rest_in_outage()
         await self._shelf.close(self.ledger)
         if self.almanac is None and self.setting.level is not Level.NONE:
-            self.watch.fail("liveness", "no engine is up at the end")
+            self.watch.fail("liveness", "no engine is running at the end")
 
     async def _let_go(self, task: asyncio.Task[None]) -> None:
         """Wait until nothing is left of an engine that is down."""
@@ -345,18 +345,18 @@ class World:
                 turns.result()  # it fell over
             await self._stop(life, almanac)
         except (LedgerBusyError, LedgerWriteError) as error:
-            self.crash(f"as it could not start: {error.code}", life)
+            self.crash(f"at start: {error.code}", life)
         except StaleTermError as error:
             self._is_fenced(life, error)
         except Exception as error:  # whatever it is, an engine must not fall over it
             tail = "".join(format_exception(error)[-4:])
-            self.watch.fail("engine", f"it fell over: {tail}")
-            self.crash("as it fell over", life)
+            self.watch.fail("engine", f"it raised an error: {tail}")
+            self.crash("after an error", life)
 
     def _is_fenced(self, life: Life, error: StaleTermError) -> None:
         """Take note that somebody else leads; where there is one engine nobody can."""
-        self.watch.fail("engine", f"engine {life.number} fell over: {error}")
-        self.crash("as it fell over", life)
+        self.watch.fail("engine", f"engine {life.number} raised an error: {error}")
+        self.crash("after an error", life)
 
     def _make(self, life: Life) -> Almanac:
         """Return an engine that has not begun."""
@@ -391,11 +391,11 @@ class World:
         self.is_stopping = life is self.life
         within = timedelta(seconds=self.roll.choice((0, 15, 90, 1800)))
         began, steps = self.loop.time(), self.steps_back
-        self.tell(f"the engine is told to stop within {within}")
+        self.tell(f"the engine receives a stop request: at most {within}")
         await almanac.stop(within=within)
         await almanac.turn()
         took = timedelta(seconds=self.loop.time() - began)
-        self.tell(f"it has stopped after {took}")
+        self.tell(f"the engine stopped after {took}")
         self.watch.stopped(almanac, within, took if steps == self.steps_back else None)
         self._end_life(life)
 
@@ -428,7 +428,7 @@ class World:
 
     def _calm(self) -> None:
         """Let nothing go wrong any more."""
-        self.tell("all is calm")
+        self.tell("no more faults")
         self.weather.is_calm = True
         self.is_full = False
         self.loop.create_task(self._tidy())
@@ -442,7 +442,7 @@ class World:
     def _begin_outage(self, length: timedelta) -> None:
         """End the engine for a time that was said before."""
         self._outage = length.total_seconds()
-        self.crash("as an outage was asked for")
+        self.crash("for the simulated outage")
 
     # What happens by itself
 
@@ -463,7 +463,7 @@ class World:
         assert self.roll is not None
         match fault:
             case Fault.KILL:
-                self.crash("at some time")
+                self.crash("at a random time")
             case Fault.STEP:
                 self._step_clock(self.roll.choice(_STEPS) * self.roll.choice((1, -1)))
             case Fault.SUSPEND:
@@ -483,7 +483,7 @@ class World:
                 self._copies.append(await self._shelf.copy(self.ledger))
                 if len(self._copies) > 1:
                     self._restore = self._copies.pop(0)
-                    self.crash("to bring a backup back")
+                    self.crash("to restore a backup")
 
     def _step_clock(self, by: timedelta) -> None:
         """Set the clock; one that is years away is set right first."""
@@ -497,7 +497,7 @@ class World:
     def _make_room(self) -> None:
         """End a full disk."""
         self.is_full = False
-        self.tell("the disk has room")
+        self.tell("the disk has free space again")
 
     def _horizon(self) -> datetime | None:
         """Return what the engine itself waits for, as far as it is known outside."""
