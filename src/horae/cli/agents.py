@@ -133,7 +133,7 @@ def run(
     asked = known.agent
     if directory is not None:
         if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
-            raise click.UsageError(f"--dir: {directory!r} is no directory.")
+            raise click.UsageError(f"--dir: {directory!r} is not a directory.")
         asked = replace(asked, directory=Path(directory).resolve())
     limit = _limit(timeout) or asked.definition.timeout or config.keeper_timeout
     words = sys.stdin.read() if prompt == "-" else prompt or ASKED

@@ -102,7 +102,8 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     "statuses",
     multiple=True,
     type=click.Choice([each.value for each in Status]),
-    help="Only receipts with this status; repeat for several.",
+    metavar="STATUS",
+    help=f"Only receipts with this status: {', '.join(Status)}. Repeat for several.",
 )
 @click.option(
     "-n",

@@ -44,7 +44,7 @@ def tick(
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None and place.store is not None:
-        raise EngineUnreachableError(str(place.directory), "no node leads at the moment")
+        raise EngineUnreachableError(str(place.directory), "no node is the leader now")
     if far is None:
         from horae.house import tick_once
 

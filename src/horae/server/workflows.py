@@ -33,8 +33,8 @@ AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 async def run_workflows(front: Front, request: Request, asked: Fields) -> list[dict[str, Any]]:
     """Run the workflows of a plan and return their records; with `plan=1` run nothing.
 
-    What it would run is answered then, with all that the plan says about it. Whoever goes away
-    meanwhile ends what runs.
+    With `plan=1` the response lists what would run. If the client closes the connection, the
+    runs are ended.
     """
     kept = offered(front.workflows, "workflows")
     org = asked.long("org")

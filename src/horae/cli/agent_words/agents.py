@@ -40,27 +40,39 @@ _AS_GIVEN: Final = (
 
 
 @orchestrator.command("create-agent")
-@click.option("--name", required=True)
-@click.option("--working-dir", metavar="DIR")
-@click.option("--user")
-@click.option("--shell")
-@click.option("--interactive", is_flag=True, default=None)
-@click.option("--prompt", metavar="TEXT")
-@click.option("--prompt-file", metavar="FILE")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the prompt from standard input.")
-@click.option("--worktree", is_flag=True, default=None)
-@click.option("--system-prompt", metavar="TEXT")
+@click.option("--name", required=True, help="The name of the agent.")
+@click.option(
+    "--working-dir", metavar="DIR", help="The working directory; default: the current one."
+)
+@click.option("--user", help="Stored and not used.")
+@click.option("--shell", help="Stored and not used.")
+@click.option("--interactive", is_flag=True, default=None, help="Stored and not used.")
+@click.option("--prompt", metavar="TEXT", help="Stored and not used.")
+@click.option("--prompt-file", metavar="FILE", help="Read --prompt from a file.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read --prompt from standard input.")
+@click.option("--worktree", is_flag=True, default=None, help="Stored and not used.")
+@click.option("--system-prompt", metavar="TEXT", help="The system prompt.")
 @click.option("--attach", is_flag=True, hidden=True)
-@click.option("--model")
-@click.option("--tool-policy", metavar="JSON")
-@click.option("--env", multiple=True, metavar="K=V")
-@click.option("--auto-clear-threshold", type=int)
-@click.option("--network-policy")
-@click.option("--docker-image")
-@click.option("--cpu-limit", metavar="N")
-@click.option("--memory-limit", metavar="MB")
-@click.option("--mount", "mounts", multiple=True, metavar="H:C[:ro]")
-@click.option("--add-dir", "additional_dirs", multiple=True, metavar="DIR")
+@click.option("--model", help="The model.")
+@click.option(
+    "--tool-policy", metavar="JSON", help='The tool policy, such as {"mode": "deny_all"}.'
+)
+@click.option(
+    "--env", multiple=True, metavar="K=V", help="A variable of the environment; repeat for several."
+)
+@click.option("--auto-clear-threshold", type=int, help="Stored and not used.")
+@click.option("--network-policy", help="Stored and not used.")
+@click.option("--docker-image", help="Stored and not used.")
+@click.option("--cpu-limit", metavar="N", help="Stored and not used.")
+@click.option("--memory-limit", metavar="MB", help="Stored and not used.")
+@click.option("--mount", "mounts", multiple=True, metavar="H:C[:ro]", help="Stored and not used.")
+@click.option(
+    "--add-dir",
+    "additional_dirs",
+    multiple=True,
+    metavar="DIR",
+    help="Stored and not used; repeat for several.",
+)
 @click.option(
     "--command",
     metavar="LINE",
@@ -102,7 +114,11 @@ def create_agent(here: Here, /, *, name: str, **given: Any) -> int:
 
 
 @orchestrator.command("list-agents")
-@click.option("--status", type=click.Choice(["pending", "running", "stopped", "failed"]))
+@click.option(
+    "--status",
+    type=click.Choice(["pending", "running", "stopped", "failed"]),
+    help="Only agents with this status.",
+)
 @click.pass_obj
 def list_agents(here: Here, *, status: str | None) -> int:
     """List the agents, newest first."""

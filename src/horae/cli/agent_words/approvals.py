@@ -32,7 +32,7 @@ def approve(here: Here, receipt: int) -> int:
 
 @orchestrator.command("deny")
 @click.argument("receipt", type=int)
-@click.option("--reason", default="")
+@click.option("--reason", default="", help="The reason, shown with the receipt.")
 @click.pass_obj
 def deny(here: Here, receipt: int, *, reason: str) -> int:
     """Reject a pending run."""

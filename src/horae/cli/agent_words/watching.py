@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 @click.argument("agent_id", metavar="[ID]", required=False)
 @click.option("--name", help="The name of the agent.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
-@click.option("--tail", default=100, show_default=True, type=click.IntRange(0), metavar="N")
+@click.option(
+    "--tail",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only the last N lines.",
+)
 @click.pass_obj
 def logs(here: Here, agent_id: str | None, *, name: str | None, follow: bool, tail: int) -> int:
     """Show the output of the current or last run of an agent."""

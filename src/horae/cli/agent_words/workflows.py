@@ -31,26 +31,52 @@ _EVENTS: Final = ("dispatch-result", "agent-lifecycle")
 
 
 @orchestrator.command("create-workflow")
-@click.option("--name", required=True)
-@click.option("--agent-id", metavar="UUID")
-@click.option("--agent-name")
-@click.option("--trigger-type", type=click.Choice([*_TYPES, *_EVENTS]), default="github-issues")
-@click.option("--owner")
-@click.option("--repo")
-@click.option("--labels", metavar="A,B")
-@click.option("--state", default="open", type=click.Choice(["open", "closed", "all"]))
-@click.option("--cron-expression", metavar="EXPR")
-@click.option("--timezone", metavar="ZONE")
-@click.option("--run-at", metavar="T")
-@click.option("--webhook-secret", metavar="SECRET")
-@click.option("--event", metavar="EVENT")
-@click.option("--source-workflow-id", metavar="UUID")
-@click.option("--status", "result", metavar="STATUS")
-@click.option("--prompt-template", metavar="TEXT")
-@click.option("--prompt-template-file", metavar="FILE")
-@click.option("--poll-interval", default=60, show_default=True, type=int, metavar="SECONDS")
-@click.option("--tool-policy", metavar="JSON")
-@click.option("--disabled", is_flag=True)
+@click.option("--name", required=True, help="The name of the workflow.")
+@click.option("--agent-id", metavar="UUID", help="The agent, by its id.")
+@click.option("--agent-name", help="The agent, by its name.")
+@click.option(
+    "--trigger-type",
+    type=click.Choice([*_TYPES, *_EVENTS]),
+    default="github-issues",
+    metavar="TYPE",
+    help=f"What starts the workflow: {', '.join((*_TYPES, *_EVENTS))}.",
+)
+@click.option("--owner", help="For GitHub: the owner of the repository.")
+@click.option("--repo", help="For GitHub: the name of the repository.")
+@click.option("--labels", metavar="A,B", help="For GitHub: only issues with these labels.")
+@click.option(
+    "--state",
+    default="open",
+    type=click.Choice(["open", "closed", "all"]),
+    help="For GitHub: only issues in this state.",
+)
+@click.option("--cron-expression", metavar="EXPR", help="For cron: when to run.")
+@click.option("--timezone", metavar="ZONE", help="For cron: the time zone; default: UTC.")
+@click.option("--run-at", metavar="T", help="For delay: when to run, such as 2026-04-01T09:00:00Z.")
+@click.option(
+    "--webhook-secret", metavar="SECRET", help="For webhook: the secret that signs messages."
+)
+@click.option("--event", metavar="EVENT", help="For agent-lifecycle: the event of the agent.")
+@click.option(
+    "--source-workflow-id", metavar="UUID", help="For dispatch-result: run after this workflow."
+)
+@click.option(
+    "--status", "result", metavar="STATUS", help="For dispatch-result: run only after this result."
+)
+@click.option("--prompt-template", metavar="TEXT", help="The prompt; {{names}} are replaced.")
+@click.option("--prompt-template-file", metavar="FILE", help="Read the prompt from a file.")
+@click.option(
+    "--poll-interval",
+    default=60,
+    show_default=True,
+    type=int,
+    metavar="SECONDS",
+    help="Seconds between checks of GitHub.",
+)
+@click.option(
+    "--tool-policy", metavar="JSON", help='The tool policy, such as {"mode": "deny_all"}.'
+)
+@click.option("--disabled", is_flag=True, help="Create the workflow disabled.")
 @click.pass_obj
 def create_workflow(here: Here, /, *, name: str, **given: Any) -> int:
     """Create a workflow."""
@@ -103,16 +129,22 @@ def get_workflow(here: Here, workflow: str) -> int:
 
 @orchestrator.command("update-workflow")
 @click.argument("workflow", metavar="ID")
-@click.option("--name")
-@click.option("--prompt-template", metavar="TEXT")
-@click.option("--prompt-template-file", metavar="FILE")
-@click.option("--poll-interval", type=int, metavar="SECONDS")
-@click.option("--enabled", type=click.BOOL, metavar="true|false")
-@click.option("--agent-name")
-@click.option("--cron-expression", metavar="EXPR")
-@click.option("--timezone", metavar="ZONE")
-@click.option("--run-at", metavar="T")
-@click.option("--tool-policy", metavar="JSON")
+@click.option("--name", help="The new name.")
+@click.option("--prompt-template", metavar="TEXT", help="The prompt; {{names}} are replaced.")
+@click.option("--prompt-template-file", metavar="FILE", help="Read the prompt from a file.")
+@click.option(
+    "--poll-interval", type=int, metavar="SECONDS", help="Seconds between checks of GitHub."
+)
+@click.option(
+    "--enabled", type=click.BOOL, metavar="true|false", help="Enable or disable the workflow."
+)
+@click.option("--agent-name", help="The new agent.")
+@click.option("--cron-expression", metavar="EXPR", help="Run by this cron expression.")
+@click.option("--timezone", metavar="ZONE", help="The time zone of --cron-expression.")
+@click.option("--run-at", metavar="T", help="Run once, such as 2026-04-01T09:00:00Z.")
+@click.option(
+    "--tool-policy", metavar="JSON", help='The tool policy, such as {"mode": "deny_all"}.'
+)
 @click.pass_obj
 def update_workflow(here: Here, /, workflow: str, **given: Any) -> int:
     """Change a workflow.
@@ -182,8 +214,8 @@ def _history(here: Here, workflow: str) -> int:
 
 @orchestrator.command("trigger-workflow")
 @click.argument("workflow", metavar="ID")
-@click.option("--title", default="")
-@click.option("--body", default="")
+@click.option("--title", default="", help="The value of {{title}}.")
+@click.option("--body", default="", help="The value of {{body}}.")
 @click.pass_obj
 def trigger_workflow(here: Here, workflow: str, *, title: str, body: str) -> int:
     """Run a workflow now."""
@@ -199,7 +231,7 @@ def trigger_workflow(here: Here, workflow: str, *, title: str, body: str) -> int
 
 @orchestrator.command("validate-template")
 @click.argument("template", required=False)
-@click.option("--file", metavar="FILE")
+@click.option("--file", metavar="FILE", help="Read the template from a file.")
 @click.pass_obj
 def validate_template(here: Here, template: str | None, *, file: str | None) -> int:
     """Check a prompt template."""
