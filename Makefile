@@ -1,13 +1,13 @@
-# Two commands matter to a newcomer: `make run` and `make test`.
+# Start with `make run` and `make test`.
 # Each sets up .venv by itself the first time, and again when pyproject.toml changes: `run` and
-# `show` with Horae alone, the others with what tests, checks and benchmarks need.
+# `show` with Horae alone, the others with the packages for tests, checks and benchmarks.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PLAIN := .venv/.plain
 READY := .venv/.ready
-# What has everything has Horae, too.
+# An environment with everything also has Horae.
 HORAE := $(if $(wildcard $(READY)),$(READY),$(PLAIN))
 RELEASE := .venv/.release
 
@@ -16,13 +16,13 @@ RELEASE := .venv/.release
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(READY)  ## make .venv with everything in it, and find or install a browser and a proxy for the tests
+setup: $(READY)  ## create .venv with everything, and find or install a browser and a proxy for the tests
 	@sh scripts/browser.sh
 	@sh scripts/proxy.sh
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "horae needs Python 3.11 or newer; set PYTHON=...")'
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment;" \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot create a virtual environment;" \
 		"on Debian and Ubuntu the package python3-venv is missing: sudo apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
@@ -35,10 +35,10 @@ $(READY): pyproject.toml | $(BIN)/pip
 	$(PIP) --editable '.[dev,bench,model]'
 	@touch $@
 
-run: $(HORAE)  ## keep the hours of a small plan that has everything, until Ctrl-C or for SECONDS=30
+run: $(HORAE)  ## run a demo plan until Ctrl-C, or for SECONDS=30
 	@$(BIN)/horae demo $(if $(SECONDS),--seconds $(SECONDS))
 
-show: $(HORAE)  ## show what Horae reads out of the example plans
+show: $(HORAE)  ## show the fields, workflows and findings of the example plans
 	@$(BIN)/python examples/show.py
 
 test: $(READY)  ## run all tests
@@ -52,39 +52,39 @@ torture: $(READY) $(RELEASE)  ## run all tests with every large number in full
 	@sh scripts/proxy.sh
 	HORAE_SCALE=1 $(BIN)/python -m pytest -n 2
 
-check: $(READY)  ## lint, format and types
+check: $(READY)  ## check lint rules, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)  ## write the code as `check` wants it
+format: $(READY)  ## format the code as `check` requires
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-golden: $(READY)  ## record anew what programs can read (tests/golden/README.md)
+golden: $(READY)  ## record the machine-readable output again (tests/golden/README.md)
 	$(BIN)/python tests/golden/record.py
 
-bench: $(READY)  ## print what is claimed about speed, measured now against named peers
+bench: $(READY)  ## run the benchmarks, compared with named alternatives
 	@for program in bench/*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
-site: $(READY)  ## build the documents as a site into build/site; a warning is an error
+site: $(READY)  ## build the documentation into build/site; a warning is an error
 	$(PIP) --editable '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
 
-audit: $(RELEASE)  ## ask whether a package of requirements-dev.lock is known to be unsafe
+audit: $(RELEASE)  ## check requirements-dev.lock for known vulnerabilities
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements-dev.lock
 
-lock: $(RELEASE)  ## write requirements-dev.lock anew, from pyproject.toml and what there is today
+lock: $(RELEASE)  ## write requirements-dev.lock with the newest allowed versions
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --upgrade \
 		--custom-compile-command 'make lock' --quiet --output-file requirements-dev.lock
 
-dist: $(RELEASE)  ## build wheel and sdist into dist/, the same bytes for the same commit
+dist: $(RELEASE)  ## build wheel and sdist into dist/; the same commit gives the same bytes
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build
 
 $(RELEASE): $(READY)
 	$(PIP) --editable '.[release]'
 	@touch $@
 
-clean:  ## remove what make made
+clean:  ## remove .venv, caches and dist/
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
