@@ -233,7 +233,7 @@ def test_the_wheel_works_alone_in_a_clean_environment(built: Path, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Count the seconds  +\d+ done", done.stdout)
+    assert re.search(r"Notify about failures  +\d+ done", done.stdout)
     assert [*elsewhere.iterdir()] == []
 
 

@@ -1,7 +1,8 @@
-"""`demo`: a small plan of everything, kept in a directory of its own for as long as one looks."""
+"""`demo`: a small plan that shows everything once, in a directory of its own."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -22,39 +24,46 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from horae.cli.desk import Place
+    from horae.house import House
 
-HURRIED: Final = {"wren": 4.0, "moss": 7.0}  # seconds between ticks that the demo asks for
-FIRST_MINUTE: Final = 60.0  # in which an engine lets no agent tick by itself
-# What stands in the files for moments, and how long after the start these are.
-MOMENTS: Final = {
+REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
+FIRST_MINUTE: Final = 60.0  # in which an engine starts no tick by itself
+PACE: Final = 1.0  # seconds between two lines of the log
+# The times in the files of the demo, counted from its start.
+TIMES: Final = {
     "@start@": timedelta(),
-    "@soon@": timedelta(seconds=5),
-    "@later@": timedelta(seconds=20),
+    "@notes@": timedelta(seconds=10),
+    "@deploy@": timedelta(seconds=16),
+    "@tag@": timedelta(seconds=24),
 }
+YESTERDAY: Final = "@yesterday@"
 
-# What of the environment counts: a plan of one's own is not to leak into this one.
-_HEEDED: Final = frozenset({"HORAE_LISTEN", "HORAE_ZONE"})
-_OWN_NAMES: Final = {"agentd": ".agentd"}  # in the package nothing is hidden
+# The variables that the demo uses: the settings of another plan must not leak into this one.
+_USED: Final = frozenset({"HORAE_LISTEN", "HORAE_ZONE"})
+_OWN_NAMES: Final = {"agentd": ".agentd"}  # in the package no file is hidden
 _MOST: Final = 10_000  # receipts that the summary counts
 
 TOUR: Final = """\
-A plan, a crew of two, a board and two triggers are in {root}
-
-Open the link below in a browser, and try this in another terminal:
+This is a demo of Horae, in {root}; stop it with Ctrl-C.
+It runs real commands every few seconds: a backup, a digest workflow, two agents
+that label issues and update dependencies, a release board and deploy triggers.
+Open the page: {page}
+Or try these commands in another terminal:
   cd {root}{path}
-  horae status                    what runs, waits and comes; where the agents are in their day
-  horae why "Take three seconds"  what was decided last, and why
-  horae history shaky             every receipt of one entry; `horae logs shaky` has its words
-  horae agent tick wren --watch   one step of its day, now; day.org says which follow
-  horae task list                 task 1 is done by moss, and comes back; task 2 waits for task 3
-  horae run "Say good morning"    one run now, beside the plan
-  $EDITOR plan.org                change a time and save it: it counts at once
-  kill -9 {pid}; horae up .  {gap}start it again: nothing runs twice, what was missed says so
+  horae status                      what runs, what waits, what comes next
+  horae why mirror                  why every other occurrence is skipped
+  horae history upload              retries; `horae logs upload` shows output
+  horae approval list               the deploy waits: horae approval approve N
+  horae task list                   the release board, with a dependency
+  horae agent tick triage --watch   one step of its lifecycle (lifecycle.org)
+  horae run report                  run an entry now, besides its schedule
+  $EDITOR plan.org                  change a schedule; saving it is enough
+  {crash:<34}a crash: no occurrence runs twice
 """
 
 
 class OccupiedError(HoraeError):
-    """A directory for the demo in which something is already."""
+    """A directory for the demo that is not empty."""
 
     code = "occupied"
     exit_code = Exit.CONFLICT
@@ -62,51 +71,64 @@ class OccupiedError(HoraeError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"{path}: something is there already; name a new directory,"
-            f" or go on with what is there: horae up {path}"
+            f"{path} is not empty; name a new directory,"
+            f" or continue a demo that is there: horae up {path}"
         )
 
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
 @click.option("--keep", metavar="DIR", help="Write the demo to DIR and keep it.")
-@click.pass_context
-def demo(ctx: click.Context, *, seconds: float | None, keep: str | None) -> int:
+def demo(*, seconds: float | None, keep: str | None) -> int:
     """Run a demo plan until Ctrl-C.
 
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
     from horae.cli.desk import Place
-    from horae.cli.up import up
+    from horae.cli.up import run_plans
+    from horae.config import load
+    from horae.runner.launcher import allow_descriptors
 
-    _shut_out(os.environ)
+    _forget_settings(os.environ)
     with ExitStack() as stack:
         root = _temporary(stack) if keep is None else _empty(keep)
-        write_plan(root, listen=_free_address(root))
-        echo(_tour(root))
+        other = _free_address(root)
+        write_plan(root, listen=other)
         place = Place.of(root=str(root), data=None)
-        stack.callback(_hurry(place).set)
-        code = ctx.invoke(up, directory=str(root), data=None, log=None, seconds=seconds)
-        _sum_up(place)
+        allow_descriptors()
+        stack.callback(_request_ticks(place).set)
+        began = monotonic()
+        code = asyncio.run(
+            run_plans(
+                load(root),
+                shown="plain",  # the screen of `up` would hide the first lines
+                seconds=seconds,
+                begin=lambda house, link: _begin(house, link, root=root, other=other),
+                pace=PACE,
+            )
+        )
+        _sum_up(place, monotonic() - began)
     if keep is not None:
-        echo(f"\nAll of it is in {root}; go on with: horae up {root}")
+        echo(f"\nThe demo is in {root}; to continue it: horae up {root}")
     elif root.exists():
         echo(f"horae: {root} could not be removed", err=True)
+    else:
+        echo(f"\n{root} is removed; to keep the directory of a demo: horae demo --keep DIR")
     return int(code)
 
 
-def _shut_out(environ: os._Environ[str]) -> None:
-    """Forget the settings of other plans, and let runs find the Python and the horae of now."""
+def _forget_settings(environ: os._Environ[str]) -> None:
+    """Remove the settings of other plans, and add the directory of this horae to the PATH."""
     for name in [each for each in environ if each.startswith(("HORAE_", "WB_"))]:
-        if name not in _HEEDED:
+        if name not in _USED:
             del environ[name]
     here = os.path.dirname(sys.executable)  # noqa: PTH120 - not where a link leads
     environ["PATH"] = os.pathsep.join(filter(None, (environ.get("PATH", os.defpath), here)))
 
 
 def _temporary(stack: ExitStack) -> Path:
-    """Return a directory that is gone at the end, also if the terminal is closed."""
+    """Return a directory that is removed at the end, also if the terminal is closed."""
     from tempfile import TemporaryDirectory
 
     made = TemporaryDirectory(prefix="horae-demo-", ignore_cleanup_errors=True)
@@ -115,7 +137,7 @@ def _temporary(stack: ExitStack) -> Path:
 
 
 def _empty(directory: str) -> Path:
-    """Return a directory with nothing in it."""
+    """Return an empty directory."""
     path = Path(directory).absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise OccupiedError(directory)
@@ -124,7 +146,7 @@ def _empty(directory: str) -> Path:
 
 
 def write_plan(root: Path, *, listen: str | None = None) -> None:
-    """Write the plan of the demo, with everything that belongs to it, into a directory."""
+    """Write the plan of the demo and its other files into a directory."""
     from importlib.resources import files
 
     from horae.app import SystemClock
@@ -132,19 +154,21 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
     from horae.workspace.edit import create
 
     now = SystemClock().now()
+    yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"
     for name, source in _walk(files("horae") / "demo"):
         text = source.read_text(encoding="utf-8")
-        for word, length in MOMENTS.items():
+        for word, length in TIMES.items():
             text = text.replace(word, key_time(now + length))
+        text = text.replace(YESTERDAY, yesterday)
         if name == "horae.toml" and listen is not None:
-            text = f'listen = "{listen}"  # another than usual: that was in use\n\n{text}'
+            text = f'listen = "{listen}"  # the default port was in use\n\n{text}'
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         create(target, text.encode())
 
 
 def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of the demo, each under the name that it has in a plan."""
+    """Yield the files of the demo with the names that they have in a plan root."""
     for each in sorted(folder.iterdir(), key=lambda found: found.name):
         name = above + _OWN_NAMES.get(each.name, each.name)
         if each.is_file():
@@ -154,25 +178,34 @@ def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversab
 
 
 def _free_address(root: Path) -> str | None:
-    """Return where to listen instead, if somebody listens there already; None: all is well."""
+    """Return a free address to listen on if the usual one is in use, else None."""
     from horae.config import load
     from horae.server.serve import ListenError, listen_tcp
 
     wanted = load(root).listen
     try:
         listen_tcp(wanted.host, wanted.port).close()
-    except ListenError as error:
+    except ListenError:
         with listen_tcp(wanted.host, 0) as free:
             port = free.getsockname()[1]
-        echo(f"horae: {error.address}: {error.reason}; the demo takes port {port}", err=True)
         os.environ.pop("HORAE_LISTEN", None)
         host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         return f"{host}:{port}"
     return None
 
 
-def _tour(root: Path) -> str:
-    """Return what to try, in words that work in any terminal."""
+def _begin(house: House, link: str | None, *, root: Path, other: str | None) -> None:
+    """Print what the demo does and where to look."""
+    page = link or "the page could not be started, see below"
+    if other is not None:
+        page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
+    echo(_tour(root, page))
+    for note in house.notes:
+        echo(f"horae: {note}", err=True)
+
+
+def _tour(root: Path, page: str) -> str:
+    """Return the first lines of the demo, with commands that work in any terminal."""
     from shlex import quote
     from shutil import which
 
@@ -181,40 +214,40 @@ def _tour(root: Path) -> str:
     found = which("horae", path=os.environ["PATH"].rpartition(os.pathsep)[0])
     is_known = found is not None and Path(found).parent == here.parent
     path = "" if is_known else f"; PATH={quote(str(here.parent))}:$PATH"
-    pid = str(os.getpid())
-    return TOUR.format(root=quote(str(root)), path=path, pid=pid, gap=" " * (10 - len(pid)))
+    crash = f"kill -9 {os.getpid()}; horae up ."
+    return TOUR.format(root=quote(str(root)), path=path, page=page, crash=crash)
 
 
-def _hurry(place: Place) -> Event:
-    """Ask for the agents' ticks of the first minute, until it is over or the event is set.
+def _request_ticks(place: Place) -> Event:
+    """Request the agents' ticks of the first minute, until it is over or the event is set.
 
-    After a start an engine lets nobody tick for a minute, so that a restart loop stays cheap;
-    whoever looks at a demo does not want to wait for that.
+    After its start an engine starts no tick for a minute, so that a restart loop stays cheap. In
+    a demo that would be a minute without agents.
     """
     over = Event()
-    Thread(target=_ask_for_ticks, args=(place, over), daemon=True).start()
+    Thread(target=_request, args=(place, over), daemon=True).start()
     return over
 
 
-def _ask_for_ticks(place: Place, over: Event) -> None:
+def _request(place: Place, over: Event) -> None:
     from horae.cli.far import Far
 
     far = Far(place.directory)
     waited = 0.0
-    asked_at = dict.fromkeys(HURRIED, 0.0)
+    requested_at = dict.fromkeys(REQUESTED, 0.0)
     while waited < FIRST_MINUTE and not over.wait(1):
         waited += 1
-        for name, pause in HURRIED.items():
-            if waited - asked_at[name] < pause:
+        for name, pause in REQUESTED.items():
+            if waited - requested_at[name] < pause:
                 continue
-            # It may tick already, or the engine may be starting or stopping.
+            # The agent may be running, or the engine may be starting or stopping.
             with suppress(HoraeError, OSError):
-                far.post("agents", name, "tick", body={"note": "the demo is in a hurry"})
-                asked_at[name] = waited
+                far.post("agents", name, "tick", body={"note": "requested by the demo"})
+                requested_at[name] = waited
 
 
-def _sum_up(place: Place) -> None:
-    """Print how many receipts each entry has, and how they ended."""
+def _sum_up(place: Place, seconds: float) -> None:
+    """Print how many receipts each entry has, and how their runs ended."""
     from rich.table import Table
 
     from horae.cli.desk import read
@@ -223,12 +256,14 @@ def _sum_up(place: Place) -> None:
     counts: dict[str, Counter[str]] = {}
     for line in read(place, lambda desk: desk.history(limit=_MOST)).lines:
         counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1
+    total = sum(each.total() for each in counts.values())
+    receipts = "1 receipt" if total == 1 else f"{total} receipts"
+    echo(f"\nIn {seconds:.0f} seconds Horae wrote {receipts}, one for each occurrence:\n")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("receipts", justify="right")
-    table.add_column("of")
-    table.add_column("how they ended", overflow="fold")
+    table.add_column("entry")
+    table.add_column("outcomes", overflow="fold")
     for title, ends in sorted(counts.items()):
         words = ", ".join(f"{count} {status}" for status, count in sorted(ends.items()))
         table.add_row(str(ends.total()), safe(title), safe(words))
-    echo("")
     console().print(table)

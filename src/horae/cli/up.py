@@ -26,7 +26,7 @@ from horae.rules.receipt import FINAL
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from horae.config import Config
     from horae.engine.ports import Event, Ledger
@@ -94,7 +94,7 @@ def up(
     if config.store is not None:
         return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
     _let_commands_end(config.data)
-    return asyncio.run(_up(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+    return asyncio.run(run_plans(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
 
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
@@ -235,8 +235,20 @@ async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), _REFRESH)
 
 
-async def _up(config: Config, *, shown: str, seconds: float | None, empty_plan: bool) -> int:
-    """Keep the hours, and show what happens."""
+async def run_plans(
+    config: Config,
+    *,
+    shown: str,
+    seconds: float | None,
+    empty_plan: bool = False,
+    begin: Callable[[House, str | None], None] | None = None,
+    pace: float = 0.0,
+) -> int:
+    """Run the plans and show what happens until a signal, or for some seconds.
+
+    `begin` gets the link of the page and prints its own first lines in place of the usual ones;
+    `pace` is the least number of seconds between two plain lines.
+    """
     from horae.house import keep, open_house
 
     stop = asyncio.Event()
@@ -247,10 +259,10 @@ async def _up(config: Config, *, shown: str, seconds: float | None, empty_plan: 
         from horae.porch import open_porch
 
         house.almanac.may_be_empty = empty_plan
-        begin = await house.ledger.newest_event()
+        newest = await house.ledger.newest_event()
         porch = await open_porch(house)
-        _say_where(house, porch.link)
-        showing = asyncio.create_task(_show(house, shown, stop))
+        (begin or _say_where)(house, porch.link)
+        showing = asyncio.create_task(_show(house, shown, stop, begins=begin is None, pace=pace))
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
         calm_collector()
@@ -261,7 +273,7 @@ async def _up(config: Config, *, shown: str, seconds: float | None, empty_plan: 
             _notify("STOPPING=1")
             stop.set()
             await asyncio.gather(showing, told)
-        await _sum_up(house, after=begin)
+        await _sum_up(house, after=newest)
     return Exit.OK
 
 
@@ -311,13 +323,16 @@ def _notify(state: str) -> None:
         teller.send(state.encode())
 
 
-async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
+async def _show(
+    house: House, shown: str, stop: asyncio.Event, *, begins: bool, pace: float
+) -> None:
     """Show what happens until it is over."""
     if shown == "screen":
         await _show_screen(house, stop)
         return
-    telling = asyncio.create_task(_tell_problems(house))
-    beginning = asyncio.create_task(_tell_beginning(house))
+    telling = [asyncio.create_task(_tell_problems(house))]
+    if begins:
+        telling.append(asyncio.create_task(_tell_beginning(house)))
     try:
         async for event in _events(house, stop):
             if shown == "json":
@@ -326,9 +341,13 @@ async def _show(house: House, shown: str, stop: asyncio.Event) -> None:
                 line = await _event_line(house, event)
                 if line:
                     echo(line)
+                if line and pace:
+                    # Later events wait in the ledger; after a stop they are printed at once.
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), pace)
     finally:
-        telling.cancel()
-        beginning.cancel()
+        for each in telling:
+            each.cancel()
 
 
 async def _tell_beginning(house: House) -> None:
