@@ -35,7 +35,7 @@ _LINK: Final = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages at the top into the navigation."""
     pages = [{_title(name): place} for name, place in TOP.items() if (ROOT / name).exists()]
-    config.nav.append({"The project": pages})
+    config.nav.append({"Project": pages})
     return config
 
 

@@ -481,6 +481,26 @@ def test_the_site_lists_every_page_once() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+def titles_in(nav: object) -> dict[str, str]:
+    """Return the title of each page of a navigation, at any depth."""
+    if isinstance(nav, list):
+        return {page: title for inner in nav for page, title in titles_in(inner).items()}
+    assert isinstance(nav, dict)
+    return {
+        page: title
+        for name, inner in nav.items()
+        for page, title in ({inner: name} if isinstance(inner, str) else titles_in(inner)).items()
+    }
+
+
+def test_a_page_has_one_title_in_the_navigation_and_on_the_map() -> None:
+    listed = titles_in(site()["nav"])
+    linked = dict(re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", PAGES["docs/README.md"]))
+    on_map = {page: title for title, page in linked.items()}
+    wrong = [page for page in listed if page != "README.md" and on_map[page] != listed[page]]
+    assert wrong == []
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("no mkdocs here; install it with `pip install -e '.[docs]'`, or `make site`")
