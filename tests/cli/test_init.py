@@ -1,4 +1,4 @@
-"""A small plan that works, written where there is none."""
+"""`horae init`: a small plan that works, and examples in its comments that work, too."""
 
 import re
 import tomllib
@@ -32,18 +32,18 @@ def example(plan: str, opening: str) -> str:
 
 
 def test_the_plan_it_writes_is_armed_and_has_no_finding(tmp_path: Path) -> None:
-    done = CliRunner().invoke(init, [str(tmp_path / "hours")])
+    done = CliRunner().invoke(init, [str(tmp_path / "myplan")])
     assert done.exit_code == 0
-    text = (tmp_path / "hours" / "plan.org").read_text()
+    text = (tmp_path / "myplan" / "plan.org").read_text()
     assert len(entries(text)) == 3
     assert check(text) == []
-    assert f"horae up {tmp_path / 'hours'}" in done.output
+    assert f"horae up {tmp_path / 'myplan'}" in done.output
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text("* Mine\n")
     done = CliRunner().invoke(init, [str(tmp_path)])
-    assert "exists, and is kept" in done.output
+    assert f"kept {tmp_path / 'plan.org'}, which exists" in done.output
     assert (tmp_path / "plan.org").read_text() == "* Mine\n"
     assert "zone = " in (tmp_path / "horae.toml").read_text()
 
@@ -53,15 +53,15 @@ def test_the_workflow_in_its_comments_works_without_the_hashes(tmp_path: Path) -
     assert len(entries(text)) == 1
     assert check(text) == []
     [world] = tangle(text)["worlds"]
-    assert world["edges"] == [{"from": "Measure", "to": "Say it"}]
+    assert world["edges"] == [{"from": "Collect", "to": "Summarize"}]
 
 
 def test_the_crew_in_its_comments_works_without_the_hashes(tmp_path: Path) -> None:
     plan = written(tmp_path)
     crew = parse_crew(example(plan, "# A crew is"), "crew.org")
-    assert [(each.name, each.definition) for each in crew.members] == [("wren", "wren.org")]
+    assert [(each.name, each.definition) for each in crew.members] == [("deps", "deps.org")]
     assert not crew.diagnostics
-    agent = parse_agent(example(plan, "# and who that is"), "wren.org")
+    agent = parse_agent(example(plan, "# and its definition"), "deps.org")
     assert "NO-WORK" in agent.prompt
 
 
@@ -70,11 +70,11 @@ def test_the_trigger_in_its_comments_works_without_the_hashes(tmp_path: Path) ->
     folder = tmp_path / ".agentd"
     (folder / "workflows").mkdir(parents=True)
     (folder / "agents").mkdir()
-    (folder / "agents" / "reporter.yml").write_text("name: reporter\ncommand: [cat]\n")
-    (folder / "workflows" / "report.yml").write_text(re.sub(r"(?m)^    ", "", text))
+    (folder / "agents" / "deployer.yml").write_text("name: deployer\ncommand: [cat]\n")
+    (folder / "workflows" / "deploy.yml").write_text(re.sub(r"(?m)^    ", "", text))
     found = read_folder(str(folder), environ={})
     assert (found.errors, found.warnings) == ((), ())
-    assert [each.name for each in found.workflows] == ["report"]
+    assert [each.name for each in found.workflows] == ["deploy"]
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])

@@ -80,7 +80,7 @@ def test_no_garden_is_made_out_of_a_file(call: Call, plan: Path) -> None:
     for directory in (f"{plan}", f"{plan}/below"):
         ending = call("init", directory)
         assert (ending.code, ending.out) == (2, "")
-        said = f"horae: {directory}: a file is in the way; name a directory.\n"
+        said = f"horae: {directory}: is not a directory; name a directory.\n"
         assert ending.err.startswith(said)
     assert plan.read_text() == PLAN
 

@@ -169,7 +169,7 @@ async def init(story: Story) -> None:
         !horae completion fish
         horae completion tcsh
         horae doctor --json
-        !horae logs 'Say hello'
+        !horae logs Heartbeat
         """)
     unit = story.home / ".config/systemd/user/horae.service"
     unit.write_text(unit.read_text().replace("Restart", "Restrat"))

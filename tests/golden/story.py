@@ -33,7 +33,21 @@ PLANS = Path(__file__).parent / "plans"
 # What a plan may call; other programs of the machine are not there.
 TOOLS = (
     *("awk", "basename", "cat", "cp", "date", "df", "env", "echo", "false", "git", "grep", "head"),
-    *("ls", "mkdir", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "touch", "true", "tr"),
+    *(
+        "ls",
+        "mkdir",
+        "rm",
+        "sed",
+        "sh",
+        "sleep",
+        "sort",
+        "tail",
+        "tar",
+        "tee",
+        "touch",
+        "true",
+        "tr",
+    ),
     *("uniq", "wc"),
 )
 # Lines of written files and of formats that are for people.

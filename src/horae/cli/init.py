@@ -1,4 +1,4 @@
-"""`init`: a small plan that works, written where there is none."""
+"""`init`: a small plan that works, written into a directory."""
 
 from __future__ import annotations
 
@@ -12,92 +12,96 @@ from horae.cli.output import echo
 from horae.errors import Exit
 
 PLAN: Final = """\
-#+TITLE: Hours
+#+TITLE: My plan
 
-# A plan is plain text in Org syntax. A headline with a when and a command is an entry; all other
-# text is yours. Save this file while `horae up` runs, and what you changed counts at once.
-# A line that begins with a hash, like this one, says nothing to the machine.
+# A plan is plain text in Org syntax. A headline with a schedule and a command is an entry; all
+# other text is for you. Save this file while `horae up` runs, and the change applies at once.
+# A line that begins with a hash and a space, like this one, is a comment.
 
-* Say hello
+* Heartbeat
 :PROPERTIES:
 :SCHEDULE: * * * * *
-:COMMAND:  echo "Good hour"
+:COMMAND:  echo "ok"
 :END:
-Every minute: minute, hour, day, month, weekday, as in cron. `horae history` shows each time it
-ran, `horae logs "Say hello"` what it said, `horae why "Say hello"` why it did or did not run.
+Every minute. The fields are minute, hour, day, month, weekday, as in cron. `horae history` lists
+the runs, `horae logs Heartbeat` shows the output, `horae why Heartbeat` the reason for each run.
 
-* Look at the disk
-SCHEDULED: <{today} 08:00 ++1d>
+* Nightly backup
+SCHEDULED: <{today} 03:30 ++1d>
 :PROPERTIES:
-:COMMAND:  df -h .
+:COMMAND:  tar -czf backup.tar.gz plan.org horae.toml
 :RETRY:    2 1m
+:TIMEOUT:  1h
 :END:
-Every morning at eight; after a night without power the newest morning is made good. If it fails
-it is tried twice more, a minute apart.
+Every night at 03:30. If the computer is off at that time, the backup runs when Horae starts
+again. If it fails, it is retried up to two times, the first time after a minute.
 
-* Tell me when something fails
+* Notify me about failures
 :PROPERTIES:
 :AFTER:    failed stuck
 :COMMAND:  sh -c 'echo "$HORAE_AFTER_ENTRY: $HORAE_AFTER_REASON"'
 :END:
-Put a command here that reaches you: mail, a message, a sound.
+Replace the command by one that reaches you: mail, a chat message, a push notification.
 
-# A workflow is blocks that take from one another. Take the hashes away, and it runs every hour:
+# A workflow is a headline with blocks of code. The output of one block is the input of the next.
+# Remove the hashes, and this one runs every morning at seven:
 #
-# * Look at the garden :workflow:
+# * Daily digest :workflow:
 # :PROPERTIES:
-# :SCHEDULE: 0 * * * *
+# :SCHEDULE: 0 7 * * *
 # :END:
-# ** Measure :component:
-# #+begin_src python :out moisture
-# print(42)
+# ** Collect :component:
+# #+begin_src sh :out files
+# find "$HORAE_PLAN_DIR" -name '*.org' -mtime -1
 # #+end_src
-# ** Say it :component:
-# #+begin_src sh :in moisture
-# read moisture; echo "moisture: $moisture"
+# ** Summarize :component:
+# #+begin_src python :in files
+# import sys
+# print(len(sys.stdin.readlines()), "plan files changed since yesterday")
 # #+end_src
 
-# A crew is agents that tick. In horae.toml: crew.def = "crew.org", and in crew.org:
+# A crew is a list of agents that start at an interval. In horae.toml: crew.def = "crew.org", and
+# in crew.org:
 #
-# * wren
+# * deps
 # :PROPERTIES:
-# :DEF:      wren.org
-# :INTERVAL: 30m
+# :DEF:      deps.org
+# :INTERVAL: 6h
 # :END:
 #
-# and who that is, in wren.org; any program can be an agent:
+# and its definition, in deps.org; any program can be an agent:
 #
-# * wren :agent:
+# * deps :agent:
 # :PROPERTIES:
 # :COMMAND: claude -p
 # :END:
 # ** System prompt
-# You do one thing that is due. If there is nothing to do, answer NO-WORK.
+# You update one dependency at a time. If all are up to date, answer NO-WORK.
 
-# A board is tasks that go to the crew, and may come back:
+# A board is a directory of tasks for the crew. A task can have a schedule:
 #
-#     horae task add "Water the beans"
+#     horae task add "Prepare the release"
 #     horae task schedule 1 --cron "0 9 * * MON"
 
-# A trigger starts an agent by a time, a message or a change elsewhere. In
-# .agentd/workflows/report.yml, with an agent `reporter` in .agentd/agents/reporter.yml:
+# A trigger starts an agent at a time, by a webhook, or after an event elsewhere. In
+# .agentd/workflows/deploy.yml, with an agent `deployer` in .agentd/agents/deployer.yml:
 #
-#     name: report
-#     agent: reporter
+#     name: deploy
+#     agent: deployer
 #     source: {{type: cron, expression: "0 9 * * MON-FRI"}}
-#     prompt_template: "It is {{{{fire_time}}}}. Write the report."
+#     prompt_template: "It is {{{{fire_time}}}}. Deploy the newest release."
 """
 SETTINGS: Final = """\
 # Settings of Horae; `horae config --show-origin` lists all of them.
-zone = "{zone}"  # of the times in org plans
+zone = "{zone}"  # the time zone of the plans
 
-# listen = "127.0.0.1:7117"  # where the page is
+# listen = "127.0.0.1:7117"  # the address of the page
 # [gate]
-# slots = 4                  # how many runs go on at a time
+# slots = 4                  # how many runs are active at the same time
 # [crew]
-# def = "crew.org"           # the agents that tick
+# def = "crew.org"           # the list of agents
 # [agent]
-# command = ["claude", "-p"] # what runs an agent that names no command
+# command = ["claude", "-p"] # the command of agents that have none of their own
 """
 
 
@@ -106,7 +110,7 @@ zone = "{zone}"  # of the times in org plans
 def init(*, root: str) -> int:
     """Write a small working plan into a directory.
 
-    Files that exist are kept.
+    Existing files are not changed.
     """
     from horae.app import SystemClock, machine_zone
     from horae.rules.words import wall_text
@@ -116,18 +120,17 @@ def init(*, root: str) -> int:
     try:
         os.makedirs(root, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
     except (FileExistsError, NotADirectoryError):
-        said = f"{root}: a file is in the way; name a directory."
-        raise click.UsageError(said) from None
+        raise click.UsageError(f"{root}: is not a directory; name a directory.") from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
     texts = {"plan.org": PLAN.format(today=today), "horae.toml": SETTINGS.format(zone=place.key)}
     for name, text in texts.items():
         path = os.path.join(root, name)  # noqa: PTH118
         if os.path.lexists(path):
-            echo(f"{path} exists, and is kept")
+            echo(f"kept {path}, which exists")
             continue
         create(path, text.encode())
         echo(f"wrote {path}")
     where = "" if root == "." else f" {root}"
-    echo(f"\nStart it with: horae up{where}")
+    echo(f"\nRun it with: horae up{where}")
     return Exit.OK
