@@ -62,7 +62,7 @@ _OTHER: Final = (
 _TOLD: Final = re.compile(r"(?!horae trigger add).* --(at|from)[ =]")
 _ASKS: Final = re.compile(
     r"horae (status|list|history|why|logs|next|agent (list|show)|board (list|summary)"
-    r"|task (list|show|next|board)|trigger (list|show|history)|approval list|cluster nodes)\b"
+    r"|task (list|show|next|health)|trigger (list|show|history)|approval list|cluster nodes)\b"
     r"|(agent orchestrator|batty) (\S+ )?(list|get|show|dispatch|health|usage)\S*"
     r"|(cat|ls|tail|head|grep|git log|curl -s)\b"
 )
