@@ -67,7 +67,7 @@ def test_the_same_import_again_adds_nothing(call: Call, tmp_path: Path) -> None:
     was = (tmp_path / "new.org").read_bytes()
     ending = call("import", "crontab", "tab", "--into", "new.org", *AT)
     assert ending.code == Exit.FINDINGS
-    assert "'Back up (2)': new.org has it already, as 'Back up'" in ending.err
+    assert "'Back up (2)': new.org already has this job as 'Back up'" in ending.err
     assert (tmp_path / "new.org").read_bytes() == was
 
 
@@ -122,7 +122,7 @@ def test_an_alert_follows_its_job_and_both_are_known_again(call: Call, tmp_path:
     found = call("check", "plan.org", "--json").data
     assert {each["code"] for each in found} <= {"program"}, "what this machine lacks, at most"
     again = call(*line)
-    assert again.err.count("plan.org has it already, as ") == 2
+    assert again.err.count("plan.org already has this job as ") == 2
     assert (tmp_path / "plan.org").read_text() == written
 
 

@@ -129,7 +129,7 @@ def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
     )
     found = call("agent", "list", "--table")
     assert found.code == 1
-    assert "b.org:2:1: the agent has no name; write it in :ID:" in found.err
+    assert "b.org:2:1: the agent has no name; add :ID: with a name" in found.err
     assert "c.org:5" in found.err
     assert "moss" in found.out
     assert "one" in found.out
@@ -188,7 +188,7 @@ def test_those_that_somebody_asked_for_are_listed_beside_those_of_plans(
     assert (found.data[0]["command"], found.data[0]["model"]) == (["cat", "-"], "small-2")
     assert all(row["can_run"] for row in found.data)
     lines = call("agent", "list", "--table").out.splitlines()
-    assert lines[0].split() == ["agent", "runner", "model", "where", "can", "it", "run"]
+    assert lines[0].split() == ["agent", "runner", "model", "where", "can", "run"]
     assert lines[1].split() == ["finch", "cat", "-", "small-2", "by", "request", "yes"]
     assert " w.org:1 " in lines[3]
 
@@ -237,7 +237,7 @@ def test_one_name_in_a_plan_and_in_the_ledger_is_told_with_both_places(
     lay(tmp_path, m_org=EDITOR)
     found = call("agent", "list", "--table")
     assert found.code == 6
-    assert "the agent moss is defined at m.org:1 and by a request, too" in found.err
+    assert "the agent moss is defined twice, at m.org:1 and by a request" in found.err
     told = [(row["agent"], row["defined_by"]) for row in call("agent", "list", "--json").data]
     assert told == [("moss", "plan"), ("moss", "request")]
 

@@ -330,7 +330,7 @@ def test_health_says_what_is_wrong_and_fails(call: Call, tasks: Path) -> None:
     assert (
         "1.md: line 1, column 1: a task file must begin with a line of three dashes" in ending.out
     )
-    assert "#42: depends on #7, which does not exist; add that task" in ending.out
+    assert "#42: depends on #7, which does not exist; add the task" in ending.out
     assert "#42: the task cannot be recycled: cron '0 25 * * *': hour 25" in ending.out
     assert len(call("task", "health", "--json").data) == 3
 

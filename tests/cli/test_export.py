@@ -159,7 +159,7 @@ def test_a_file_is_made_and_later_replaced(call: Call, tmp_path: Path) -> None:
 def test_a_file_that_is_no_calendar_stays_as_it_is(call: Call, tmp_path: Path) -> None:
     ending = call(*AT, "--output", "garden.org")
     assert ending.code == Exit.FINDINGS
-    assert "garden.org: is not a calendar, and is kept; name another file\n" in ending.err
+    assert "garden.org: exists and is not a calendar; name another file\n" in ending.err
     assert (tmp_path / "garden.org").read_text() == GARDEN
 
 
@@ -248,7 +248,7 @@ def test_a_crontab_runs_what_it_can_say_and_the_rest_is_named(hand: Call, tmp_pa
     ]
     assert "plan.org:1: 'Back up': 50 of 50 next fires equal" in ending.err
     assert "plan.org:14: 'Last day' is left out: the schedule uses L, W or #" in ending.err
-    assert "plan.org:19: 'Tokyo 5%' is left out: its zone is Asia/Tokyo" in ending.err
+    assert "plan.org:19: 'Tokyo 5%' is left out: its time zone is Asia/Tokyo" in ending.err
 
 
 def test_a_cron_that_knows_zones_is_told_them(hand: Call) -> None:

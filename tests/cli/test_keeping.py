@@ -116,7 +116,7 @@ def test_a_backup_never_replaces_what_is_there(call: Call, tmp_path: Path) -> No
         ending = call("backup", name)
         assert ending.code == 6
         assert ending.err == (
-            f"horae: {name}: it is there already; name another file, or leave the name out\n"
+            f"horae: {name}: the file exists; name another file, or give no name\n"
         )
     assert (tmp_path / "letter.txt").read_text() == "Dear"
     ending = call("backup", "nowhere/copy.db")
@@ -146,7 +146,7 @@ def test_a_restore_into_nothing_says_that_there_was_none(
     ending = call("restore", "copy.db", "--data", "fresh", "--table")
     assert ending.code == 0
     assert ending.out == (
-        "copy.db is the ledger of fresh now, and no past occurrence runs; there was no ledger before\n"
+        "restored copy.db as the ledger of fresh; no past occurrence runs; there was no ledger before\n"
     )
     assert len(call("history", "--data", "fresh", "--json").data) > 0
 
@@ -169,7 +169,7 @@ def test_what_is_younger_stays(call: Call) -> None:
     ending = call("prune", "--before", "2020-04-01", "--table")
     assert ending.code == 0
     assert ending.out.startswith(
-        "folded or dropped what is from before 2020-04-01 Wed 00:00 Europe/Berlin: 0 receipts"
+        "removed details from before 2020-04-01 Wed 00:00 Europe/Berlin: 0 receipts"
     )
     assert call("prune", "--before", "2999-01-01").code == 2
     assert call("prune", "--before", "long ago").code == 2
@@ -251,7 +251,7 @@ def test_a_doctor_restores_the_newest_backup_that_is_whole(
     sick = call("doctor", "--json")
     assert (sick.code, checks(sick)["ledger"]) == (
         1,
-        ("fail", "horae doctor --restore, or without a backup horae up --fresh-ledger"),
+        ("fail", "run `horae doctor --restore`, or without a backup `horae up --fresh-ledger`"),
     )
     healed = call("doctor", "--json", "--restore", "--json")
     assert healed.code == 0
@@ -311,7 +311,7 @@ def test_an_unlikely_year_and_a_jump_of_the_clock_are_seen() -> None:
     assert check_clock(Reading(noon, 5.0), Reading(noon + second, 6.0)).grade is Grade.OK
     jump = check_clock(Reading(noon, 5.0), Reading(noon - 3600 * second, 5.1))
     assert jump.grade is Grade.WARN
-    assert "it moved by -1h" in jump.found
+    assert "it jumped by -1h" in jump.found
     year = datetime(1970, 1, 1, tzinfo=UTC)
     assert check_clock(Reading(year, 5.0), Reading(year, 5.0)).grade is Grade.FAIL
 

@@ -153,7 +153,7 @@ def test_a_status_shows_every_time_with_its_zone(call: Call) -> None:
     ending = call("status", "--at", LOOK, "--table")
     assert ending.code == 0
     lines = ending.out.splitlines()
-    assert lines[0] == "2026-04-01 Wed 12:00 Europe/Berlin, .horae: no engine runs"
+    assert lines[0] == "2026-04-01 Wed 12:00 Europe/Berlin, .horae: no engine is running"
     assert lines[1] == "3 entries armed, 1 waiting"
     text = "\n".join(" ".join(line.split()) for line in lines)
     assert "next\n2026-04-01 Wed 06:00 America/New_York Poll plan.org:7" in text
@@ -304,7 +304,7 @@ def test_an_entry_rests_until_it_is_resumed(call: Call) -> None:
     conflict = call("pause", "Digest", "--until", "3h")
     assert (conflict.code, "the entry is already paused by" in conflict.err) == (6, True)
     assert call("resume", "Digest", "--json").data["changed"] is True
-    assert call("resume", "Digest", "--table").out.startswith("Digest (entry 1) does not rest")
+    assert call("resume", "Digest", "--table").out.startswith("Digest (entry 1) is not paused")
     assert call("status", "--json").data["paused"] == []
 
 

@@ -115,7 +115,7 @@ def test_a_file_without_a_state_has_no_ticks(call: Call, tmp_path: Path) -> None
             2,
             "'nap' is not a state; the file has wake_add, wake_audit",
         ),
-        (["day.org", "2"], 2, "HITS goes with --from STATE."),
+        (["day.org", "2"], 2, "HITS is only for --from STATE."),
         (["day.org", "--every", "3d"], 2, "write 72h"),
         (["day.org", "--every", "9999h"], 2, "is longer than 31d"),
         (["day.org", "--next", "0"], 2, "0 is not in the range"),

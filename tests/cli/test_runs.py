@@ -149,7 +149,7 @@ def test_a_log_is_followed_until_somebody_cancels_its_run(there: Call, home: Pat
         assert follower.stdout is not None
         assert follower.stdout.readline() == "begun\n"
         ended = there("cancel", "Long", "--reason", "enough", "--table")
-        assert (ended.code, ended.out) == (0, f"Long: run {number} is being ended\n")
+        assert (ended.code, ended.out) == (0, f"Long: run {number} is being cancelled\n")
         assert follower.communicate(timeout=10) == ("", "")
     again = there("cancel", str(number), "--json")
     assert (again.code, '"code": "run_state"' in again.err) == (6, True)
@@ -186,10 +186,10 @@ def test_every_command_that_changes_something_asks_the_engine(there: Call) -> No
     rest = there("pause", "Digest", "--note", "away", "--until", "2h", "--json").data
     assert (rest["changed"], rest["pause"]["note"]) == (True, "away")
     refused = there("run", "Digest")
-    assert (refused.code, "it is paused by" in refused.err) == (6, True)
+    assert (refused.code, "the entry is paused" in refused.err) == (6, True)
     conflict = there("pause", "Digest", "--note", "x", "--json")
     assert (conflict.code, '"code": "entry_state"' in conflict.err) == (6, True)
-    assert there("resume", "Digest", "--table").out.startswith("Digest (entry 1) goes on; next ")
+    assert there("resume", "Digest", "--table").out.startswith("Digest (entry 1) is resumed; next ")
     window = ["--from", "2026-03-01", "--to", "2026-03-03", "--id", "march"]
     filed = there("backfill", "Digest", *window, "--json").data
     assert (filed["count"], len(filed["receipts"])) == (2, 2)

@@ -180,6 +180,6 @@ def test_a_run_without_an_engine_says_who_tries_again_and_when(call: Call) -> No
     [receipt] = call("history", "Flaky", "--json").data
     when = datetime.fromisoformat(receipt["start_at"])
     assert ending.err == (
-        f"horae: Flaky: waiting: exit code 1; an engine tries it again at {when:%Y-%m-%d %a %H:%M:%S}"
-        " Europe/Berlin or later; start it with `horae up`\n"
+        f"horae: Flaky: waiting: exit code 1; an engine retries it at {when:%Y-%m-%d %a %H:%M:%S}"
+        " Europe/Berlin or later; start one with `horae up`\n"
     )

@@ -68,16 +68,16 @@ def test_a_git_that_is_too_old_matters_to_a_plan_under_git(
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", git="git version 2.30.2"))
     remedy = "install git 2.38 or newer"
     assert rows(call, "git") == [
-        ("warn", "git version 2.30.2", f"{remedy}, before the plan goes under git")
+        ("warn", "git version 2.30.2", f"{remedy} before you put the plan in git")
     ]
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, env={"PATH": path})
-    assert rows(call, "git") == [("fail", "git version 2.30.2, and the plan is under git", remedy)]
+    assert rows(call, "git") == [("fail", "git version 2.30.2, but the plan is in git", remedy)]
 
 
 def test_no_git_at_all_is_said(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", tools(tmp_path / "bin"))
     [(grade, found, _)] = rows(call, "git")
-    assert (grade, found) == ("warn", "there is no git in the PATH")
+    assert (grade, found) == ("warn", "git is not in the PATH")
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
@@ -96,7 +96,7 @@ def test_the_languages_that_can_be_run_are_listed_and_the_others_too(
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", sh="", luajit=""))
     [(grade, found, remedy)] = rows(call, "languages")
     assert (grade, found) == ("ok", "blocks can be run in sh, lua")
-    assert remedy.startswith("for blocks in python, bash, js,")
+    assert remedy.startswith("to run blocks in python, bash, js,")
 
 
 def test_a_plan_with_a_block_that_nothing_here_runs_fails(
@@ -107,7 +107,7 @@ def test_a_plan_with_a_block_that_nothing_here_runs_fails(
     assert call("doctor").code == 1
     _, (grade, found, remedy) = rows(call, "languages")
     assert (grade, remedy) == ("fail", "install Go (https://go.dev)")
-    assert found.endswith("plan.org has a block in go, and nothing here runs it")
+    assert found.endswith("plan.org has a block in go, which is not installed")
 
 
 def test_a_language_that_nobody_knows_and_an_agent_block() -> None:
@@ -167,7 +167,7 @@ def test_a_database_that_is_well(call: Call, monkeypatch: pytest.MonkeyPatch) ->
     told = stored(call, monkeypatch, url)
     assert told["store"][0] == "ok"
     assert "is PostgreSQL 1" in told["store"][1]
-    assert told["store schema"] == ("ok", f"version {KNOWN}, and our role may write it")
+    assert told["store schema"] == ("ok", f"version {KNOWN}, and the database role can write it")
     assert told["store clock"] == ("ok", "this machine's clock and the database's agree")
 
 
@@ -199,7 +199,7 @@ def test_a_schema_of_a_newer_horae_is_refused(call: Call, monkeypatch: pytest.Mo
         told = stored(call, monkeypatch, url)
     finally:
         server().do(f"UPDATE term SET version = {KNOWN}")
-    assert told["store schema"] == ("fail", "use the newer horae that wrote it, on every machine")
+    assert told["store schema"] == ("fail", "use the newer horae that wrote it, on every node")
 
 
 def test_a_role_that_may_only_read_is_told_what_it_lacks(

@@ -11,14 +11,14 @@ from pathlib import Path
 from pwd import getpwuid
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 
 from calling import Call, Ending
 from horae.app import SystemClock
 from horae.cli.agent_words import agent
+from horae.cli.group import horae
 from horae.cli.run import run
-from horae.cli.triggers import Room, approvals, approve, deny, trigger
+from horae.cli.triggers import Room
 from horae.engine.triggers import agent_id
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers
@@ -51,9 +51,6 @@ def call(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GARDEN_TOKEN", "s3cret-canary")
     monkeypatch.setenv("HORAE_AGENT_COMMAND", "cat")
-    horae = click.Group("horae")
-    for command in (trigger, approvals, approve, deny):
-        horae.add_command(command)
     words = {"horae": horae, "agent": agent}
 
     def calling(name: str, *args: str) -> Ending:
@@ -130,7 +127,8 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     assert not (tmp_path / ".horae").exists(), "to look makes nothing"
     ending = call("agent", "orchestrator", "create-agent", "--name", "worker")
     assert (
-        ending.err == "no engine is running; this is kept in .horae until `horae up` starts one\n"
+        ending.err
+        == "no engine is running; the change is stored in .horae and used after `horae up`\n"
     )
 
 
@@ -144,10 +142,10 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--manual",), 2, "missing field `prompt_template`"),
         (("--manual", "--prompt", "a", "--prompt-file", "b"), 2, "not both"),
         (("--manual", "--prompt-file", "nowhere.md"), 4, "nowhere.md: does not exist"),
-        (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools is a JSON object"),
+        (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools must be a JSON object"),
         (("--webhook", "a long secret", "--prompt", "Go."), 2, "use the scheme github"),
         (("--webhook", "short", "--scheme", "github", "--prompt", "Go."), 2, "at least 8"),
-        (("--scheme", "github", "--manual"), 2, "the messages of a --webhook"),
+        (("--scheme", "github", "--manual"), 2, "--scheme requires --webhook"),
         (("--after", "nobody", "--prompt", "Go."), 4, "there is no workflow 'nobody'"),
     ],
 )
@@ -201,7 +199,7 @@ def test_a_secret_that_is_made_is_shown_once(call: Call) -> None:
     assert made["secret"] not in call("horae", "trigger", "show", "deploy", "--json").out
     ending = call("horae", "trigger", "rotate", "deploy", "--table")
     assert ending.out.startswith("deploy accepts two secrets until `horae trigger rotate deploy")
-    assert "\nits secret, shown only now: whsec_" in ending.out
+    assert "\nsecret (shown only once): whsec_" in ending.out
     again = call("horae", "trigger", "rotate", "deploy")
     assert (again.code, "end the older one first" in again.err) == (6, True)
     ended = call("horae", "trigger", "rotate", "deploy", "--end", "--json").data
@@ -679,7 +677,7 @@ def test_asking_approving_and_refusing_in_these_words(call: Call) -> None:
 
 def test_health_tells_that_no_engine_runs(call: Call) -> None:
     ending = words(call, "health")
-    assert (ending.code, ending.out.splitlines()[0]) == (1, "Status: no engine runs")
+    assert (ending.code, ending.out.splitlines()[0]) == (1, "Status: no engine is running")
 
 
 # Beside a running engine

@@ -270,7 +270,7 @@ def test_a_lost_ledger_is_left_behind_if_asked_to_and_nothing_past_fires(tmp_pat
     unasked = up(tmp_path, "--fresh-ledger", stdin=subprocess.DEVNULL)
     _, err = unasked.communicate(timeout=30)
     assert unasked.returncode == 2
-    assert "add --yes" in err
+    assert "use --yes" in err
     assert (data / "ledger.db").read_bytes() == b""
 
     begun = up(tmp_path, "--fresh-ledger", "--yes", "--log", "plain")

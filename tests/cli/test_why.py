@@ -236,7 +236,7 @@ def test_what_is_broken_says_what_is_wrong_and_what_stays_armed(kept: Call) -> N
     assert lines[2].startswith(
         "broken since 2026-04-01 Wed 09:00 Europe/Berlin: cron '0 99 * * *': "
     )
-    assert lines[2].endswith("; it stays armed in its last good version")
+    assert lines[2].endswith("; it stays armed in its last valid version")
 
 
 def test_what_cannot_run_says_so_and_why(call: Call) -> None:

@@ -111,16 +111,16 @@ def test_a_run_is_taken_up_by_its_name(call: Call, home: Path) -> None:
     assert [each["status"] for each in record["steps"]] == ["reused", "done"]
     assert record["tasks"]["Count"] == "5"
     for name in ("nobody", "../.."):
-        with pytest.raises(Exception, match="holds no run") as told:
+        with pytest.raises(Exception, match="contains no run") as told:
             call(resume=name)
         assert getattr(told.value, "exit_code", None) == 4
 
 
 def test_a_workflow_that_is_not_there_is_said_with_those_that_are(call: Call, home: Path) -> None:
-    with pytest.raises(Exception, match="holds no single workflow 'Gone'; its workflows: Flow"):
+    with pytest.raises(Exception, match="contains no workflow 'Gone'; its workflows: Flow"):
         call(workflow="Gone")
     (home / "plan.org").write_text("* Prose\n")
-    with pytest.raises(Exception, match="holds no workflow; its workflows: none at all"):
+    with pytest.raises(Exception, match="contains no workflow; its workflows: none"):
         call()
 
 

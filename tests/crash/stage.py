@@ -147,8 +147,8 @@ class Life:
         return (self.home.place / f"died-{self.name}").read_text()
 
     def begun(self) -> Life:
-        """Return when the engine keeps the hours."""
-        self.until(lambda: "keeping" in self.said())
+        """Return when the engine runs the plans."""
+        self.until(lambda: "running the plans" in self.said())
         return self
 
     def until(self, condition: Callable[[], object], *, within: float = PATIENCE) -> float:

@@ -501,7 +501,7 @@ def test_an_engine_in_a_delegated_cgroup_gives_each_run_its_own(
     assert Path(ran(tmp_path, "Where").removeprefix("0::")).parent.name == cgroup.path.name
     assert str(cgroup.path) in str(checks(tmp_path)["cgroups"]["found"])
     assert "a kill of all processes at once" in str(checks(tmp_path)["cgroups"]["found"])
-    assert "does not hold" not in stop(engine)
+    assert "is not enforced" not in stop(engine)
     assert not cgroup.pens()
 
 
@@ -556,7 +556,7 @@ def test_a_limit_that_has_no_controller_is_told_by_up_and_by_doctor(
     missing = [name for each, name in names.items() if each not in cgroup.controllers()]
     assert [str(row["found"]).split()[0] for row in found] == missing
     for name in missing:
-        assert said.count(f"{name} does not hold") == 1
+        assert said.count(f"{name} is not enforced") == 1
 
 
 def test_a_limit_without_a_cgroup_is_told_by_up_and_by_doctor(tmp_path: Path) -> None:
@@ -565,7 +565,7 @@ def test_a_limit_without_a_cgroup_is_told_by_up_and_by_doctor(tmp_path: Path) ->
     (tmp_path / "horae.toml").write_text('[run]\nmemory = "64M"\n')
     told = checks(tmp_path)["limits"]
     assert told["grade"] == "warn"
-    assert str(told["found"]).startswith("run.memory does not hold: ")
+    assert str(told["found"]).startswith("run.memory is not enforced: ")
     assert "Delegate=yes" in str(told["remedy"])
     command = [*HORAE, "up", str(tmp_path), "--seconds", "1"]
     environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}

@@ -162,7 +162,7 @@ def test_what_recurs_is_handed_out_under_a_name_of_its_own(root: Path) -> None:
         address: each.title
         for address, each in armed(scanned(BoardSource(root, now=wednesday))).items()
     }
-    assert titles == {"task:7": "Report", "task:7:work": "Report (handed out)"}
+    assert titles == {"task:7": "Report", "task:7:work": "Report (work)"}
 
 
 @pytest.mark.parametrize("field", ["status: done", "status: archived", "tags: [archived]"])
@@ -281,7 +281,7 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     for each in told.value.candidates:
         for word in (str(each["entry"]), str(each["address"])):
             assert (await desk.named(word)).number == each["entry"]
-    assert (await desk.named("task:2:work")).mark.title == "Report (handed out)"
+    assert (await desk.named("task:2:work")).mark.title == "Report (work)"
     (root / "board/tasks/1.md").unlink()
     for _ in range(2):
         await almanac.rescan("board")
@@ -389,7 +389,7 @@ def hours(root: Path, now: datetime = WEDNESDAY) -> list[tuple[str, str]]:
         ),
         (
             ("cron_schedule: 0 9 * * MON", "status: done", "cron_last_run: 2026-03-29T00:00:00Z"),
-            [("Report", "2026-03-30T09:00:00Z"), ("Report (comes back)", "2026-03-30T09:00:00Z")],
+            [("Report", "2026-03-30T09:00:00Z"), ("Report (recycle)", "2026-03-30T09:00:00Z")],
         ),
     ],
 )
@@ -545,7 +545,7 @@ async def test_a_trigger_that_passes_while_the_task_is_not_done_waits_for_it(roo
     assert engine.task.text("claimed_by") is None
     assert await engine.history() == [
         ("Report", "03-30 09:00", "no_work"),
-        ("Report (comes back)", "03-30 09:00", "done"),
+        ("Report (recycle)", "03-30 09:00", "done"),
     ]
     assert [(each["event"], each["task"]) for each in engine.events()] == [("task_recycled", "#42")]
     await engine.down()
@@ -594,7 +594,7 @@ async def test_a_net_that_nobody_took_away_finds_that_it_came_back(root: Path) -
     await engine.advance(3 * HOUR)  # and nobody notices that the file has changed
     assert await engine.history() == [
         ("Report", "03-30 09:00", "done"),
-        ("Report (comes back)", "03-30 09:01", "no_work"),
+        ("Report (recycle)", "03-30 09:01", "no_work"),
     ]
     [filed] = (await engine.ledger.receipts(statuses=(Status.NO_WORK,))).receipts
     assert filed.receipt.reason == "already recycled at 2026-03-30T09:00:00Z"

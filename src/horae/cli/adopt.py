@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_HERE: Final = "in horae"
+_THERE: Final = "in the other scheduler"
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
 
 
@@ -235,7 +237,7 @@ def _judged(adopted: Adopted, twin: Headline | None, asked: _Asked, *, is_idle: 
     if is_idle:
         return replace(adopted, reason="the job that it follows is not imported")
     if twin is not None:
-        return replace(adopted, reason=f"{asked.into} has it already, as {twin.title!r}")
+        return replace(adopted, reason=f"{asked.into} already has this job as {twin.title!r}")
     if asked.tasks and not _fits_task(adopted):
         return replace(adopted, reason=f"a task has {_ONLY}")
     return adopted
@@ -262,7 +264,7 @@ def _said(adopted: Adopted) -> Iterator[str]:
     if proof.seams:
         zone_name = adopted.entry.zone if adopted.entry else job.zone
         shown = [
-            f"{moment_text(each.at, zone_name)} comes only {'here' if each.is_ours else 'there'}"
+            f"{moment_text(each.at, zone_name)} runs only {_HERE if each.is_ours else _THERE}"
             for each in proof.seams[:4]
         ]
         more = f" and {len(proof.seams) - 4} more" if len(proof.seams) > 4 else ""
@@ -377,7 +379,7 @@ def _text(path: str) -> str:
         return read_plan(path).text
     data = sys.stdin.buffer.read(LIMIT + 1)
     if len(data) > LIMIT:
-        raise PlanFileError("-", f"is longer than {LIMIT:,} bytes; divide it")
+        raise PlanFileError("-", f"is longer than {LIMIT:,} bytes; split it")
     return decoded("-", data)
 
 

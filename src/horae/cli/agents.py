@@ -253,8 +253,8 @@ class Everybody:
         for other in self.known:
             if other.agent.name == card.name:
                 reason = (
-                    f"the agent {card.name} is defined at {other.where} and by "
-                    f"{made.where or 'a request'}, too; give one of the two another name"
+                    f"the agent {card.name} is defined twice, at {other.where} and by "
+                    f"{made.where or 'a request'}; rename one of them"
                 )
                 self._found.say(TriggerConflictError(reason))
         self.known.append(made)
@@ -399,7 +399,7 @@ def _named(definition: AgentDefinition, origin: Origin, otherwise: str) -> str:
     name = definition.name or otherwise
     if not name:
         reason = "the agent has no name"
-        raise AgentError(origin.file, origin.line, 1, reason=reason, fix="write it in :ID:")
+        raise AgentError(origin.file, origin.line, 1, reason=reason, fix="add :ID: with a name")
     return name
 
 
@@ -538,7 +538,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     from horae.cli.tables import console, safe
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("agent", "runner", "model", "where", "can it run"):
+    for name in ("agent", "runner", "model", "where", "can run"):
         table.add_column(name, overflow="fold")
     for row in rows:
         runner = shlex.join(row["command"] or ()) or row["runner"]

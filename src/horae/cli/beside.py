@@ -163,7 +163,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
             lambda triggers: judge_files(triggers, folder.agents, folder.workflows)
         )
     except HoraeError as error:
-        message = f"not compared with what the ledger knows: {error}"
+        message = f"not compared with the ledger: {error}"
         yield Diagnostic(_TRIGGERS, 1, 1, "agentd", Severity.INFO, message)
         return
     yield from wrong

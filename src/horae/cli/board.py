@@ -422,7 +422,7 @@ def edit(
 ) -> int:
     """Change fields of a task.
 
-    Every other byte of its file is kept.
+    The rest of its file stays unchanged.
     """
     changes: dict[str, Value | None] = {}
     if clear_blocked:

@@ -45,7 +45,7 @@ class NoNodeError(HoraeError):
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
         self.known = known
-        there = ", ".join(known) or "none at all"
+        there = ", ".join(known) or "none"
         super().__init__(f"there is no node called {name!r}; nodes: {there}")
 
 

@@ -380,7 +380,7 @@ def engine_at(place: Place) -> Far | None:
             what = f" ({holder.command})" if holder.command else ""
             reason = (
                 f"in use by process {holder.pid}{what}, which does not answer; "
-                "stop it, or start `horae up` again"
+                "stop it, then start `horae up` again"
             )
             raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
         sleep(0.02)
@@ -562,12 +562,12 @@ async def _check_version(ledger: SqliteLedger) -> None:
         ]
     )
     if application != database.APPLICATION:
-        reason = "it is empty, or not a ledger of horae"
+        reason = "it is empty or not a ledger of horae"
         raise LedgerDamagedError(ledger.place, reason, remedy=_RESTORE)
     ours = len(migrations())
     if version > ours:
-        reason = f"its schema is version {version}, and this horae knows {ours}"
+        reason = f"the schema has version {version}, and this horae supports {ours}"
         raise LedgerNewerError(ledger.place, reason, remedy="use the newer horae that wrote it")
     if version < ours:
-        reason = f"its schema is version {version}, and this horae writes {ours}"
+        reason = f"the schema has version {version}, and this horae needs {ours}"
         raise LedgerError(ledger.place, reason, remedy="`horae up` upgrades it")

@@ -127,7 +127,7 @@ def crontab(
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
         if entry.zone != hand.zone_name and not cron_tz:
-            what = f"its zone is {entry.zone}, and a crontab uses the zone of the machine"
+            what = f"its time zone is {entry.zone}, and a crontab uses the zone of the machine"
             hand.refuse(entry, what, "use --cron-tz if your cron supports CRON_TZ")
             continue
         try:
@@ -207,7 +207,7 @@ class _Hand:
         self._names: set[str] = set()
         for item in others.items:
             if isinstance(item, Entry):
-                self.refuse(item, "it is not from a plan", "let horae run it")
+                self.refuse(item, "it is not defined in a plan file", "run it with horae")
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
         """Say that an entry is left out."""
@@ -321,7 +321,7 @@ def _gathered(path: str, lines: Iterable[str]) -> bytes:
     for line in lines:
         data += line.encode()
         if len(data) > LIMIT:
-            reason = f"would have more than {LIMIT:,} bytes; ask for fewer days or fewer plans"
+            reason = f"would have more than {LIMIT:,} bytes; export fewer days or fewer plans"
             raise PlanFileError(path, reason)
     return bytes(data)
 
@@ -336,5 +336,5 @@ def _save(path: str, data: bytes) -> None:
         create(path, data)
         return
     if not old.text.startswith(_BEGINNING):
-        raise PlanFileError(path, "is not a calendar, and is kept; name another file")
+        raise PlanFileError(path, "exists and is not a calendar; name another file")
     edit(path, [Splice(0, len(old.data), data)], expected=old.digest)

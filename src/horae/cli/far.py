@@ -206,7 +206,7 @@ class FarLeader(Far):
         return {**host, **{name: value.encode() for name, value in said.items()}}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
-        reason = f"{self._name}, which leads, does not answer at {self._address} ({error})"
+        reason = f"the leader {self._name} does not answer at {self._address} ({error})"
         return EngineUnreachableError(str(self._directory), reason)
 
 
@@ -263,7 +263,7 @@ def _refusal(answer: HTTPResponse) -> HoraeError:
         )
     except (ValueError, LookupError, TypeError):
         is_busy = answer.status == 503
-        what = "it has as many connections as it takes; try again" if is_busy else answer.reason
+        what = "it has reached its limit of connections; try again" if is_busy else answer.reason
         return FarError(
             f"the engine answered {answer.status}: {what}",
             code="engine_answer",

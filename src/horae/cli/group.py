@@ -421,7 +421,7 @@ def _tell_renamed(old: str, new: str, form: Form) -> None:
 def horae(ctx: click.Context) -> None:
     """Run commands, workflows and coding agents on a schedule.
 
-    The options --root, --data, --json, --tz and --at of a command may also stand before it.
+    The options --root, --data, --json, --tz and --at can also be given before the command.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -144,9 +144,9 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
     zone_name = place.zone.key
     said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}
     amounts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    verb = "would fold or drop" if dry_run else "folded or dropped"
+    verb = "would remove" if dry_run else "removed"
     print_answer(
-        output, said, f"{verb} what is from before {moment_text(moment, zone_name)}: {amounts}"
+        output, said, f"{verb} details from before {moment_text(moment, zone_name)}: {amounts}"
     )
     return Exit.OK
 
@@ -191,11 +191,11 @@ def _target(place: Place, file: str | None, *, now: datetime) -> Path:
     target = _unused(home, f"ledger-{now:%Y%m%dT%H%M%SZ}") if home.is_dir() else home
     if target.exists() or target.is_symlink():
         raise BackupError(
-            str(target), "it is there already", remedy="name another file, or leave the name out"
+            str(target), "the file exists", remedy="name another file, or give no name"
         )
     if not target.parent.is_dir():
         raise BackupError(
-            str(target), "its directory does not exist", remedy=f"make {target.parent} first"
+            str(target), "its directory does not exist", remedy=f"create {target.parent} first"
         )
     return target
 
@@ -218,7 +218,7 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
         old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
     aside = str(old) if had_one else None
     before = f"the previous ledger is {aside}" if aside else "there was no ledger before"
-    text = f"{file} is the ledger of {place.directory} now, and no past occurrence runs; {before}"
+    text = f"restored {file} as the ledger of {place.directory}; no past occurrence runs; {before}"
     missing = _missing_secrets(place, config)
     lines = (text, *(f"missing: {each}" for each in missing))
     said = {"restored": str(file), "aside": aside, "missing_secrets": missing}
@@ -372,7 +372,7 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
     if version < (3, 11):
         return Check("python", Grade.FAIL, found, "use Python 3.11 or newer")
     if platform == "darwin":
-        remedy = "processes that a run detaches may survive it; on Linux they do not"
+        remedy = "detached processes may survive the end of their run; on Linux they are ended too"
         return Check("python", Grade.WARN, found, remedy)
     if platform != "linux":
         return Check(
@@ -391,7 +391,7 @@ def _check_reader() -> Check:
     wrong = misread()
     if wrong is not None:
         return Check("reader", Grade.FAIL, f"fails its self-test: {wrong}", ReaderError.remedy)
-    return Check("reader", Grade.OK, "reads a drawer, a planning line and a state as written")
+    return Check("reader", Grade.OK, "reads a drawer, a planning line and a state correctly")
 
 
 def _check_sqlite() -> Check:
@@ -413,8 +413,8 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
         return Check(
             "sqlite",
             Grade.WARN,
-            f"{found} can damage a database that two programs write at once",
-            "let no other program write ledger.db, or use SQLite 3.51.3",
+            f"{found} can damage a database that two programs write at the same time",
+            "use SQLite 3.51.3 or newer, or let no other program write ledger.db",
         )
     return Check("sqlite", Grade.OK, found)
 
@@ -450,13 +450,15 @@ def check_clock(first: Reading, second: Reading) -> Check:
     now = second.wall
     found = f"{moment_text(now, 'UTC')}"
     if not 2025 <= now.year < 2100:
-        return Check("clock", Grade.FAIL, f"{found}, an unlikely year", "set the machine's clock")
+        return Check(
+            "clock", Grade.FAIL, f"{found}, an unlikely year", "set the clock of this machine"
+        )
     passed = timedelta(seconds=second.passed - first.passed)
     drift = (second.wall - first.wall) - passed
     if abs(drift) > timedelta(milliseconds=500):
         by = format_duration(drift)
         remedy = "the clock is being changed; use a time service"
-        return Check("clock", Grade.WARN, f"{found}, it moved by {by} in an instant", remedy)
+        return Check("clock", Grade.WARN, f"{found}; it jumped by {by}", remedy)
     return Check("clock", Grade.OK, found)
 
 
@@ -508,7 +510,7 @@ def _check_file_system(place: Place) -> Check:
         return Check(
             "data directory",
             Grade.FAIL,
-            f"{directory} is on {error.kind}, over the network",
+            f"{directory} is on {error.kind}, a network file system",
             remedy,
         )
     return Check("data directory", Grade.OK, f"{directory} is on a local disk")
@@ -524,8 +526,10 @@ def _check_permissions(place: Place) -> Check:
     wanted += [(each, 0o600) for each in place.directory.glob(f"{FOLDER}/*")]
     remedies = [f"chmod {mode:o} {path}" for path, mode in wanted if _is_open(path, mode)]
     if remedies:
-        return Check("permissions", Grade.WARN, "others can read the ledger", "; ".join(remedies))
-    return Check("permissions", Grade.OK, "its owner alone can read the ledger")
+        return Check(
+            "permissions", Grade.WARN, "other users can read the ledger", "; ".join(remedies)
+        )
+    return Check("permissions", Grade.OK, "only its owner can read the ledger")
 
 
 def _check_secrets(place: Place, config: Config) -> Iterator[Check]:
@@ -540,11 +544,11 @@ def _check_secrets(place: Place, config: Config) -> Iterator[Check]:
     wrong = [str(error) for name in names if (error := secrets.why_not([name]))]
     with suppress(HoraeError):  # what is wrong with the ledger is said elsewhere
         wrong += _missing_secrets(place, config)
-    found = f"{len(names)} named in [secrets], {kept} kept in {place.directory / FOLDER}"
+    found = f"{len(names)} defined in [secrets], {kept} stored in {place.directory / FOLDER}"
     if not wrong:
         yield Check("secrets", Grade.OK, found)
     for each in wrong:
-        remedy = "fix it, or correct [secrets] in horae.toml"
+        remedy = "provide it, or correct [secrets] in horae.toml"
         yield Check("secrets", Grade.WARN, each, remedy)
 
 
@@ -570,7 +574,7 @@ def check_disk(free: int) -> Check:
     """
     found = f"{_size(free)} free"
     if free < 16 * _MIB:
-        return Check("disk", Grade.FAIL, found, "free disk space; nothing starts without it")
+        return Check("disk", Grade.FAIL, found, "free disk space; until then no run starts")
     if free < 512 * _MIB:
         return Check("disk", Grade.WARN, found, "free disk space soon, or run `horae prune`")
     return Check("disk", Grade.OK, found)
@@ -589,9 +593,9 @@ def _check_ledger(place: Place) -> Check:
         refuse_loss(place)
         database.verify(place.path)
     except NoLedgerError:
-        return Check("ledger", Grade.OK, "there is none yet", "horae up makes one")
+        return Check("ledger", Grade.OK, "no ledger yet", "`horae up` creates it")
     except LedgerDamagedError as error:
-        remedy = "horae doctor --restore, or without a backup horae up --fresh-ledger"
+        remedy = "run `horae doctor --restore`, or without a backup `horae up --fresh-ledger`"
         return Check("ledger", Grade.FAIL, error.reason, remedy)
     except LedgerError as error:
         return Check("ledger", Grade.FAIL, error.reason, error.remedy)
@@ -612,7 +616,7 @@ def _check_ledger_clock(place: Place) -> Check:
             "ledger clock",
             Grade.WARN,
             f"the newest receipt is {ahead} ahead of the clock",
-            "set the machine's clock; nothing that has its receipt runs again",
+            "set the clock of this machine; occurrences with a receipt do not run again",
         )
     return Check("ledger clock", Grade.OK, "the ledger is not ahead of the clock")
 
@@ -621,12 +625,12 @@ def _check_backups(place: Place) -> Check:
     home = place.directory / BACKUPS
     found = _backups(home)
     if not found:
-        return Check("backups", Grade.WARN, f"there is none in {home}", "run `horae backup`")
+        return Check("backups", Grade.WARN, f"no backup in {home}", "run `horae backup`")
     whole = next((each for each in found if _damage(each) is None), None)
     if whole is None:
         remedy = "run `horae backup`"
-        return Check("backups", Grade.FAIL, f"none of {len(found)} is intact", remedy)
-    return Check("backups", Grade.OK, f"{len(found)}, the newest intact one is {whole.name}")
+        return Check("backups", Grade.FAIL, f"none of {len(found)} backups is intact", remedy)
+    return Check("backups", Grade.OK, f"{len(found)} found; the newest intact one is {whole.name}")
 
 
 def _check_watches() -> Iterator[Check]:
@@ -656,13 +660,13 @@ def _check_runs(place: Place, config: Config) -> Iterator[Check]:
         holder = holder_of(place.directory)
     stands = standing(None if holder is None else holder.pid)
     found, _, remedy = stands.words.partition("; ")
-    wanted = f"for limits of a whole run: {remedy}" if remedy else ""
+    wanted = f"to limit the resources of runs: {remedy}" if remedy else ""
     yield Check("cgroups", Grade.OK, found, wanted)
     limits = CgroupLimits(config.run_memory, config.run_processes, config.run_cpus)
     for setting, why in stands.unheld(limits):
         reason, _, remedy = why.partition("; ")
-        found = f"{setting} does not hold: {reason}"
-        yield Check("limits", Grade.WARN, found, remedy or f"take {setting} out of the settings")
+        found = f"{setting} is not enforced: {reason}"
+        yield Check("limits", Grade.WARN, found, remedy or f"remove {setting} from the settings")
 
 
 def _print_checks(found: list[Check]) -> None:

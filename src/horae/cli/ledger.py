@@ -351,7 +351,7 @@ def backfill(
     except (KeyboardInterrupt, LedgerError):
         if filed:
             went_on = (
-                f"{filed:,} receipts are filed; repeat the command with --id {named} to continue"
+                f"{filed:,} receipts are created; repeat the command with --id {named} to continue"
             )
             echo(f"horae: {went_on}", err=True)
         raise
@@ -381,7 +381,7 @@ def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standi
     except HoraeError as error:
         if not isinstance(error.__cause__, TimeoutError):
             return stands
-        hangs = f"the engine (process {stands.engine.pid}) does not answer; it may hang"
+        hangs = f"the engine (process {stands.engine.pid}) does not answer"
         return replace(stands, problems=(hangs, *stands.problems))
     why = {each["receipt"]: each["reason"] for each in line}
     waiting = tuple(_held_up(each, why.get(each.filed.number)) for each in stands.waiting)
@@ -403,7 +403,7 @@ def print_status(stands: Standing) -> None:
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
     since = f", since {engine.since}" if engine.since else ""
-    runs = f"an engine runs ({who}{since})" if engine.is_running else "no engine runs"
+    runs = f"engine running ({who}{since})" if engine.is_running else "no engine is running"
     if engine.stall:
         echo(engine.stall)
     echo(f"{moment_text(stands.at, stands.zone)}, {engine.directory}: {runs}")
@@ -448,13 +448,13 @@ def _doing(agent: AgentLine, stands: Standing) -> str:
     """Return what an agent does now, or when it ticks next."""
     entry = agent.entry
     if agent.is_running:
-        return "runs now"
+        return "running"
     if agent.held:
         return f"is held: {agent.held}"
     if entry.pause is not None:
         return _rest(entry)
     if entry.next_at is None:
-        return "waits for its turn"
+        return "no next tick yet"
     wait = max(entry.next_at - stands.at, timedelta(0))
     return f"next {moment_text(entry.next_at, entry.zone)}, in {length_text(wait)}"
 
@@ -492,7 +492,7 @@ def _receipt_row(line: Line) -> tuple[str, ...]:
 def _waiting_row(line: Line, now: datetime) -> tuple[str, ...]:
     start_at = line.filed.receipt.start_at
     *row, reason = _receipt_row(line)
-    when = f"; it may start at {moment_text(start_at, line.zone)}" if start_at > now else ""
+    when = f"; starts at {moment_text(start_at, line.zone)} or later" if start_at > now else ""
     return *row, f"{reason}{when}"
 
 
@@ -582,7 +582,7 @@ def _print_why(said: Why) -> None:
         kept = (
             "with the parts that can be read"
             if entry.broken_at is None
-            else "in its last good version"
+            else "in its last valid version"
         )
         echo(f"broken{since}: {entry.broken}; it stays armed {kept}")
     if said.cannot_run:
@@ -595,7 +595,7 @@ def _print_why(said: Why) -> None:
             nearest = moment_text(moment, entry.zone) if moment else "none"
             echo(f"  the nearest {word}: {nearest}")
     if said.is_cut:
-        echo("\nthere are more; -n shows more")
+        echo("\nnot all are shown; increase -n")
 
 
 def _print_answer(answer: Answer, zone_name: str) -> None:
@@ -607,14 +607,14 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
         return
     receipt = filed.receipt
     if receipt.through_at is not None:
-        echo(f"  stands for all {receipt.count} up to {moment_text(receipt.through_at, zone_name)}")
+        echo(f"  covers {receipt.count} times up to {moment_text(receipt.through_at, zone_name)}")
     by = late(filed)
     how_late = f", {length_text(by)} after its scheduled time" if by > GRACE else ""
     echo(f"  decided {moment_text(filed.decided_at, zone_name)}{how_late}")
     if by_whom := requested_words(filed):
         echo(f"  {by_whom}")
     if receipt.status is Status.WAITING and receipt.start_at > filed.decided_at:
-        echo(f"  it may start at {moment_text(receipt.start_at, zone_name)}")
+        echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
     echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
     echo(f"  {policy_words(filed.policy, zone_name=zone_name)}")
@@ -631,7 +631,7 @@ def _print_paused(rest: Rest) -> None:
 def _print_resumed(rest: Rest) -> None:
     """Print what a resume came to, and what comes next."""
     entry = rest.entry
-    what = "goes on" if rest.changed else "is not paused; nothing was changed"
+    what = "is resumed" if rest.changed else "is not paused; nothing was changed"
     next_at = f"; next {moment_text(entry.next_at, entry.zone)}" if entry.next_at else ""
     echo(f"{entry.title} (entry {entry.number}) {what}{next_at}")
 

@@ -124,7 +124,7 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
     """Return where the agent stands: `STATE`, `STATE HITS`, or the start."""
     if start is None:
         if hits is not None:
-            raise click.UsageError("HITS goes with --from STATE.")
+            raise click.UsageError("HITS is only for --from STATE.")
         return Position(day.start)
     position = parse_position(start)
     if position is None or position.state not in day.states:

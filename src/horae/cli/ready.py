@@ -24,8 +24,8 @@ _UNNAMED = Found(
     0,
     "agent-unready",
     Severity.ERROR,
-    "this block names no agent",
-    "write :agent NAME behind its language, or :AGENT: NAME in the drawer of its workflow",
+    "this block has no agent",
+    "write :agent NAME after its language, or :AGENT: NAME in the drawer of its workflow",
 )
 
 
@@ -58,7 +58,7 @@ def check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Ite
     for name, plan, index, of in alerts:
         if of not in names:
             headline = plan.headlines[index]
-            message = f"nothing here is called {of!r}, so this alert never runs"
+            message = f"no entry is called {of!r}, so this alert never runs"
             fix = "write the :ID: or the title of an entry, or all"
             at = place_of(headline, "AFTER")
             found = Found(at, "after-unknown", Severity.WARNING, message, fix)
@@ -90,7 +90,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
             message = (
                 f"{name} in the command contains a secret that every reader of this plan can see"
             )
-            fix = f"write :ENV: {name}, and in [secrets] of horae.toml where its value is"
+            fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
             found = Found(place_of(headline, "COMMAND"), "secret", Severity.WARNING, message, fix)
             yield found.located(file, places[id(headline)], headline.text)
         if (why := _unread(headline, config)) is not None:

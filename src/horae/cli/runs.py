@@ -333,7 +333,7 @@ def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | N
     found = read(place, lambda desk: _meant(desk, what, is_going=True))
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
-    print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being ended")
+    print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
     return Exit.OK
 
 
@@ -391,7 +391,7 @@ def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
         return str(told["reason"])
     line = far.get("gate", limit=1000)["waiting"]
     reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
-    return next(reasons, f"it may start at {told['start_at']}")
+    return next(reasons, f"it starts at {told['start_at']} or later")
 
 
 def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:
@@ -565,7 +565,7 @@ def _goes_on(told: Mapping[str, Any]) -> str:
     if Status(told["status"]) is not Status.WAITING:
         return ""
     when = moment_text(datetime.fromisoformat(told["start_at"]), told["zone"])
-    return f"; an engine tries it again at {when} or later; start it with `horae up`"
+    return f"; an engine retries it at {when} or later; start one with `horae up`"
 
 
 def _code(status: Status, reason: str) -> int:

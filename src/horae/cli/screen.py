@@ -45,7 +45,8 @@ def drawn(
     parts += [
         Text(),
         safe(
-            "Ctrl-C stops the engine; `horae status`, `why`, `logs` and `run` work beside it", "dim"
+            "Ctrl-C stops the engine; in another terminal use `horae status`, `why` or `logs`",
+            "dim",
         ),
     ]
     return Group(*parts)

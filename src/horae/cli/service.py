@@ -105,11 +105,15 @@ def uninstall(*, force: bool, **given: Any) -> int:
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _Unit:
     """Return the file that is meant."""
     if not name or set(name) - set(_NAME):
-        raise click.UsageError("--name takes small letters, digits, - and _.")
+        raise click.UsageError("--name can have lowercase letters, digits, - and _.")
     if is_user and user:
-        raise click.UsageError("--user runs it as you; --as is for a service of the system.")
+        raise click.UsageError(
+            "use --user for your own service, or --as for a system service, not both."
+        )
     if any(each < " " or each in '"\\' for each in f"{root}{user or ''}"):
-        raise click.UsageError("a plan root with quotes or control characters cannot be used.")
+        raise click.UsageError(
+            "the path of the plan root contains quotes or control characters; use another path."
+        )
     program = shutil.which("horae") or os.path.abspath(sys.argv[0])  # noqa: PTH100 - as below
     place = Place(program, os.path.abspath(root), user or "", is_user)  # noqa: PTH100 - slow to load
     if launchd:
@@ -119,7 +123,7 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     ctl = "systemctl --user" if is_user else "systemctl"
     steps = [f"{ctl} daemon-reload", f"{ctl} enable --now {name}.service"]
     if is_user:
-        steps.append("loginctl enable-linger   # so that it also runs while you are logged out")
+        steps.append("loginctl enable-linger   # keeps it running while you are logged out")
     steps.append(f"{ctl} status {name}.service")
     stops = (f"{ctl} disable --now {name}.service", f"{ctl} daemon-reload")
     return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)

@@ -132,7 +132,7 @@ def _change(each: Waiting) -> str:
 
 def _agrees() -> bool:
     if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask on; add --yes.")
+        raise click.UsageError("confirmation needs a terminal; use --yes.")
     return click.confirm("Trust these settings?")
 
 
@@ -144,5 +144,5 @@ def _said(done: dict[str, Any], waiting: list[Waiting]) -> str:
     if done["after_restart"]:
         said += f"; the engine uses {', '.join(done['after_restart'])} after a restart"
     if done.get("until_restart"):
-        said += "; a restart reads the working copy: bring it up to date with git pull"
+        said += "; a restart reads the working copy: update it with git pull"
     return said

@@ -76,10 +76,10 @@ def check_git(said: str | None, *, is_needed: bool) -> Check:
     numbers = _NUMBERS.search(said or "")
     if numbers and (int(numbers[1]), int(numbers[2])) >= GIT:
         return Check("git", Grade.OK, said or "")
-    found = said or "there is no git in the PATH"
+    found = said or "git is not in the PATH"
     if is_needed:
-        return Check("git", Grade.FAIL, f"{found}, and the plan is under git", _GIT_REMEDY)
-    return Check("git", Grade.WARN, found, f"{_GIT_REMEDY}, before the plan goes under git")
+        return Check("git", Grade.FAIL, f"{found}, but the plan is in git", _GIT_REMEDY)
+    return Check("git", Grade.WARN, found, f"{_GIT_REMEDY} before you put the plan in git")
 
 
 def check_programs(path: str) -> Check:
@@ -95,7 +95,7 @@ def check_programs(path: str) -> Check:
             clashes.append(f"{others[0]} {first} {ours}")
     if not clashes:
         return Check("programs", Grade.OK, f"no other {', '.join(_PROGRAMS)} in the PATH")
-    remedy = "call the program that you mean by its whole path, or change the order of the PATH"
+    remedy = "call the program by its full path, or change the order of the PATH"
     return Check("programs", Grade.WARN, "; ".join(clashes), remedy)
 
 
@@ -144,16 +144,16 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
     rows = [row for row in LANGUAGES if row.name != AGENT]
     names = ", ".join(row.name for row in rows if row.name in there) or "none"
     others = ", ".join(row.name for row in rows if row.name not in there)
-    remedy = f"for blocks in {others}: install what runs them" if others else ""
+    remedy = f"to run blocks in {others}: install the language" if others else ""
     yield Check("languages", Grade.OK, f"blocks can be run in {names}", remedy)
     for lang, where in sorted(used.items()):
         try:
             row = language_of(lang)
         except HoraeError as error:
-            yield Check("languages", Grade.FAIL, f"{where}: {error}", "write it in one of these")
+            yield Check("languages", Grade.FAIL, f"{where}: {error}", "use one of these languages")
             continue
         if row.name not in there and row.name != AGENT:
-            found = f"{where} has a block in {row.name}, and nothing here runs it"
+            found = f"{where} has a block in {row.name}, which is not installed"
             yield Check("languages", Grade.FAIL, found, row.remedy)
 
 
@@ -185,11 +185,11 @@ def check_root(root: Path) -> Check:
     if not root.is_dir():
         return Check("plan root", Grade.FAIL, f"{root} is not a directory", f"horae init {root}")
     if not os.access(root, os.R_OK | os.X_OK):
-        remedy = "make it readable for the user that runs horae"
+        remedy = "give the user that runs horae read permission"
         return Check("plan root", Grade.FAIL, f"{root} cannot be read", remedy)
     if not os.access(root, os.W_OK):
-        found = f"{root} cannot be written, so no task is moved and no rest leaves its page"
-        remedy = "make it writable for the user that runs horae"
+        found = f"{root} cannot be written, so tasks cannot move and rests leave no page"
+        remedy = "give the user that runs horae write permission"
         return Check("plan root", Grade.WARN, found, remedy)
     return Check("plan root", Grade.OK, f"{root} can be read and written")
 
@@ -201,11 +201,11 @@ def check_port(config: Config) -> Check:
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"
     if holder_of(config.data) is not None:
-        return Check("port", Grade.OK, f"{where} is for the engine that runs")
+        return Check("port", Grade.OK, f"{where} is used by the running engine")
     try:
         listen_tcp(wanted.host, wanted.port, allow_remote=config.server_remote).close()
     except ListenError as error:
-        found = f"{error.address}: {error.reason}; there would be no page"
+        found = f"{error.address}: {error.reason}; the page would not be available"
         return Check("port", Grade.WARN, found, str(error).rpartition("; ")[2])
     return Check("port", Grade.OK, f"{where} is free")
 
@@ -225,7 +225,7 @@ def check_store(url: str) -> Iterator[Check]:
     try:
         from horae.store.pg_wire import DIALECT, Address
     except ImportError as error:
-        found = f"`store` is set, and {error.name} is not installed"
+        found = f"`store` is set, but {error.name} is not installed"
         yield Check("store", Grade.FAIL, found, "pip install 'horae[postgres]'")
         return
     from horae.engine.ports import LedgerError
@@ -259,24 +259,29 @@ def check_schema(seen: Seen, *, known: int) -> Check:
     """Return whether the database holds a ledger of a version that we know, and takes ours."""
     name = "store schema"
     if seen.is_replica:
-        return Check(name, Grade.FAIL, "it is a read-only replica", "name the primary")
+        return Check(
+            name,
+            Grade.FAIL,
+            "the database is a read-only replica",
+            "use the address of the primary",
+        )
     if seen.schema is None:
-        found = "it holds no ledger yet"
+        found = "the database has no ledger yet"
         if seen.may_write:
             return Check(name, Grade.OK, found, "`horae cluster migrate` or `horae up` creates it")
-        remedy = "run `horae cluster migrate` once with a role that may create tables"
-        return Check(name, Grade.FAIL, f"{found}, and our role may not make one", remedy)
+        remedy = "run `horae cluster migrate` once with a role that can create tables"
+        return Check(name, Grade.FAIL, f"{found}, and the database role cannot create one", remedy)
     found = f"version {seen.schema}"
     if seen.schema > known:
-        found = f"{found}, and this horae knows {known}"
-        return Check(name, Grade.FAIL, found, "use the newer horae that wrote it, on every machine")
+        found = f"{found}, and this horae supports {known}"
+        return Check(name, Grade.FAIL, found, "use the newer horae that wrote it, on every node")
     if not seen.may_write:
         remedy = "grant it SELECT, INSERT, UPDATE and DELETE on all tables of the schema"
-        return Check(name, Grade.FAIL, f"{found}, and our role may not write it", remedy)
+        return Check(name, Grade.FAIL, f"{found}, and the database role cannot write it", remedy)
     if seen.schema < known:
-        remedy = "run `horae cluster migrate` with a role that may create tables"
+        remedy = "run `horae cluster migrate` with a role that can create tables"
         return Check(name, Grade.WARN, f"{found}, and {known} is needed", remedy)
-    return Check(name, Grade.OK, f"{found}, and our role may write it")
+    return Check(name, Grade.OK, f"{found}, and the database role can write it")
 
 
 def check_skew(ahead: timedelta) -> Check:

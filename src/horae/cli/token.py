@@ -208,7 +208,7 @@ def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> i
     """Open the page of the running engine.
 
     The link logs the browser in and can be used once. The link is printed too; on a terminal a
-    browser is opened. The address of the calendar shows all scheduled times to everybody who
+    browser is opened. The address of the calendar shows all scheduled times to anyone who
     has it; `horae token new` replaces it.
     """
     from horae.cli.far import EngineUnreachableError

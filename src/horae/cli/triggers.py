@@ -76,7 +76,7 @@ class Room:
         if is_alone:
             where = self.place.directory
             echo(
-                f"no engine is running; this is kept in {where} until `horae up` starts one",
+                f"no engine is running; the change is stored in {where} and used after `horae up`",
                 err=True,
             )
         return done
@@ -357,7 +357,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     lines = [
         f"{found['name']}  {found['id']}",
         f"{_state(found)}, starts {found['agent']}, waits for {waits}",
-        f"made {found['created_at']}, changed {found['updated_at']}",
+        f"created {found['created_at']}, changed {found['updated_at']}",
         *([f"from {found['file']}"] if found["file"] else []),
         "",
         found["prompt_template"],
@@ -706,7 +706,7 @@ def _with_secret(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 def _print_with_secret(output: Output, made: Mapping[str, Any], text: str, secret: str) -> None:
     """Print one answer, and a secret that was just made; it is never shown again."""
     shown = {"secret": secret} if secret else {}
-    more = f"\nits secret, shown only now: {secret}" if secret else ""
+    more = f"\nsecret (shown only once): {secret}" if secret else ""
     _print_one(output, {**made, **shown}, f"{text}{more}")
 
 
@@ -721,7 +721,7 @@ def _config(given: Mapping[str, Any]) -> dict[str, Any] | None:
         scheme = {} if given.get("scheme") is None else {"scheme": given["scheme"]}
         found.append({"type": "webhook", "secret": given["secret"], **scheme})
     elif given.get("scheme") is not None:
-        raise click.UsageError("--scheme says how the messages of a --webhook are signed.")
+        raise click.UsageError("--scheme requires --webhook.")
     for name, kind in (("issues", "github_issues"), ("pulls", "github_pull_requests")):
         if given.get(name) is not None:
             owner, _, repo = given[name].partition("/")
@@ -753,7 +753,7 @@ def prompt_of(text: str | None, file: str | None) -> str | None:
     from horae.workspace.files import read_plan
 
     if text is not None and file is not None:
-        raise click.UsageError("give the prompt, or the file that it is in, not both.")
+        raise click.UsageError("give the prompt or its file, not both.")
     return read_plan(file).text if file is not None else text
 
 
@@ -764,7 +764,7 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise TriggerError(f'{name} is a JSON object such as {{"mode": "deny_all"}}')
+        raise TriggerError(f'{name} must be a JSON object such as {{"mode": "deny_all"}}')
     return said
 
 

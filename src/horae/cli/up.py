@@ -121,8 +121,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
         return False
     with acting(f"cli:{user_name(os.getuid())}"):
         old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
-    where = "the old ledger is gone" if old is None else f"the old ledger is {old}"
-    echo(f"horae: a new ledger is started, and no past occurrence runs; {where}", err=True)
+    where = "nothing is left of the old ledger" if old is None else f"the old ledger is {old}"
+    echo(f"horae: a new ledger is created; no past occurrence runs; {where}", err=True)
     return True
 
 
@@ -130,12 +130,12 @@ def _agrees(directory: Path) -> bool:
     """Ask whether the ledger of a data directory may be left behind."""
     if not sys.stdin.isatty():
         raise click.UsageError(
-            "--fresh-ledger asks for confirmation, and there is no terminal; add --yes."
+            "--fresh-ledger asks for confirmation, which needs a terminal; use --yes."
         )
     backups = len([*(directory / "backups").glob("*.db")])
     if backups:
         many = "1 backup is" if backups == 1 else f"{backups} backups are"
-        echo(f"{many} in {directory}/backups; `horae doctor --restore` brings the newest back.")
+        echo(f"{many} in {directory}/backups; `horae doctor --restore` restores the newest.")
     echo(
         "A new ledger has no history, no pauses, and none of the triggers and agents that were"
         " created by request.\nPlans are read again, agents continue from their state files, and"

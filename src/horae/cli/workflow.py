@@ -116,9 +116,10 @@ class _Asked:
         top = worlds(plan)
         chosen = [each for each in every(top) if each.name == workflow] if workflow else top
         if not chosen or (workflow and len(chosen) > 1):
-            names = ", ".join(each.name for each in every(top)) or "none at all"
-            what = "no workflow" if workflow is None else f"no single workflow {workflow!r}"
-            raise PlanMissingError(file, f"holds {what}; its workflows: {names}")
+            names = ", ".join(each.name for each in every(top)) or "none"
+            what = f"{len(chosen) or 'no'} workflow{'s' if chosen else ''}"
+            what += "" if workflow is None else f" {workflow!r}"
+            raise PlanMissingError(file, f"contains {what}; its workflows: {names}")
         kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
         place = Place(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
         return cls(str(path.relative_to(root)), plan, chosen, place, config)
@@ -324,4 +325,4 @@ def _run_directory(place: Place, run: str) -> Path:
     if is_id(run):
         for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):
             return found
-    raise PlanMissingError(str(place.data / "runs"), f"holds no run {run}")
+    raise PlanMissingError(str(place.data / "runs"), f"contains no run {run}")

@@ -445,9 +445,9 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
         return
     address, assignee = work_address(task.id), task.text("assignee")
     # Of a task that recurs there are two entries: its own name means when it comes back.
-    title = task.title if task.cron_schedule is None else f"{task.title} (handed out)"
+    title = task.title if task.cron_schedule is None else f"{task.title} (work)"
     # One task never turns into another, however alike they look: the number is in every sign.
-    mark = Mark(address, title, f"handed out as #{task.id}", _digest(address))
+    mark = Mark(address, title, f"work of #{task.id}", _digest(address))
     origin = Origin(file, task.fields.places["title"].line)
     try:
         policy = work_policy(task)
@@ -509,7 +509,7 @@ def _owed(task: Task, entry: Entry, content: Content, now: datetime) -> Iterator
     at = first_trigger(task, written_at=min(_written_at(content.path), now))
     if at is None:
         return
-    address, title = back_address(entry.address), f"{task.title} (comes back)"
+    address, title = back_address(entry.address), f"{task.title} (recycle)"
     owed = replace(
         entry,
         address=address,

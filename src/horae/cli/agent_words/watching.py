@@ -73,7 +73,7 @@ def usage(here: Here, agent_id: str | None, *, name: str | None) -> int:
 def health(here: Here) -> int:
     """Show whether an engine is running."""
     engine = engine_of(here.room().place)
-    word = "ok" if engine.is_running else "no engine runs"
+    word = "ok" if engine.is_running else "no engine is running"
     said = {"status": word, "service": "horae", "version": __version__}
     print_one(here, said, [f"Status: {word}", f"Version: {__version__}"])
     return Exit.OK if engine.is_running else Exit.FINDINGS
