@@ -1,6 +1,6 @@
-"""Show what Horae reads out of the example plan: what `make show` runs.
+"""Show what Horae reads in the example plans: the program of `make show`.
 
-Each command is printed before its output, so that it can be typed again.
+Each command is printed before its output, so that you can run it yourself.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from pathlib import Path
 
 PLANS = Path("examples") / "nightly"
 COMMANDS = (
-    ("The plan, as it was written:", ["cat", str(PLANS / "nightly-digest.org")]),
-    ("What is written on each headline:", ["horae", "query", str(PLANS)]),
-    ("What the workflows resolve to:", ["horae", "tangle", str(PLANS)]),
-    ("What may not be meant, in all plans:", ["horae", "check", str(PLANS)]),
-    ("What comes in the next two days:", ["horae", "agenda", "--days", "2", str(PLANS)]),
+    ("A plan:", ["cat", str(PLANS / "nightly-digest.org")]),
+    ("Its headlines and those of the plans beside it:", ["horae", "query", str(PLANS)]),
     (
-        "What one rule means, and where clocks change under it:",
+        "The workflows, with their blocks and what the blocks exchange:",
+        ["horae", "tangle", str(PLANS)],
+    ),
+    ("The findings of check:", ["horae", "check", str(PLANS)]),
+    ("The next two days:", ["horae", "agenda", "--days", "2", str(PLANS)]),
+    (
+        "One schedule explained, with the clock changes that affect it:",
         ["horae", "explain", "--tz", "Europe/Berlin", "30 2 * * *"],
     ),
-    ("The same for programs:", ["wb", "query", str(PLANS / "deadline-only.org")]),
+    ("The headlines as JSON, for programs:", ["wb", "query", str(PLANS / "deadline-only.org")]),
 )
 
 
 def main() -> int:
-    """Run the commands one after the other; the first that fails ends the show."""
+    """Run the commands in order, and stop at the first that fails."""
     scripts = Path(sys.executable).parent
     for title, command in COMMANDS:
         print(f"\n{title}\n$ {shlex.join(command)}", flush=True)
@@ -36,7 +39,7 @@ def main() -> int:
         done = subprocess.run([scripts / command[0], *command[1:]], check=False)
         if done.returncode:
             return done.returncode
-    print("\nEdit a plan under examples/nightly and run `make show` again.")
+    print("\nEdit a plan in examples/nightly, and run `make show` again.")
     return 0
 
 

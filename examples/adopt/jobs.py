@@ -1,14 +1,14 @@
-"""A program that APScheduler keeps the hours of; `horae import` reads it and never runs it."""
+"""Jobs of APScheduler; `horae import` reads this file and never runs it."""
 
 from apscheduler.schedulers.blocking import BlockingScheduler
 
 
 def poll() -> None:
-    """Look for what is new."""
+    """Fetch new orders."""
 
 
 def report() -> None:
-    """Say what there was."""
+    """Write the daily report."""
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from store.ledger_suite import story
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="looks into /proc, needs pidfds")
 
 QUIET = HOSTILE.replace("yes hostile", "yes hostile >/dev/null")  # no flood: that has its own end
-EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "digest"
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:
@@ -693,22 +693,23 @@ async def test_the_log_of_a_run_tells_each_step_and_what_it_said(tmp_path: Path)
 @story
 async def test_the_examples_run(tmp_path: Path) -> None:
     async with yard(tmp_path) as place:
-        garden = await place.run(
-            (EXAMPLES / "garden.org").read_text(), input=b"beans 12\npeas 0\nleeks 7\n"
+        report = await place.run(
+            (EXAMPLES / "weekly-report.org").read_text(), input=b"web 12\nmail 0\nsearch 7\n"
         )
-    assert tasks(garden) == {
-        "Beds": "beans 12\npeas 0\nleeks 7",
-        "Harvest": "19 plants to harvest",
-        "Dry beds": "peas",
+    assert tasks(report) == {
+        "Services": "web 12\nmail 0\nsearch 7",
+        "Total": "19 requests per second",
+        "Idle services": "mail",
     }
-    assert [each.text for each in garden.world.children[0].steps] == ["3"]
+    assert [each.text for each in report.world.children[0].steps] == ["3"]
 
 
 @needs("node")
 @story
 async def test_the_example_without_a_compiler_runs(tmp_path: Path) -> None:
     async with yard(tmp_path) as place:
-        record = await place.run((EXAMPLES / "words.org").read_text(), input=b"to be or not to be")
+        text = (EXAMPLES / "top-words.org").read_text()
+        record = await place.run(text, input=b"to be or not to be")
     assert tasks(record)["Draw"] == "be       ##\nto       ##\nnot      #\nor       #"
 
 

@@ -190,7 +190,7 @@ class House:
         query = {"from": start.isoformat(), "span": f"{int((end - start).total_seconds())}s"}
         answer = await self.client.get("/timeline", params=query)
         assert answer.status_code == 200, answer.text
-        rows = re.findall(r'aria-label="([^"]*): (?:[^"]*, )?([0-9,]+) to come"', answer.text)
+        rows = re.findall(r'aria-label="([^"]*): (?:[^"]*, )?([0-9,]+) upcoming"', answer.text)
         ahead = {unescape(title): int(count.replace(",", "")) for title, count in rows}
         return {title: count for title, count in ahead.items() if count}
 
@@ -479,6 +479,7 @@ def test_the_next_hundred_of_an_example_are_the_same_everywhere(
     text = plan.read_text()
     if act == "quarantine":
         text = text.replace(":PROPERTIES:\n", ":PROPERTIES:\n:PAUSE-AFTER: 1\n")
+        text = re.sub(r"(?m)^:RETRY:.*\n", "", text)  # a retry is not a failure yet
     (root / "plan.org").write_text(text)
 
     @story
