@@ -1,6 +1,6 @@
-# Read by the scripts beside it: what they know of installing packages.
+# Functions for the other scripts: install packages with apt-get.
 
-# How apt-get is called without asking anybody for a password; nothing if it cannot be.
+# Call apt-get without a password prompt; fail if that is not possible.
 apt() {
     command -v apt-get >/dev/null 2>&1 || return 1
     if [ "$(id -u)" = 0 ]; then
@@ -11,9 +11,9 @@ apt() {
     fi
 }
 
-# Install packages, and say nothing.
+# Install packages without output.
 install() {
-    # No list of packages yet, or an old one, is the usual reason for a first no.
+    # The first attempt usually fails because the package list is missing or old.
     { apt install -qq -y --no-install-recommends "$@" ||
         { apt update -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 &&
             apt install -qq -y --no-install-recommends "$@"; }; } >/dev/null 2>&1

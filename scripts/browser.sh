@@ -1,6 +1,6 @@
 #!/bin/sh
-# Find the browser that the page is tested in, or install Debian's; if neither can be, say so.
-# It never fails: without a browser those tests are skipped, and all others run.
+# Find the browser for the tests of the page, or install the one of Debian.
+# The script never fails: without a browser these tests are skipped, and all others run.
 
 . "$(dirname "$0")/apt.sh"
 
@@ -11,13 +11,13 @@ found() {
 
 found && exit 0
 if apt --version >/dev/null 2>&1; then
-    echo "no chromium here: installing it, for the tests of the page"
+    echo "installing chromium for the tests of the page"
     install chromium chromium-driver fonts-dejavu-core
     found && exit 0
-    echo "chromium could not be installed, so the tests of the page in a browser are skipped;" \
-        "\`apt-get install chromium chromium-driver\` says why"
+    echo "chromium could not be installed: the tests of the page in a browser are skipped;" \
+        "to see why, run \`apt-get install chromium chromium-driver\`"
 else
-    echo "no chromium and chromedriver here, so the tests of the page in a browser are skipped;" \
-        "on Debian \`sudo apt-get install chromium chromium-driver\` brings both"
+    echo "chromium and chromedriver are not installed: the tests of the page in a browser are skipped;" \
+        "on Debian, install both with \`sudo apt-get install chromium chromium-driver\`"
 fi
 exit 0

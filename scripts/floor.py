@@ -1,8 +1,8 @@
-"""Run the parsers' tests under the oldest CPython from 3.11 on that this machine has.
+"""Run the tests of the parsers under the oldest installed CPython, 3.11 or newer.
 
-`re` of 3.11.0 to 3.11.4 reads some patterns wrongly, and Debian 12 brings 3.11.2; with a newer
-Python nobody would notice. The distribution's own `python3` is asked first, then those on the PATH.
-Nothing is installed for it: this environment's packages are put on its path.
+`re` of 3.11.0 to 3.11.4 reads some patterns wrongly, and Debian 12 has 3.11.2; tests under a newer
+Python do not show that. The `python3` of the distribution comes first, then those on the PATH.
+Nothing is installed: that Python uses the packages of this environment.
 """
 # ruff: noqa: INP001
 
@@ -26,7 +26,7 @@ TESTS: Final = (
     *("tests/rules/test_entry.py", "tests/rules/test_lifecycle.py", "tests/rules/test_tools.py"),
     *("tests/rules/test_template.py", "tests/rules/test_trigger.py", "tests/test_config.py"),
 )
-# Packages with compiled parts fit one minor version; `near_org` stands on one of them.
+# Packages with compiled parts fit one minor version; `near_org` uses one of them.
 _COMPILED: Final = re.compile(
     r"^(?:from|import) (?:hypothesis|jsonschema_rs|near_org|yaml)\b", re.MULTILINE
 )
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 def candidates() -> list[str]:
-    """Return the Pythons to ask, the distribution's own first."""
+    """Return the Pythons to try, the one of the distribution first."""
     folders = os.get_exec_path()
     names = ["python3", *(f"python3.{minor}" for minor in range(LEAST[1], sys.version_info[1] + 1))]
     on_path = [shutil.which(name, path=folder) for folder in folders for name in names]
@@ -49,7 +49,7 @@ def candidates() -> list[str]:
 
 
 def version_of(path: str) -> tuple[int, ...] | None:
-    """Return the version of a CPython that can be run and is new enough."""
+    """Return the version of a CPython that runs and is new enough, else None."""
     try:
         asked = [path, "-I", "-c", _ASK]
         said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
@@ -61,7 +61,7 @@ def version_of(path: str) -> tuple[int, ...] | None:
 
 
 def oldest() -> Found | None:
-    """Return the oldest Python that is older than this one; of equals the one asked first."""
+    """Return the oldest Python that is older than this one; of equals the first."""
     asked = [(version_of(path), path) for path in candidates()]
     found = [Found(version, path) for version, path in asked if version is not None]
     older = [each for each in found if each.version < sys.version_info[:3]]
@@ -69,7 +69,7 @@ def oldest() -> Found | None:
 
 
 def runnable(version: tuple[int, ...]) -> list[str]:
-    """Return the files of tests that can be run; of another minor version, those that are pure."""
+    """Return the test files that can run; with another minor version only the pure ones."""
     named = [ROOT / each for each in TESTS]
     files = [file for each in named for file in (sorted(each.glob("test_*.py")) or [each])]
     if version[:2] != sys.version_info[:2]:
@@ -78,13 +78,13 @@ def runnable(version: tuple[int, ...]) -> list[str]:
 
 
 def main() -> int:
-    """Run the tests, or say that there is nothing to run them under."""
+    """Run the tests, or print that no older Python is installed."""
     mine = ".".join(map(str, sys.version_info[:3]))
     floor = oldest()
     if floor is None:
-        print(f"floor not run: no CPython older than {mine}, which ran the tests, is here")  # noqa: T201
+        print(f"floor not run: no CPython older than {mine}, which ran the tests, is installed")  # noqa: T201
         return 0
-    print(f"floor: the parsers' tests under {floor.path}, {'.'.join(map(str, floor.version))}")  # noqa: T201
+    print(f"floor: tests of the parsers with {floor.path}, {'.'.join(map(str, floor.version))}")  # noqa: T201
     tests = runnable(floor.version)
     packages = dict.fromkeys((get_paths()["purelib"], get_paths()["platlib"]))
     environment = {

@@ -1,15 +1,15 @@
-"""Make the pictures of the documents: the page in a browser, and what a terminal shows.
+"""Make the pictures of the documents: the page in a browser, and a transcript of a terminal.
 
-    .venv/bin/python scripts/pictures.py          about a minute and a half
+    .venv/bin/python scripts/pictures.py          takes about two minutes
 
-The demo is kept by a real engine for a minute, on a port of its own. Debian's chromium logs in by
-the link that the demo prints. What stands in docs/pictures afterwards:
+The demo runs for a while on a free port, and chromium logs in with the link that the demo prints.
+The files in docs/pictures:
 
     now.png, now-dark.png, timeline.png, agents.png    the page
-    transcript.txt, transcript.svg         a plan, kept for some seconds, and a `why`
+    transcript.txt, transcript.svg                     a plan, some seconds of `up`, and a `why`
 
-The commands of the transcript are typed here. In what they print only the name of the temporary
-directory and the code of the login link are replaced.
+The commands of the transcript really run. In their output only the name of the temporary directory,
+the port, the random host name and the code of the login link are replaced.
 """
 # ruff: noqa: INP001, S603, S607, T201
 
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
 MOST: Final = 300_000  # bytes of one picture
-SETTLED: Final = 60.0  # seconds after which the demo has something to show
+SETTLED: Final = 75.0  # seconds after which the demo has something of everything to show
 WIDTH: Final = 96
 
 PLAN: Final = """\
-* Look at the gate
+* Back up the plan
 :PROPERTIES:
 :SCHEDULE: */5 * * * * *
-:COMMAND:  echo "the gate is shut"
+:COMMAND:  sh -c 'tar -czf plan.tar.gz plan.org && echo "plan.tar.gz written"'
 :END:
 
-* Tell me
+* Report a failed backup
 :PROPERTIES:
-:AFTER:    failed missed of Look at the gate
-:COMMAND:  notify-send "Look at the gate"
+:AFTER:    failed missed of Back up the plan
+:COMMAND:  notify-send "The backup did not run"
 :END:
 """
 TYPED: Final = (
     "cat plan.org",
     "horae up --log plain --seconds 12",
-    'horae why "Look at the gate"',
+    'horae why "Back up the plan"',
 )
 # path, name, scheme
 SHOTS: Final = (
@@ -69,7 +69,7 @@ SHOTS: Final = (
 
 
 def main() -> int:
-    """Make all pictures; say how large each is."""
+    """Make all pictures, and print their sizes."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     transcript()
     with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as link:
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def environ() -> dict[str, str]:
-    """Return the environment of a terminal on a machine of no place, with a free port."""
+    """Return the environment of a terminal in UTC, with a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -101,9 +101,9 @@ def environ() -> dict[str, str]:
 
 @contextmanager
 def demo(folder: Path) -> Iterator[str]:
-    """Keep the demo in a folder, and give the link to log in with."""
+    """Run the demo in a folder, and yield the link of its page."""
     process = subprocess.Popen(
-        ["horae", "demo", "--keep", folder / "garden"],
+        ["horae", "demo", "--keep", folder / "demo"],
         env=environ(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -117,14 +117,14 @@ def demo(folder: Path) -> Iterator[str]:
                 yield found[0]
                 break
         else:
-            raise SystemExit("the demo gave no link")
+            raise SystemExit("the demo printed no link")
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 
 
 def shoot(link: str, profile: Path) -> None:
-    """Log in, and keep a picture of each page."""
+    """Log in, and write a picture of each page."""
     sys.path.insert(0, str(ROOT / "tests"))
     from server.browser import CHROMIUM, DRIVER, MISSING, browsing, paint, resize
 
@@ -142,13 +142,13 @@ def shoot(link: str, profile: Path) -> None:
 
 
 def picture(driver: Chrome) -> bytes:
-    """Return what the window shows, as PNG."""
-    told: dict[str, Any] = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-    return base64.b64decode(told["data"])
+    """Return the content of the window as PNG."""
+    shot: dict[str, Any] = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    return base64.b64decode(shot["data"])
 
 
 def transcript() -> None:
-    """Type the commands into a terminal, and keep what it showed as text and as a picture."""
+    """Run the commands in a terminal, and write its content as text and as a picture."""
     from rich.console import Console
     from rich.text import Text
 
@@ -157,11 +157,11 @@ def transcript() -> None:
         (Path(folder) / "plan.org").write_text(PLAN)
         for command in TYPED:
             console.print(Text.assemble(("$ ", "dim"), (command, "bold")), soft_wrap=True)
-            shown = said(command, Path(folder)).replace(folder, "~/garden").rstrip("\n")
+            shown = said(command, Path(folder)).replace(folder, "~/myplan").rstrip("\n")
             console.print(Text.from_ansi(shown), soft_wrap=True)
             console.print()
     drawn = console.export_svg(title="horae", clear=False)
-    # No picture of ours fetches a font from elsewhere.
+    # The picture must not load a font from the network.
     drawn = re.sub(r"\s*@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
     (PICTURES / "transcript.svg").write_text(drawn, encoding="utf-8")
     lines = [line.rstrip() for line in console.export_text(clear=False).rstrip().split("\n")]
@@ -169,7 +169,7 @@ def transcript() -> None:
 
 
 def said(command: str, folder: Path) -> str:
-    """Return what a command shows on a terminal, without the code that would log somebody in."""
+    """Return the output of a command on a terminal, without the code of the login link."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         ["bash", "-c", command],
@@ -185,13 +185,13 @@ def said(command: str, folder: Path) -> str:
             chunks.append(chunk)
     os.close(ours)
     text = b"".join(chunks).decode().replace("\r", "")
-    return re.sub(r"/login/\S+", "/login/…", text)
+    return re.sub(r"http://\S+/login/\S+", "http://horae-5b0c….localhost:7117/login/…", text)
 
 
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux says so when nobody can write any more
+    except OSError:  # Linux raises it when the other end is closed
         return b""
 
 

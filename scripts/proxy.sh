@@ -1,7 +1,7 @@
 #!/bin/sh
-# Find a proxy that the server is tested behind, or install Debian's; if neither can be, say so.
-# It never fails: without one those tests are skipped. nginx is tested, too, where it is installed;
-# it is not installed here, since Debian's would begin to listen at port 80.
+# Find the proxy for the tests of the server behind one, or install the one of Debian.
+# The script never fails: without a proxy these tests are skipped. nginx is tested, too, if it is
+# installed; the script does not install it, because the package of Debian starts it on port 80.
 
 . "$(dirname "$0")/apt.sh"
 
@@ -11,10 +11,10 @@ found() {
 
 found && exit 0
 if apt --version >/dev/null 2>&1; then
-    echo "no haproxy here: installing it, for the tests of the server behind a proxy"
+    echo "installing haproxy for the tests of the server behind a proxy"
     install haproxy
     found && exit 0
 fi
-echo "no haproxy here, so the tests of the server behind it are skipped;" \
-    "on Debian \`sudo apt-get install haproxy\` brings it"
+echo "haproxy is not installed: the tests of the server behind it are skipped;" \
+    "on Debian, install it with \`sudo apt-get install haproxy\`"
 exit 0

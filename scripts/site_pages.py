@@ -1,7 +1,7 @@
-"""What the site needs beyond docs/: the pages at the top of the repository, and links to them.
+"""Add the pages at the top of the repository to the site, and rewrite the links to them.
 
-A hook of MkDocs (`mkdocs.yml`). Pages link to one another as they lie in the repository, so that
-they can be read there, too; here each such link is turned to where its page is on the site.
+A hook of MkDocs (`mkdocs.yml`). Pages link to each other by their paths in the repository, so that
+the links work there, too; here each link is rewritten to the place of its page on the site.
 """
 # ruff: noqa: INP001
 
@@ -58,7 +58,7 @@ def on_page_markdown(
     config: MkDocsConfig,  # noqa: ARG001
     files: Files,  # noqa: ARG001
 ) -> str:
-    """Turn links that leave a page's directory to where they lead on the site."""
+    """Rewrite the links of a page to their places on the site."""
     here = page.file.src_uri
     origin = {place: name for name, place in TOP.items()}.get(here, f"{DOCS}/{here}")
 
