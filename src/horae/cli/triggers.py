@@ -296,7 +296,7 @@ def add(
         return await triggers.create(await _with_source(triggers, said))
 
     made = Room(root=root, data=data).write(make)
-    _print_with_secret(output, made, f"{made['name']} is made: {made['id']}", secret)
+    _print_with_secret(output, made, f"{made['name']} is created: {made['id']}", secret)
     return Exit.OK
 
 
