@@ -94,7 +94,7 @@ def wrong_workflow(data: Mapping[str, Any]) -> str:
     """Return what we have against a workflow, if anything; JSON is YAML, too."""
     found = parse_workflow(json.dumps(data), environ={})
     # No schema tells a secret from its name.
-    problems = [each for each in found.problems if "holds a secret" not in each.message]
+    problems = [each for each in found.problems if "contains a secret" not in each.message]
     if found.item is None or problems:
         return str(problems)
     return is_made(found.item)
