@@ -876,7 +876,7 @@ def test_an_older_variable_says_how_long_a_tick_may_run(
     ground.agent("sleep 1000")
     keeper = {"WB_KEEPER_DEF": str(ground.root / "wren.org"), "WB_KEEPER_RUN_TIMEOUT_MS": "300"}
     with engine(**tenant, **keeper) as up:
-        assert "longer than 300ms" in next(receipts(up, "killed"))["reason"]
+        assert "time limit of 300ms" in next(receipts(up, "killed"))["reason"]
 
 
 def test_an_older_variable_lets_the_origin_be_pulled_before_each_tick(

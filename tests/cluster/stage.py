@@ -291,7 +291,7 @@ class Node:
             assert self.is_up, self.said()
             with suppress(psycopg.errors.UndefinedTable):
                 query = "SELECT 1 FROM member WHERE name = %s AND until > clock_timestamp()"
-                return bool(self.stage.do(query, self.name)) and "member " in self.said()
+                return bool(self.stage.do(query, self.name)) and " joined " in self.said()
             return False
 
         self.stage.until(is_there)

@@ -22,7 +22,9 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
     stage.write({"plan.org": entry("Count", stage.effect("count"))})
     code, said = horae(stage, "up", str(stage.desk), HORAE_STORE=stage.url(user=role))
     assert code == 1
-    assert "our role may not change it; run `horae cluster migrate` once with a role" in said
+    assert (
+        "the database role cannot change it; run `horae cluster migrate` once with a role" in said
+    )
 
     code, said = horae(stage, "cluster", "migrate", "--root", str(stage.desk), "--table")
     assert (code, said[:21]) == (0, "the tables are created; ")

@@ -73,7 +73,7 @@ def nothing_starts_until(life: Life, has_room_again: Callable[[], object]) -> No
     home = life.home
     life.until(lambda: problems(home))
     assert "cannot be written" in problems(home)[0]
-    assert "make room" in problems(home)[0]
+    assert "free disk space" in problems(home)[0]
     begun = home.rows("SELECT number FROM run")
     time.sleep(1.2)  # one more moment
     assert home.rows("SELECT number FROM run") == begun

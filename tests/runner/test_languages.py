@@ -262,7 +262,7 @@ def test_typescript_runs_with_each_of_its_tools(tool: str, tmp_path: Path) -> No
 
 def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert missing(language_of("js"), "/opt") == (
-        "a js block needs node or bun: nothing like it in the PATH (/opt);"
+        "a js block needs node or bun: not found in the PATH (/opt);"
         " install Node.js (https://nodejs.org)"
     )
     assert "only node v20.1" in missing(language_of("ts"), "/opt", ["node v20.1"])

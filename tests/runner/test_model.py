@@ -117,7 +117,7 @@ def test_a_refused_tool_is_told_to_the_model_which_goes_on(tmp_path: Path) -> No
         says("ok"),
         tools=only("Bash(git *)"),
     )
-    assert provider.told()[0] == "refused: the tool policy does not allow Bash with this"
+    assert provider.told()[0] == "refused: the tool policy does not allow Bash with these arguments"
     assert provider.told()[1].startswith("git version")
     assert [use["answer"] for use in report.log] == ["deny", "allow"]
     assert not (tmp_path / "evil").exists()

@@ -264,7 +264,7 @@ async def test_beside_a_shared_ledger_no_secret_is_kept(home: Home) -> None:
     known = NamedSecrets({}, home.environ, store="postgresql://db/x")
     assert await known.keep("MODE", "fast") == "fast"
     for name in ("API_KEY", "webhook-deploy"):
-        with pytest.raises(LiteralSecretError, match="say in \\[secrets\\]") as error:
+        with pytest.raises(LiteralSecretError, match="in \\[secrets\\]") as error:
             await known.keep(name, VALUE)
         assert VALUE not in str(error.value)
 

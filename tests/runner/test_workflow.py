@@ -319,7 +319,7 @@ async def test_a_missing_tool_is_said_before_anything_runs(tmp_path: Path) -> No
         record = await place.run(text)
     assert not mark.exists()
     assert record.reason == (
-        f"Go (plan.org:7): a go block needs go: nothing like it in the PATH ({tools});"
+        f"Go (plan.org:7): a go block needs go: not found in the PATH ({tools});"
         " install Go (https://go.dev)"
     )
     assert only(record, "First").status == "skipped"

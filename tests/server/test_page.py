@@ -314,7 +314,7 @@ async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
         stall = answer.json()["problems"][0]
         assert answer.status_code == 503
         assert stall.startswith("stalled since ")
-        assert f"receipt {filed.number} (Nightly digest, plan.org:3) waits" in stall
+        assert f"receipt {filed.number} (Nightly digest, plan.org:3) does not start" in stall
         assert (await here.get("status"))["stall"] == stall
         now = await there.page("/")
         assert now.index(stall) < now.index("<h1")

@@ -1010,7 +1010,7 @@ def test_a_log_that_is_gone_after_a_kill_is_missed(tmp_path: Path) -> None:
     ):
         asyncio.run(opened(tmp_path))
     (tmp_path / "ledger.db-open").unlink()
-    with pytest.raises(LedgerDamagedError, match="it is empty"):
+    with pytest.raises(LedgerDamagedError, match="the ledger file is empty"):
         asyncio.run(opened(tmp_path))
 
 
@@ -1400,7 +1400,7 @@ async def test_an_engine_whose_directory_was_exchanged_leaves_the_new_one_alone(
     (data / "ledger-rescued.db").write_text("of another time")
     before = {each.name: each.stat().st_ino for each in data.iterdir()}
     for _ in range(2):
-        with pytest.raises(LedgerDamagedError, match=r"what it held is in ledger-rescued2\.db"):
+        with pytest.raises(LedgerDamagedError, match=r"its content is in ledger-rescued2\.db"):
             await ledger.note("noted", now=NOW, term=1)
     await ledger.close()
     after = {each.name: each.stat().st_ino for each in data.iterdir()}

@@ -272,7 +272,7 @@ async def test_a_run_that_hangs_is_killed_with_all_it_started_and_the_worker_goe
     async with engine(ground) as here:
         await here.advance(MINUTE)
         [filed] = await here.receipts("wren")
-        assert (filed.status, "longer than 1s" in filed.receipt.reason) == (Status.KILLED, True)
+        assert (filed.status, "time limit of 1s" in filed.receipt.reason) == (Status.KILLED, True)
         pids = [int(each) for each in ground.seen("pids").split()]
         await until(lambda: not any(map(is_alive, pids)))
         one_worker(ground, lines=":INTERVAL: 10m")

@@ -278,7 +278,7 @@ async def test_a_path_is_asked_only_where_the_setting_names_it(world: World) -> 
     for named in ([], [world.peer], [world.root], [world.origin / "objects"]):
         pulled = await Git(world.plan, local=named).pull()
         assert pulled.why is Why.REFUSED
-        assert f"origin {world.origin} is a path on this machine" in pulled.words
+        assert f"origin {world.origin} is a local path" in pulled.words
         assert "not listed in the setting git.local" in pulled.words
     assert (await Git(world.plan, local=[world.origin]).pull()).why is None
 
