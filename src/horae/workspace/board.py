@@ -447,7 +447,8 @@ def _open(task: Task, content: Content, file: str) -> Iterator[Scanned]:
     # Of a task that recurs there are two entries: its own name means when it comes back.
     title = task.title if task.cron_schedule is None else f"{task.title} (work)"
     # One task never turns into another, however alike they look: the number is in every sign.
-    mark = Mark(address, title, f"work of #{task.id}", _digest(address))
+    # The third is stored and compared: another text would end the rule of every open task.
+    mark = Mark(address, title, f"handed out as #{task.id}", _digest(address))
     origin = Origin(file, task.fields.places["title"].line)
     try:
         policy = work_policy(task)
