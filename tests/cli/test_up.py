@@ -314,3 +314,13 @@ def test_on_a_terminal_it_asks_before_a_ledger_is_left_behind(tmp_path: Path) ->
     assert "Start a new ledger? [y/N]" in out
     assert "nothing was changed" in err
     assert not (tmp_path / ".horae" / "ledger.db").exists()
+
+
+def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    engine = up(tmp_path, "--log", "plain")
+    wait_for(tmp_path, 1)
+    subprocess.run([*HORAE, "pause", "Tick", "--root", str(tmp_path)], check=True)
+    engine.send_signal(signal.SIGINT)
+    out, err = engine.communicate(timeout=30)
+    assert re.search(r"  paused       Tick  by \S+, on the command line$", out, re.MULTILINE), err

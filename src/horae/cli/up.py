@@ -423,10 +423,20 @@ async def _event_line(house: House, event: Event) -> str:
 async def _told(ledger: Ledger, zone_name: str, event: Event) -> str:
     at = f"{local(event.at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
     if event.kind != "receipt":
-        facts = [f"{name}={value}" for name, value in event.facts.items()]
+        if event.kind in _QUIET:
+            return ""
+        title = event.facts.get("title")
+        if title is None and event.entry is not None:
+            entry = await ledger.entry(event.entry)
+            title = entry.mark.title if entry is not None else None
+        facts = [
+            f"{name}={value}"
+            for name, value in event.facts.items()
+            if name != "title" and value not in (None, "")
+        ]
         by = [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
-        said = " ".join([*facts, *by])
-        return "" if event.kind in _QUIET else f"{at}  {event.kind:<11}  {said}"
+        said = "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
+        return f"{at}  {event.kind:<11}  {said}"
     status = Status(str(event.facts["status"]))
     filed = None if event.receipt is None else await ledger.receipt(event.receipt)
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
