@@ -346,13 +346,13 @@ def test_what_stands_for_the_settings_or_the_data_is_refused_at_the_start_in_wor
     ground.restore("horae.toml")
     if shape not in EXCHANGED:
         ground.put(".horae", shape)
-        with pytest.raises(LedgerWriteError, match=r"\.horae: not a directory; move it away"):
+        with pytest.raises(LedgerWriteError, match=r"\.horae: not a directory; move or remove it"):
             asyncio.run(start())
         code = run(horae, name="horae", args=["up", str(ground.root), "--seconds", "0"])
         said = capsys.readouterr().err
         assert (code, said) == (
             Exit.TEMPORARY,
-            f"horae: {ground.root}/.horae: not a directory; move it away\n",
+            f"horae: {ground.root}/.horae: not a directory; move or remove it\n",
         )
         ground.restore(".horae")
     asyncio.run(start())
@@ -396,7 +396,7 @@ async def test_what_stands_for_a_part_of_the_data_directory_is_told_and_hangs_no
                 if part in FOLDERS and shape != "directory":
                     [told] = here.house.facts().problems
                     assert told.startswith(f"{path}: is a ")
-                    assert told.endswith(", not a directory; move it away")
+                    assert told.endswith(", not a directory; move or remove it")
         except HoraeError as error:
             refusal = str(error)
         else:
@@ -541,7 +541,7 @@ def test_a_process_goes_on_whatever_appears_and_starts_again_with_all_of_it(
         assert "Traceback" not in said
         assert ".agentd: is a FIFO, not a directory" in said
         assert ".agentd/workflows/caf\\xe9.yml: its name is not UTF-8; rename it" in said
-        assert ".horae/runs: is a file, not a directory; move it away" in said
+        assert ".horae/runs: is a file, not a directory; move or remove it" in said
         for place in ("board/tasks", "crew.org", ".agentd", "sub"):
             ground.put(place, LIVE[place])
         process = started(ground.root)

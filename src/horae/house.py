@@ -111,7 +111,7 @@ class DataFileError(HoraeError):
     def __init__(self, path: str, error: OSError) -> None:
         self.path = path
         self.reason = (error.strerror or str(error)).lower()
-        super().__init__(f"{path}: {self.reason}; move it away, or make it readable")
+        super().__init__(f"{path}: {self.reason}; make it readable, or move or remove it")
 
 
 class EmptyPlanError(HoraeError):
@@ -281,7 +281,7 @@ def _misplaced(data: Path) -> list[str]:
     """Return what stands in the data directory where a directory of ours should be."""
     odd = (data / name for name in FOLDERS if not (data / name).is_dir())  # a link to one is fine
     found = (obstacle(str(each), root=str(data)) for each in odd)
-    return [f"{each}; move it away" for each in found if isinstance(each, PlanFileError)]
+    return [f"{each}; move or remove it" for each in found if isinstance(each, PlanFileError)]
 
 
 class ReaderError(HoraeError):

@@ -193,7 +193,7 @@ class Trees:
             return await git.pull(source=self.root)
         if await Git(path).origin() != (origin := without_password(self.origin)):
             reason = f"not a clone of {origin}"
-            raise GitError(git.root, f"{reason}; deliver its commits and move the directory away")
+            raise GitError(git.root, f"{reason}; deliver its commits and remove the directory")
         return await git.pull()
 
     async def _deliver(self, path: Path, name: str) -> Delivery:

@@ -32,7 +32,7 @@ class TrustError(HoraeError):
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
-        super().__init__(f"{actor_words(actor)} cannot confirm settings; only a person can")
+        super().__init__(f"{actor_words(actor)} cannot confirm settings; only a user can")
 
 
 class EngineSettings:

@@ -62,7 +62,7 @@ def test_a_lost_claim_is_exit_code_six_and_names_the_winner(call: Call, plan: Pa
     ending = call("claim", "plan.org", "Sow", "--agent", "moss")
     assert (ending.code, ending.err) == (
         6,
-        "horae: plan.org: Sow: is claimed by wren; take another task\n",
+        "horae: plan.org: Sow: is claimed by wren; choose another task\n",
     )
 
 
@@ -157,7 +157,7 @@ def test_an_unknown_headline_is_not_found(call: Call, plan: Path) -> None:
     ending = call("done", "plan.org", "Sowing")
     assert (ending.code, ending.err) == (
         4,
-        "horae: plan.org: no headline has the :ID: or the title 'Sowing'; near: 'Sow'\n",
+        "horae: plan.org: no headline has the :ID: or the title 'Sowing'; did you mean 'Sow'?\n",
     )
 
 

@@ -15,7 +15,7 @@ def test_doctor_and_up_refuse_a_reader_that_misreads(
     doctor = call("doctor", "--json")
     (row,) = [each for each in doctor.data if each["check"] == "reader"]
     assert (doctor.code, row["grade"]) == (1, "fail")
-    assert row["found"] == "fails its self-test: id is read as None, not as 'sow'"
+    assert row["found"] == "fails its self-test: id is read as None, not as 'backup'"
     up = call("up", "--seconds", "0")
     assert up.code == 1
     assert "the plan reader fails its self-test under Python" in up.err

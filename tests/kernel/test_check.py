@@ -166,7 +166,7 @@ LAYOUT: Final = [
         line_below("\n SCHEDULED: <2026-06-13>"),
         (3, 2),
         ("SCHEDULED:", "directly below the headline"),
-        "move it to that line",
+        "move it to the line directly below the headline",
         clean=line_below("#+begin_example\nSCHEDULED: <2026-06-13>\n#+end_example"),
     ),
     Case(
@@ -175,7 +175,7 @@ LAYOUT: Final = [
         line_below("SCHEDULED: <2026-06-13>\nDEADLINE: <2026-06-20>"),
         (3, 1),
         ("DEADLINE:",),
-        "move it to that line",
+        "move it to the line directly below the headline",
         clean=line_below("SCHEDULED: <2026-06-13>\nThe DEADLINE: <2026-06-20>"),
     ),
     Case(
@@ -184,7 +184,7 @@ LAYOUT: Final = [
         drawer(":A: b") + "CLOSED: [2026-06-13]\n",
         (5, 1),
         ("CLOSED:",),
-        "move it to that line",
+        "move it to the line directly below the headline",
         clean="* Sow\nCLOSED: [2026-06-13]\n:PROPERTIES:\n:A: b\n:END:\n",
     ),
     Case(
@@ -193,7 +193,7 @@ LAYOUT: Final = [
         line_below("\nscheduled: <2026-06-12>\nSCHEDULED: <2026-06-13>"),
         (4, 1),
         ("SCHEDULED:",),
-        "move it to that line",
+        "move it to the line directly below the headline",
         clean=line_below("\nscheduled: <2026-06-12>"),
     ),
     Case(
@@ -488,7 +488,7 @@ STAMPS: Final = [
             clean=stamp("<2026-06-06 Sat 09:00-11:00>"),
         )
         for written, fix in (
-            ("<2026-06-06 Sat>--<2026-06-08>", "write <2026-06-06 Sat>; for each day"),
+            ("<2026-06-06 Sat>--<2026-06-08>", "write <2026-06-06 Sat>; to run on each day"),
             (
                 "<2026-06-06 Sat 09:00>--<2026-06-08 Mon 11:00>",
                 "<2026-06-06 Sat 09:00 +1d> with :UNTIL: 2026-06-08",
@@ -507,7 +507,7 @@ STAMPS: Final = [
         stamp("<2026-06-06>--<2026-06-08>"),
         (2, 12),
         ("has no effect",),
-        "write <2026-06-06>; for each day",
+        "write <2026-06-06>; to run on each day",
         clean=stamp("<2026-06-06>"),
     ),
     *(
@@ -740,7 +740,7 @@ SCHEDULES: Final = [
         "warning",
         "* Plan :workflow:\nSCHEDULED: <2026-06-13>\n:PROPERTIES:\n:Schedule:  0 6 * * *\n:END:\n",
         (4, 13),
-        ("0 6 * * *", "wins", "<2026-06-13>"),
+        ("0 6 * * *", "overrides", "<2026-06-13>"),
         "keep the one you mean",
         clean="* Plan :workflow:\nDEADLINE: <2026-06-13>\n:PROPERTIES:\n:SCHEDULE: 0 6 * * *\n:END:\n",
     ),

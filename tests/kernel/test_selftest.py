@@ -12,4 +12,4 @@ def test_the_reader_passes_its_own_test() -> None:
 
 def test_drawers_that_read_as_empty_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headline, "read_drawer", lambda *_: None)
-    assert misread() == "id is read as None, not as 'sow'"
+    assert misread() == "id is read as None, not as 'backup'"

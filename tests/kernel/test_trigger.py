@@ -130,9 +130,7 @@ def test_a_variable_that_is_not_set_is_an_error_at_its_place() -> None:
         2,
         "TOKEN needs the variable TOKEN, which is not set",
     )
-    assert problem.fix == (
-        "set it, name it in [secrets] of horae.toml, or write ${TOKEN:-something}"
-    )
+    assert problem.fix == ("set it, name it in [secrets] of horae.toml, or write ${TOKEN:-default}")
 
 
 def test_the_secret_of_a_webhook_need_not_stand_in_its_file() -> None:

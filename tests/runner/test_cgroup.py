@@ -500,7 +500,9 @@ def test_an_engine_in_a_delegated_cgroup_gives_each_run_its_own(
     ready(engine, tmp_path)
     assert Path(ran(tmp_path, "Where").removeprefix("0::")).parent.name == cgroup.path.name
     assert str(cgroup.path) in str(checks(tmp_path)["cgroups"]["found"])
-    assert "a kill of all processes at once" in str(checks(tmp_path)["cgroups"]["found"])
+    assert "all processes of a run can be killed at once" in str(
+        checks(tmp_path)["cgroups"]["found"]
+    )
     assert "is not enforced" not in stop(engine)
     assert not cgroup.pens()
 

@@ -410,7 +410,7 @@ def test_what_does_not_repeat_stays(stamp: str) -> None:
         ("<2026-6-6 +1d>", "has no date; write one, such as 2026-06-06"),
         ("<+1d>", "has no date; write one, such as 2026-06-06"),
         ("<2026-02-30 Mon +1d>", "2026-02-30 is not a valid date"),
-        ("<2026-06-06 Sat 25:00 +1d>", "25:00 is not a time"),
+        ("<2026-06-06 Sat 25:00 +1d>", "25:00 is not a valid time"),
         ("<2026-06-06 Sat 06:00 +1x>", "unit x is not one of h, d, w, m, y"),
         ("<9999-12-31 Fri +1d>", "goes from 9999-12-31 past the year 9999"),
         ("<2026-06-06 Sat ++9000y>", "goes from 2026-06-06 past the year 9999"),

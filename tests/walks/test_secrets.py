@@ -301,7 +301,7 @@ async def test_who_asks_can_name_a_secret_but_no_file_of_ours(
             (file, "the name of a secret cannot contain a slash"),
             ("${HORAE_TOKEN}", "reserved for the engine"),
             ("${GONE}", "secret GONE cannot be read"),
-            ("${NOTHING}", "the variable NOTHING is not set, and it is not in [secrets]"),
+            ("${NOTHING}", "the variable NOTHING is not set, and is not defined in [secrets]"),
             (GIVEN["first"], "webhook 'one' has the same secret"),
             (VALUES["FILE_KEY"], "webhook 'two' has the same secret"),
             ("${HOOK_KEY}", "webhook 'named' has the same secret"),

@@ -99,7 +99,7 @@ def test_a_task_is_found_by_its_id_and_its_drawer_is_used(plan: Path) -> None:
 def test_a_claimed_task_is_not_claimed_again_by_another(plan: Path) -> None:
     take(plan)
     before = plan.read_bytes()
-    with pytest.raises(ClaimLostError, match="claimed by wren; take another") as caught:
+    with pytest.raises(ClaimLostError, match="claimed by wren; choose another") as caught:
         take(plan, agent="moss")
     assert (caught.value.winner, caught.value.exit_code) == ("wren", 6)
     assert plan.read_bytes() == before
@@ -153,7 +153,7 @@ def test_a_file_without_the_state_is_told_the_line_to_add(plan: Path) -> None:
 
 def test_a_task_that_is_done_is_not_claimed(plan: Path) -> None:
     plan.write_text(PLAN.replace("NEXT Sow", "DONE Sow"))
-    with pytest.raises(ClaimRefusedError, match="is DONE already"):
+    with pytest.raises(ClaimRefusedError, match="is already DONE"):
         take(plan)
 
 

@@ -269,7 +269,7 @@ def test_an_id_that_several_have_is_refused() -> None:
 
 
 def test_a_headline_that_is_not_there_is_told_with_what_is_near() -> None:
-    with pytest.raises(HeadlineMissingError, match="near: 'Sow the beans'") as caught:
+    with pytest.raises(HeadlineMissingError, match="did you mean 'Sow the beans'") as caught:
         find(read("* Sow the beans\n* Mow\n"), "Sow beans", path="x")
     assert caught.value.exit_code == 4
 

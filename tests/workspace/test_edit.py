@@ -324,7 +324,9 @@ def test_only_plain_files_are_edited(plan: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_hard_linked_file_is_not_parted_from_its_other_name(plan: Path) -> None:
     other = plan.with_name("other.org")
     other.hardlink_to(plan)
-    assert refusal(finish, plan) == "has 2 hard links, which an edit would separate; keep one"
+    assert (
+        refusal(finish, plan) == "has 2 hard links, which an edit would break; remove all but one"
+    )
     assert other.read_bytes() == plan.read_bytes() == OLD
     other.unlink()
     assert finish(plan)
@@ -906,7 +908,7 @@ def test_a_directory_that_cannot_be_locked_is_named_as_the_reason(
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", failing(errno.EBADF))
     assert refusal(module._lock, str(plan), -1) == (
-        "its directory cannot be locked (bad file descriptor); a network file system?"
+        "its directory cannot be locked (bad file descriptor); use a local file system"
     )
 
 
@@ -1200,7 +1202,7 @@ def fill_the_disk(directory: str, limit: int) -> list[object]:
 
 
 def test_a_file_size_limit_changes_nothing_and_leaves_no_litter(tmp_path: Path) -> None:
-    reason = "not written: is larger than this process may write"
+    reason = "not written: is larger than the file size limit of this process"
     assert answer(started(fill_the_disk, str(tmp_path), 50_000)) == [
         *(reason, reason, "* A\n", ["plan.org"], 1_004, ["plan.org"])
     ]

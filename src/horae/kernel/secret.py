@@ -78,7 +78,7 @@ def parse_source(text: str) -> SecretSource:
 def why_no_name(name: str) -> str:
     """Return why a word cannot name a secret; nothing if it can."""
     if NAME.fullmatch(name) is None:
-        return "a name has letters, digits and underscores, and does not begin with a digit"
+        return "use letters, digits and underscores, and do not begin with a digit"
     return f"names that begin with {OWN} are reserved for the engine" if is_own(name) else ""
 
 

@@ -11,22 +11,22 @@ from typing import Final
 from horae.kernel.query import Row, query
 
 _TEXT: Final = """\
-* TODO Sow the beans :workflow:
+* TODO Nightly backup :workflow:
 SCHEDULED: <2026-06-06 Sat 06:00 +1d>
 :PROPERTIES:
-:ID: sow
+:ID: backup
 :SCHEDULE: 0 6 * * *
 :END:
 """
 _ROW: Final = Row(
     deadline=None,
-    id="sow",
+    id="backup",
     level=1,
-    props={"ID": "sow", "SCHEDULE": "0 6 * * *"},
+    props={"ID": "backup", "SCHEDULE": "0 6 * * *"},
     scheduled={"at": "2026-06-06T06:00", "repeat": "+1d", "active": True},
     state="TODO",
     tags=["workflow"],
-    title="Sow the beans",
+    title="Nightly backup",
 )
 
 

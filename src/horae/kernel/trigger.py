@@ -383,7 +383,7 @@ class _Page:
                 return
         missing = next((each for each in needed_in(text) if each not in environ), None)
         if missing is not None:
-            fix = f"set it, name it in [secrets] of horae.toml, or write ${{{missing}:-something}}"
+            fix = f"set it, name it in [secrets] of horae.toml, or write ${{{missing}:-default}}"
             self.wrong(key, f"{name} needs the variable {missing}, which is not set", fix)
         elif is_secret and not is_reference(text):
             message = f"{name[:60]} contains a secret that everyone who can read this file can see"

@@ -213,7 +213,7 @@ class Standing:
         if self.path is None:
             return f"no cgroups: {self.missing}; {_REMEDY}"
         can = f"limits on {', '.join(self.limits)} and " if self.limits else ""
-        return f"cgroups below {self.path}: {can}a kill of all processes at once"
+        return f"cgroups below {self.path}: {can}all processes of a run can be killed at once"
 
     def unheld(self, limits: CgroupLimits) -> Iterator[tuple[str, str]]:
         """Yield each setting that asks for a limit that does not hold, and why it does not."""

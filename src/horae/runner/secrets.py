@@ -187,7 +187,7 @@ class NamedSecrets:
 
     def _print(self, name: str) -> bytes:
         if not self._may_call:
-            raise UnaskedSecretError(name, "its command is not run for a check")
+            raise UnaskedSecretError(name, "its command is not run by a check")
         environ = {key: each for key, each in self._environ.items() if not self._is_own(key)}
         return _printed(name, self._sources[name].words, environ)
 
@@ -211,7 +211,9 @@ class NamedSecrets:
         if self._is_own(variable):
             raise SecretError(name, "the name is reserved for the engine")
         if variable not in self._environ:
-            where = "and it is not in [secrets]" if source is None else "as [secrets] says"
+            where = (
+                "and is not defined in [secrets]" if source is None else "but named in [secrets]"
+            )
             raise SecretError(name, f"the variable {variable} is not set, {where}")
         value = self._environ[variable]
         return self._checked(name, value.encode("utf-8", "surrogateescape")) if source else value
@@ -238,7 +240,7 @@ class NamedSecrets:
             raise SecretError(name, f"{path} does not exist") from None
         for folder, what in ((self._root, "plan root"), (self._data, "data directory")):
             if folder is not None and real.is_relative_to(folder.resolve()):
-                raise SecretError(name, f"{path} is in the {what}")
+                raise SecretError(name, f"{path} is in the {what}, where secrets are not allowed")
         try:
             return _read(name, real)
         except FileNotFoundError:

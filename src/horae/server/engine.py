@@ -98,7 +98,7 @@ async def event_stream(front: Front, request: Request, asked: Fields) -> Respons
 
 
 async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
-    """Fold old receipts into ranges."""
+    """Summarise old receipts as ranges and remove their details."""
     before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
     pruned = await front.desk.prune(before=before, dry_run=dry_run)
     return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
@@ -197,8 +197,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         Scope.ADMIN,
         prune,
         _PRUNED,
-        needed(moment("before", "fold receipts from before this time")),
-        flag("dry_run", "true: report what would be folded, change nothing"),
+        needed(moment("before", "remove the details of receipts from before this time")),
+        flag("dry_run", "true: report what would be removed, change nothing"),
         is_long=True,
     ),
     asks(

@@ -207,7 +207,7 @@ class _Guard:
                 HTTPStatus.BAD_REQUEST, "the request must have exactly one valid Host header"
             )
         if not self._keys.names.has(host):
-            reason = f"unknown host {host[:100]!r}; `server.names` lists the names of this machine"
+            reason = f"unknown host {host[:100]!r}; if it is this machine, add it to `server.names`"
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
         return host
 

@@ -54,7 +54,7 @@ def _answer(front: Front, *more: str) -> Response:
 
 
 async def ready(front: Front, _: Request, __: Fields) -> Response:
-    """Report whether the engine starts runs: as /healthz, and it has a plan and no stall."""
+    """Report whether the engine can start runs: healthy, not stalled, and with a plan."""
     stall = await front.almanac.stall()
     return _answer(front, *([stall] if stall else ()), *_BLANK if front.almanac.is_blank else ())
 

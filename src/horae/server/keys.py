@@ -343,7 +343,9 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
         with suppress(OSError):
             os.remove(beside)  # noqa: PTH107 - as above
         reason = f"cannot be written ({error.strerror})"
-        raise TokenFileError(str(directory / name), reason, "move the existing file away") from None
+        raise TokenFileError(
+            str(directory / name), reason, "move or remove the existing file"
+        ) from None
     return token
 
 

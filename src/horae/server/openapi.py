@@ -20,7 +20,7 @@ _WORDS: Final = {
     401: "The token is missing, wrong or revoked.",
     403: "The token lacks the scope, or the request comes from another site.",
     404: "The object does not exist, or this engine does not offer the route.",
-    409: "Another request was first, or the object has ended, is paused or is gone.",
+    409: "Another request was first, or the object has ended, is paused or was removed.",
     412: "The object has changed since it was read.",
     413: "The body is larger than 1 MiB.",
     415: "The body is not application/json.",
@@ -28,7 +28,7 @@ _WORDS: Final = {
     422: "The request is valid but cannot be carried out; the response says why.",
     429: "Too many wrong tokens.",
     431: "The header is larger than 16 KiB.",
-    503: "Temporary: the ledger cannot be written, or the response took too long.",
+    503: "Temporary: the ledger cannot be written, or the response timed out.",
 }
 _ALWAYS: Final = (400, 401, 403, 421, 422, 429, 431, 503)
 _PATH: Final = re.compile(r"\{(\w+)(?::path)?\}")

@@ -108,7 +108,7 @@ def prepare(directory: Path) -> None:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
             reason = "not a directory"
-            raise LedgerWriteError(str(directory), reason, remedy="move it away") from error
+            raise LedgerWriteError(str(directory), reason, remedy="move or remove it") from error
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
         _write_once(directory, ".gitignore")

@@ -163,7 +163,7 @@ def _put(wire: Wire, table: _Table, names: str, rows: Iterable[tuple[Any, ...]])
                     copy.write_row(row)
     except DataError as error:
         reason = f"the database rejects a row of {table.name} ({wire.address.masked(error)})"
-        remedy = "change the text named there in the SQLite ledger"
+        remedy = "correct this row in the SQLite ledger"
         raise LedgerError(wire.address.place, reason, remedy=remedy) from None
 
 

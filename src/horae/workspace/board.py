@@ -357,7 +357,7 @@ class EventLog:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise PlanFileError(self._path, "is not a regular file; move it away")
+                raise PlanFileError(self._path, "is not a regular file; move or remove it")
             if os.stat(self._path, follow_symlinks=False).st_ino != status.st_ino:  # noqa: PTH116
                 return False  # somebody put it aside while we waited
             last = self._catch_up(descriptor, status)

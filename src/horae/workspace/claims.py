@@ -66,7 +66,7 @@ class ClaimLostError(ClaimError):
         *,
         winner: str,
         until: str | None = None,
-        remedy: str = "; take another task",
+        remedy: str = "; choose another task",
     ) -> None:
         self.winner = winner
         self.until = until
@@ -162,7 +162,7 @@ def _taken(plan: Plan, index: int, path: str, task: _Task, *, until: datetime | 
         reason = f"the file has no state {DOING}; add the line `{_declaration(plan)}` at the top"
         raise ClaimRefusedError(path, task.name, reason)
     if headline.state in plan.states.done:
-        raise ClaimRefusedError(path, task.name, f"is {headline.state} already")
+        raise ClaimRefusedError(path, task.name, f"is already {headline.state}")
     _check_free(headline, path, task)
     end = None if until is None else f"{until:%Y-%m-%dT%H:%M:%SZ}"
     changes = {"AGENT": task.agent, "CLAIMED-UNTIL": end}

@@ -48,7 +48,7 @@ class HeadlineMissingError(PlanFileError):
     def __init__(self, path: str, name: str, near: tuple[str, ...]) -> None:
         self.name = name
         self.near = near
-        hint = f"; near: {', '.join(map(repr, near))}" if near else ""
+        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else ""
         super().__init__(path, f"no headline has the :ID: or the title {name!r}{hint}")
 
 

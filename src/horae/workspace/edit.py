@@ -241,7 +241,7 @@ def _lock(path: str, directory: int) -> None:
         except BlockingIOError:
             time.sleep(_LOCK_PAUSE)
         except OSError as error:
-            reason = f"its directory cannot be locked ({in_words(error)}); a network file system?"
+            reason = f"its directory cannot be locked ({in_words(error)}); use a local file system"
             raise PlanFileError(path, reason) from error
         else:
             return
@@ -279,7 +279,7 @@ def _opened(path: str, home: _Home, limit: int) -> Iterator[_Old]:
 def _check_editable(path: str, status: os.stat_result) -> None:
     """Refuse a file that would become another one by being replaced."""
     if status.st_nlink > 1:
-        reason = f"has {status.st_nlink} hard links, which an edit would separate; keep one"
+        reason = f"has {status.st_nlink} hard links, which an edit would break; remove all but one"
         raise PlanFileError(path, reason)
     if status.st_uid != os.geteuid():
         raise PlanFileError(path, f"belongs to user {status.st_uid}; only its owner can edit it")

@@ -290,7 +290,7 @@ _WORDS: Final = {
     errno.EACCES: "permission denied",
     errno.EBUSY: "is a mount point, which cannot be replaced",
     errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "is larger than this process may write",
+    errno.EFBIG: "is larger than the file size limit of this process",
     errno.EIO: "disk I/O error",
     errno.ELOOP: "is a symbolic link, which is not followed; name the file itself",
     errno.EMFILE: "too many files are open",

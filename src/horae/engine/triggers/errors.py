@@ -55,7 +55,7 @@ class ApproverError(HoraeError):
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
-        super().__init__(f"{actor_words(actor)} cannot approve or reject a run; only a person can")
+        super().__init__(f"{actor_words(actor)} cannot approve or reject a run; only a user can")
 
 
 class UnsignedError(HoraeError):

@@ -59,7 +59,7 @@ def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]
         return
     at = section.place_of("ID")
     if not is_id(name):
-        message = f"ID {shown(name)} is not valid: it is too long or has other characters"
+        message = f"ID {shown(name)} is not valid: it is too long or has invalid characters"
         fix = "use at most 64 letters, digits, dots, _ and -, and not only dots"
         yield Found(at, "id-grammar", Severity.ERROR, message, fix)
     elif name in known:

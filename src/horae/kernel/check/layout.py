@@ -42,8 +42,10 @@ def _planning_line(section: Section) -> Iterator[Found]:
             yield Found(found.start(1), "planning-case", Severity.ERROR, message, fix)
             return
         if keyword.isupper():
-            message = f"{keyword}: is read only on the line directly below the headline"
-            fix = "move it to that line"
+            message = (
+                f"{keyword}: is ignored here; it must be on the line directly below the headline"
+            )
+            fix = "move it to the line directly below the headline"
             yield Found(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
             return
 
@@ -174,7 +176,7 @@ def _open_block(section: Section) -> Iterator[Found]:
     if found is not None:
         at = headline.text.index("#", found.start())
         message = "this source block is not closed, so it is ignored"
-        fix = "end it with #+end_src, src spelled as in the first line; escape lines of stars as ,*"
+        fix = "end it with #+end_src, spelled as in the first line; escape a leading * as ,*"
         yield Found(at, "block-open", Severity.ERROR, message, fix)
 
 

@@ -90,7 +90,7 @@ def _one_stamp(text: str) -> str:
     >>> _one_stamp("<2026-06-06 Sat 09:00>--<2026-06-06 Sat 11:00>")
     'write <2026-06-06 Sat 09:00-11:00>'
     >>> _one_stamp("<2026-06-06 Sat>--<2026-06-08 Mon>")
-    'write <2026-06-06 Sat>; for each day <2026-06-06 Sat +1d> with :UNTIL: 2026-06-08'
+    'write <2026-06-06 Sat>; to run on each day, write <2026-06-06 Sat +1d> with :UNTIL: 2026-06-08'
     """
     first, second = _RANGE_MIDDLE.split(text, maxsplit=1)
     begin, end = parse_timestamp(first), parse_timestamp(second)
@@ -102,7 +102,9 @@ def _one_stamp(text: str) -> str:
         return f"write {first[:-1]}-{time}{first[-1]}"
     if begin.repeat is not None:
         return f"write {first}"
-    return f"write {first}; for each day {first[:-1]} +1d{first[-1]} with :UNTIL: {last}"
+    return (
+        f"write {first}; to run on each day, write {first[:-1]} +1d{first[-1]} with :UNTIL: {last}"
+    )
 
 
 def _silent(stamp: Stamp) -> Found:
@@ -301,7 +303,7 @@ def _both(section: Section) -> Iterator[Found]:
     assert planning is not None
     assert planning.scheduled is not None
     cron, stamp = shown(headline.props["SCHEDULE"]), shown(planning.scheduled.text)
-    message = f":SCHEDULE: {cron} wins over SCHEDULED: {stamp}"
+    message = f":SCHEDULE: {cron} overrides SCHEDULED: {stamp}"
     fix = "keep the one you mean"
     yield Found(section.place_of("SCHEDULE"), "schedule-both", Severity.WARNING, message, fix)
 
