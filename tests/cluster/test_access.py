@@ -146,6 +146,6 @@ def test_a_run_asks_its_own_machine_and_no_commit_sets_what_that_machine_starts(
     code, said_now = horae(
         stage, "config", "trust", "--yes", "--root", str(box.root), "--data", str(box.data)
     )
-    assert (code, "bring it up to date with git pull" in said_now) == (0, True)
+    assert (code, "update it with git pull" in said_now) == (0, True)
     assert json.loads(box.ask("/api/v1/settings/waiting")[1])["waiting"] == []
     assert len(json.loads(east.ask("/api/v1/settings/waiting")[1])["waiting"]) == 1

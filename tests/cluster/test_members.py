@@ -54,7 +54,7 @@ def test_an_agent_stays_where_it_is_and_goes_on_elsewhere_in_its_day(stage: Stag
 
     home = ticks(stage, "wren")[0][0]
     other = west if home == "east" else east
-    assert asked(stage, "drain", home) == {"node": home, "draining": True}
+    assert asked(stage, "cluster", "drain", home) == {"node": home, "draining": True}
     stage.until(lambda: ticks(stage, "wren")[-1][0] == other.name)
     assert horae(stage, "cluster", "drain", home, "--off")[0] == 0
     count = len(ticks(stage, "wren"))
@@ -73,7 +73,7 @@ def test_an_agent_stays_where_it_is_and_goes_on_elsewhere_in_its_day(stage: Stag
 
 
 def test_what_an_agent_left_on_a_lost_machine_is_reported_until_it_is_back(stage: Stage) -> None:
-    stage.crew({"wren": stage.effect("wren", 2)}, {}, day=DAY)
+    stage.crew({"wren": stage.effect("wren", 6)}, {}, day=DAY)
     nodes = [stage.member(name).joined() for name in ("east", "west")]
     stage.until(lambda: any(each.what == "begun" for each in stage.happened()))
     lost = stage.members[stage.happened()[0].node]
