@@ -493,12 +493,14 @@ def titles_in(nav: object) -> dict[str, str]:
     }
 
 
-def test_a_page_has_one_title_in_the_navigation_and_on_the_map() -> None:
+def test_a_page_has_one_title_on_the_page_in_the_navigation_and_on_the_map() -> None:
     listed = titles_in(site()["nav"])
     linked = dict(re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", PAGES["docs/README.md"]))
     on_map = {page: title for title, page in linked.items()}
-    wrong = [page for page in listed if page != "README.md" and on_map[page] != listed[page]]
-    assert wrong == []
+    headed = {page: PAGES[f"docs/{page}"].partition("\n")[0] for page in listed}
+    assert [page for page, title in listed.items() if headed[page] != f"# {title}"] == []
+    del listed["README.md"]  # the map itself
+    assert [page for page, title in listed.items() if on_map[page] != title] == []
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
