@@ -255,5 +255,5 @@ def test_of_a_machine_that_is_gone_nothing_is_guessed() -> None:
     assert left.commits is None
     assert str(left) == (
         "undelivered work of wren on machine-2 is not known: "
-        "the node is gone, and its clone cannot be read"
+        "the node is lost, and its clone cannot be read"
     )

@@ -436,7 +436,7 @@ class Member:
                         remember=partial(_remembered, machine=lost.name),
                     )
                     self.said(
-                        f"node {lost.name} is lost; {len(taken)} of its receipts were taken back"
+                        f"node {lost.name} is lost; {len(taken)} of its receipts were reclaimed"
                     )
                     for number in taken:
                         await launch.look(number)

@@ -76,7 +76,7 @@ class Porter:
             if found is None and run.facts.get("output") == 0:
                 found = b""  # it has said nothing
             if found is None:
-                reason = f"the node {run.member} is gone, and the output of the run was not copied"
+                reason = f"the node {run.member} is lost, and the output of the run was not copied"
                 await refuse(NoLeaderError(reason), scope)(scope, receive, send)
             else:
                 told = Response(found, media_type="text/plain; charset=utf-8")

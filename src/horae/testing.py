@@ -148,4 +148,4 @@ class ScriptedRun:
         ending = self._ending or Ending(Status.KILLED)
         if ending.after and not self._cancelled.is_set():
             await self._runner.pass_by(self._cancelled, ending.after)
-        return Ended(ending.outcome, "the script says so")
+        return Ended(ending.outcome, "as scripted")

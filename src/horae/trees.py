@@ -65,7 +65,7 @@ class Undelivered:
     @classmethod
     def lost(cls, member: str, machine: str) -> Undelivered:
         """Return what is known of the work of a member whose machine is gone: nothing."""
-        return cls(member, machine, reason="the node is gone, and its clone cannot be read")
+        return cls(member, machine, reason="the node is lost, and its clone cannot be read")
 
     def __str__(self) -> str:
         if self.branch is not None:

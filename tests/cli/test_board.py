@@ -255,7 +255,7 @@ def test_what_somebody_works_on_is_not_put_away(call: Call, tasks: Path) -> None
         (("--set", "parent=x"), "parent is a whole number, not 'x'"),
         (("--set", "a b=x"), "is not a field name"),
         (("--set", "x"), "'x' is not KEY=VALUE"),
-        (("--depends-on", "42"), "task #42 would wait for itself: #42 -> #42"),
+        (("--depends-on", "42"), "task #42 would depend on itself: #42 -> #42"),
     ],
 )
 def test_an_edit_that_makes_no_sense_is_refused(

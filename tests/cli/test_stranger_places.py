@@ -222,7 +222,7 @@ def test_a_stamp_in_the_text_is_named_with_its_own_line(call: Call) -> None:
 
 def test_a_new_task_cannot_wait_for_itself(call: Call) -> None:
     ending = call("task", "add", "First", "--depends-on", "1", "--table")
-    assert (ending.code, "task #1 would wait for itself" in ending.err) == (2, True)
+    assert (ending.code, "task #1 would depend on itself" in ending.err) == (2, True)
     assert not list(Path("board").glob("tasks/*.md"))
 
 
@@ -236,7 +236,7 @@ def test_a_new_task_cannot_wait_for_one_that_waits_for_it(call: Call) -> None:
 def test_a_task_cannot_be_set_to_wait_for_itself(call: Call) -> None:
     assert call("task", "add", "First").code == 0
     ending = call("task", "edit", "1", "--set", "depends_on=1", "--table")
-    assert "would wait for itself" in ending.err
+    assert "would depend on itself" in ending.err
 
 
 # horae trigger

@@ -172,7 +172,7 @@ class ScriptedTick:
         memory = mirrored(ended(self._memory, made.beat, day, ending.outcome, now=now), name="x")
         return Ended(
             ending.outcome,
-            made.reason or "the script says so",
+            made.reason or "as scripted",
             memory=write_memory(memory),
             is_counted=made.beat is not Beat.GATED,
         )

@@ -184,7 +184,7 @@ async def test_an_unknown_name_is_answered_with_near_ones() -> None:
             await here.desk.named("nightly digst")
         with pytest.raises(EntryNotFoundError, match="'Water the beans'"):
             await here.desk.named("BEANS")
-        with pytest.raises(EntryNotFoundError, match="horae status lists"):
+        with pytest.raises(EntryNotFoundError, match="`horae list` shows"):
             await here.desk.named("7")
 
 
@@ -706,7 +706,7 @@ async def test_the_same_idempotency_key_is_the_same_run() -> None:
 async def test_what_is_not_armed_cannot_be_run() -> None:
     async with office(cron("Never", "0 0 30 2 *")) as here:
         with pytest.raises(
-            EntryStateError, match=r"the entry is not armed .* horae explain plan.org:1"
+            EntryStateError, match=r"the entry is not armed .* `horae explain plan.org:1`"
         ):
             await here.desk.run_now("Never")
 
@@ -836,7 +836,7 @@ def test_a_backfill_is_exactly_the_projection_of_its_window(
 @story
 async def test_only_the_past_is_pruned() -> None:
     async with office(cron("Digest")) as here:
-        with pytest.raises(RequestError, match="is in the future; prune takes a past time"):
+        with pytest.raises(RequestError, match="is in the future; prune needs a past time"):
             await here.desk.prune(before=NOW + DAY)
         assert (await here.desk.prune(before=NOW, dry_run=True)).receipts == 0
 
@@ -940,7 +940,7 @@ async def test_who_would_cancel_what_waits_to_be_tried_again_is_told_how() -> No
         await here.desk.pause("Digest")
         told = (await here.desk.receipt(filed.number)).data()
         assert told["status"] == "skipped", "what is said to help does"
-        with pytest.raises(RunStateError, match="no run is in progress; see horae status"):
+        with pytest.raises(RunStateError, match="no run is in progress; see `horae status`"):
             await here.desk.going("Digest")
 
 

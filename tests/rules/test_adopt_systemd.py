@@ -243,8 +243,8 @@ def test_a_timer_in_two_zones_becomes_two_headlines() -> None:
         ("OnActiveSec=1w", "2:13", "OnCalendar=weekly"),
         ("OnStartupSec=7min", "2:14", "is close to it"),
         ("OnCalendar=noon", "2:12", "write Mon"),
-        ("OnClockChange=yes", "2:15", "write when"),
-        ("Persistent=true", "2:1", "write when"),
+        ("OnClockChange=yes", "2:15", "write an OnCalendar= line"),
+        ("Persistent=true", "2:1", "write an OnCalendar= line"),
     ],
 )
 def test_what_is_no_time_of_day_is_said_with_what_comes_near(

@@ -261,7 +261,7 @@ def test_a_summary_counts_the_seven_and_then_what_is_unknown() -> None:
         (("cron_schedule: 0 9 * * *", "catchup: some"), "some"),
         (("cron_schedule: 0 9 * * *", "until: soon"), "soon"),
         (("depends_on: [9]",), "depends on #9, which does not exist"),
-        (("depends_on: [1]",), "waits for itself: #1 -> #1"),
+        (("depends_on: [1]",), "depends on itself: #1 -> #1"),
         (
             ("claimed_by: wren", "claim_expires_at: 2026-03-25T12:00:00Z"),
             "the claim of wren expired",
@@ -306,6 +306,6 @@ def test_a_long_chain_is_looked_at_in_one_go() -> None:
 
 
 def test_a_dependency_on_itself_is_refused() -> None:
-    with pytest.raises(DependencyError, match="#1 would wait for itself: #1 -> #2 -> #1"):
+    with pytest.raises(DependencyError, match="#1 would depend on itself: #1 -> #2 -> #1"):
         check_depends_on(1, (2,), {2: (1,)})
     check_depends_on(1, (2,), {2: (3,)})

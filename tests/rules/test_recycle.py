@@ -192,7 +192,7 @@ def test_one_that_came_back_already_says_so() -> None:
 def test_when_no_occurrence_is_left_it_stays_done(fields: tuple[str, ...], cron: str) -> None:
     last = task("cron_last_run: 2025-12-01T09:00:00Z", *fields, cron=cron)
     reason = stays(recycle(last, now=at("2026-03-30T09:00Z")))
-    assert reason == "the schedule is over: no occurrence is left"
+    assert reason == "the schedule has ended: no occurrence is left"
 
 
 # What it leaves

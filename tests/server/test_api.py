@@ -365,7 +365,7 @@ async def test_old_receipts_are_folded_when_that_is_asked_for(tmp_path: Path) ->
         before = {"before": "2020-01-01T00:00:00Z", "dry_run": True}
         assert (await here.post("prune", before))["receipts"] == 0
         later = problem(await here.ask("prune", {"before": "2999-01-01T00:00:00Z"}))
-        assert "prune takes a past time" in later["detail"]
+        assert "prune needs a past time" in later["detail"]
 
 
 @story

@@ -410,7 +410,7 @@ def run_words(run: Run, zone_name: str) -> str:
     if run.ended_at is None:
         return f"{begun}, in progress"
     took = length_text(run.ended_at - run.started_at)
-    outcome = "returned unused" if run.outcome is None else run.outcome.value.replace("_", " ")
+    outcome = "not started" if run.outcome is None else run.outcome.value.replace("_", " ")
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"
     if code and code in run.reason:
         return f"{begun}, {outcome} after {took}, {run.reason}"

@@ -75,7 +75,7 @@ class DependencyError(HoraeError):
         self.task = task
         self.circle = circle
         way = " -> ".join(f"#{number}" for number in circle)
-        super().__init__(f"task #{task} would wait for itself: {way}; remove one dependency")
+        super().__init__(f"task #{task} would depend on itself: {way}; remove one dependency")
 
 
 class Standing(StrEnum):
@@ -310,7 +310,7 @@ def complaints(
     for circle in circles({number: task.depends_on for number, task in by_number.items()}):
         way = " -> ".join(f"#{number}" for number in circle)
         fix = "remove one of them from depends_on"
-        message = f"waits for itself: {way}"
+        message = f"depends on itself: {way}"
         found.append(Complaint(by_number[circle[0]], "depends_on", message, fix))
     return sorted(found, key=lambda each: (each.task.id, each.message))
 

@@ -144,7 +144,7 @@ def _variables(text: str) -> tuple[str, ...]:
             reason = f"{name[:60]!r} is not the name of a variable"
         elif is_filled and not is_reference(secret):
             # Without what stands there: it may be the value.
-            reason = f"{name[:60]}= takes the name of a secret, as in {name[:60]}=${{NAME}}"
+            reason = f"{name[:60]}= must name a secret, as in {name[:60]}=${{NAME}}"
             raise CommandError("ENV", f"{name}=…", reason=reason)
         elif is_own(name) or any(map(is_own, names_in(secret))):
             reason = f"variables that begin with {OWN} are reserved for the engine"

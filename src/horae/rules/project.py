@@ -135,7 +135,7 @@ def _in_utc(moment: datetime) -> datetime:
     if moment.tzinfo is UTC:
         return moment
     if moment.utcoffset() is None:
-        raise ValueError(f"a moment needs a zone: {moment.isoformat()}")
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
     try:
         return moment.astimezone(UTC)
     except OverflowError:

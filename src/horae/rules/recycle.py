@@ -162,7 +162,7 @@ def recycle(
         return Stays(f"no trigger since the last recycle; {coming}")
     coming_at = _first_after(crons, now)
     if coming_at is None or (until is not None and coming_at > until):
-        return Stays("the schedule is over: no occurrence is left")
+        return Stays("the schedule has ended: no occurrence is left")
     return _recycled(task, crons, now=now, since=since, trigger=trigger, coming_at=coming_at)
 
 

@@ -48,8 +48,8 @@ class TokenNameError(HoraeError):
         reason = (
             "the name is reserved for the token in the data directory"
             if name == OPERATOR
-            else "a name has at most 64 letters, digits, dots, hyphens and underscores, "
-            "and begins with a letter or digit"
+            else "use at most 64 letters, digits, dots, hyphens and underscores, "
+            "and begin with a letter or digit"
         )
         super().__init__(f"a token cannot be called {name!r}: {reason}")
 

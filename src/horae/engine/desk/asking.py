@@ -137,7 +137,7 @@ class Asking(Looking):
         """Fold old receipts into ranges and drop what hangs on them."""
         now = self._clock.now()
         if before > now:
-            raise RequestError(f"{key_time(before)} is in the future; prune takes a past time")
+            raise RequestError(f"{key_time(before)} is in the future; prune needs a past time")
         return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
 
     async def _refuse_unready(self, found: Listed) -> None:
@@ -227,7 +227,7 @@ def armed(found: Listed) -> Entry:
     raise EntryStateError(
         found,
         f"the entry is not armed ({found.item.reason})",
-        remedy=f"see horae explain {found.item.origin}",
+        remedy=f"see `horae explain {found.item.origin}`",
     )
 
 

@@ -23,7 +23,7 @@ class EntryNotFoundError(HoraeError):
         self.word = word
         self.near = list(near)
         meant = " or ".join(repr(each) for each in near)
-        hint = f"did you mean {meant}?" if near else "horae status lists the entries"
+        hint = f"did you mean {meant}?" if near else "`horae list` shows the entries"
         super().__init__(
             f"no entry is called {word!r}; {hint} "
             "(name an entry by its number, :ID:, title, or file:line)"
@@ -85,7 +85,7 @@ class ReceiptNotFoundError(HoraeError):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        super().__init__(f"there is no receipt {number}; horae history lists them")
+        super().__init__(f"there is no receipt {number}; `horae history` lists the receipts")
 
 
 class RunNotFoundError(HoraeError):
@@ -97,7 +97,7 @@ class RunNotFoundError(HoraeError):
     def __init__(self, what: int | str) -> None:
         self.what = what
         who = f"there is no run {what}" if isinstance(what, int) else f"{what} has no run"
-        super().__init__(f"{who}; horae history shows what ran")
+        super().__init__(f"{who}; `horae history` shows what ran")
 
 
 class RunStateError(HoraeError):

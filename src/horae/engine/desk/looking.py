@@ -116,7 +116,7 @@ class Looking(Base):
         if not going:
             page = await self._ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
             waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
-            hint = waits[0] if waits else "; see horae status"
+            hint = waits[0] if waits else "; see `horae status`"
             raise RunStateError(title, f"no run is in progress{hint}")
         listed = ", ".join(map(str, sorted(going)))
         raise RunStateError(title, f"several runs are in progress; name one: {listed}", runs=going)

@@ -219,7 +219,7 @@ def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
     for each in troubled:
         name = f"{each.mark.title} ({each.item.origin})"
         if each.failures >= STUCK:
-            yield f"{name} failed {each.failures} times in a row; see horae history"
+            yield f"{name} failed {each.failures} times in a row; see `horae history`"
         # The next scan tells whether it is gone; only one that does not come is a problem.
         if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
             yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"

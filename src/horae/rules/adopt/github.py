@@ -220,7 +220,7 @@ def _in_order(jobs: Mapping[str, Data]) -> list[str]:
     while left:
         ready = next((name for name in left if _needs(jobs[name]) <= set(done)), None)
         if ready is None:
-            raise UnfitError("the jobs need each other in a circle", "")
+            raise UnfitError("the jobs depend on each other in a cycle", "")
         done.append(ready)
         left.remove(ready)
     return done

@@ -40,16 +40,16 @@ _KINDS: Final = {
 class Gap(StrEnum):
     """What becomes of a time that the clock leaves out."""
 
-    SKIPPED = "is left out"
-    AFTER = "comes at the first moment after the change"
-    SHIFTED = "comes as much later as the clock jumps"
+    SKIPPED = "is skipped"
+    AFTER = "runs at the first time after the change"
+    SHIFTED = "runs later by the length of the change"
 
 
 class Fold(StrEnum):
     """What becomes of a time that the clock shows twice."""
 
-    FIRST = "comes the first time only"
-    BOTH = "comes both times"
+    FIRST = "runs only the first time"
+    BOTH = "runs both times"
 
 
 @dataclass(frozen=True, slots=True)
