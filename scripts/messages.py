@@ -105,9 +105,9 @@ def _silent(tree: ast.Module) -> Iterator[int]:
     """Yield the identities of the nodes that are not messages, or only a part of one."""
     routes = {
         name.id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) == "Operation"
-        for name in call.args
+        for table in tree.body
+        if isinstance(table, ast.AnnAssign) and ast.unparse(table.target) == "OPERATIONS"
+        for name in ast.walk(table)
         if isinstance(name, ast.Name)
     }
     for node in ast.walk(tree):
@@ -118,7 +118,8 @@ def _silent(tree: ast.Module) -> Iterator[int]:
         if isinstance(node, _FUNCTION):
             unread.append(node.returns)
         elif isinstance(node, ast.arg | ast.AnnAssign):
-            unread.append(node.annotation)
+            is_alias = node.annotation is not None and ast.unparse(node.annotation) == "TypeAlias"
+            unread.append(node if is_alias else node.annotation)
         elif isinstance(node, ast.Assert):
             unread.append(node.msg)
         elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
