@@ -22,6 +22,7 @@ DOCS: Final = "docs"
 # Where the pages at the top are on the site.
 TOP: Final = {
     "README.md": "project/readme.md",
+    "examples/README.md": "project/examples.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "project/changes.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -86,6 +87,8 @@ def _outside_fences(markdown: str, turned: object) -> str:
 
 
 def _title(name: str) -> str:
-    return {"README.md": "Overview", "CHANGELOG.md": "Changes"}.get(
-        name, name.removesuffix(".md").capitalize()
-    )
+    return {
+        "README.md": "Overview",
+        "examples/README.md": "Examples",
+        "CHANGELOG.md": "Changes",
+    }.get(name, name.removesuffix(".md").capitalize())
