@@ -112,8 +112,8 @@ def list_(
 ) -> int:
     """List all entries: state, rule, last and next.
 
-    With a ledger these are the entries that the ledger knows, with the last run and the next
-    time of each. Without a ledger they are read from the plan files.
+    With a ledger these are its entries, with the last run and the next time of each. Without a
+    ledger they are read from the plan files.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

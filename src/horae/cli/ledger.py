@@ -269,7 +269,7 @@ def pause(
 ) -> int:
     """Pause an entry until it is resumed.
 
-    Nothing of the entry starts while it is paused.
+    No run of the entry starts while it is paused.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -93,7 +93,7 @@ class Memory:
 
     async def restore(self, copy: object, *, now: datetime) -> Ledger:
         """Bring back no backup: the faults that ask for one are not simulated here."""
-        raise AssertionError(f"a backup is asked for at {now}: {copy}")
+        raise AssertionError(f"a backup is requested at {now}: {copy}")
 
 
 @dataclass(slots=True)
