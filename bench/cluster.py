@@ -43,6 +43,7 @@ from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.lease import Member
 from horae.rules.misfire import Receipt, Status, decide
+from horae.rules.reason import Reason, ReasonCode
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes
 from horae.store import carrier
@@ -237,7 +238,7 @@ class Nothing:
     async def ended(self) -> Ended:
         """Say that it is over."""
         await self._over.wait()
-        return Ended(Status.DONE, "nothing was to be done", exit_code=0)
+        return Ended(Status.DONE, Reason(ReasonCode.OTHER, "nothing was to be done"), exit_code=0)
 
 
 class NothingRunner:
@@ -340,7 +341,7 @@ class Lead:
         """File one run and send it to its machine."""
         await self.free.acquire()
         now = datetime.now(UTC)
-        receipt = Receipt(key, Status.WAITING, "asked for", now, now)
+        receipt = Receipt(key, Status.WAITING, Reason(ReasonCode.OTHER, "asked for"), now, now)
         [filed] = await self.ledger.add(entry.number, [receipt], now=now, term=1)
         await self.send(filed.number, place, holds=True)
 

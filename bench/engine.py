@@ -39,6 +39,7 @@ from horae.engine.ports import Ended, Process
 from horae.kernel.collector import calm_collector
 from horae.rules.gate import Capacity
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.org import OrgSource
 
@@ -126,7 +127,7 @@ class InstantRun:
 
     async def ended(self) -> Ended:
         """Return that it is done."""
-        return Ended(Status.DONE, "there was nothing to do")
+        return Ended(Status.DONE, Reason(ReasonCode.OTHER, "there was nothing to do"))
 
 
 class Watched(SqliteLedger):

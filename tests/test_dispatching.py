@@ -39,6 +39,7 @@ from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from horae.workspace.board import BoardSource
 from horae.workspace.tasks import Board, CommittedBoard
+from reasons import because
 from runner.stage import until, wait_for
 from scale import scaled
 from store.ledger_suite import HOUR, MINUTE, SECOND, story
@@ -292,7 +293,7 @@ async def test_every_outcome_moves_the_task(home: Home) -> None:
         await hall.until(lambda: 6 in home.begun())
         await hall.until(lambda: len(hall.almanac.launch.receipts) == 1)
         [receipt] = hall.almanac.launch.receipts
-        hall.almanac.launch.cancel(receipt, "it rains")
+        hall.almanac.launch.cancel(receipt, because("it rains"))
         ends = [(await hall.until_ended(n))[0][1] for n in range(1, 7)]
     assert ends == ["done", "done", "no_work", "failed", "failed", "killed"]
     tasks = [home.read(number) for number in range(1, 7)]
@@ -448,7 +449,9 @@ async def test_a_run_that_was_never_let_go_knows_its_own_claim_the_next_time(hom
             assert held.process.pid  # somebody is there, and waits
             assert home.read(1).text("claimed_at") == key_time(run.started_at)
             held.cancel("the engine ended")
-            await desk.ledger.give_back(run.number, reason="so", now=desk.clock.now(), term=1)
+            await desk.ledger.give_back(
+                run.number, reason=because("so"), now=desk.clock.now(), term=1
+            )
 
 
 @story
@@ -622,7 +625,7 @@ class Desktop:
             run = await self.ledger.start(filed.number, **stamp)  # type: ignore[arg-type]
             assert run is not None
             await self.ledger.running(run.number, Process(1, 1), **stamp)  # type: ignore[arg-type]
-            await self.ledger.end(run.number, outcome, reason="so", **stamp)  # type: ignore[arg-type]
+            await self.ledger.end(run.number, outcome, reason=because("so"), **stamp)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -879,7 +882,7 @@ async def test_a_receipt_that_names_nobody_is_refused_with_what_to_do(home: Home
     async with desktop(home) as desk, Processes(home.data) as processes:
         await desk.scan()
         [known] = await desk.ledger.find("task:1:work")
-        asked = Receipt("manual:x", Status.WAITING, "", NOW, NOW)
+        asked = Receipt("manual:x", Status.WAITING, because(""), NOW, NOW)
         [filed] = await desk.ledger.add(known.number, [asked], now=NOW, term=1)
         runner = runner_of(desk, processes)
         with pytest.raises(RunError, match="has no assignee; write one into its file"):

@@ -32,6 +32,7 @@ from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
 from horae.timing import backoff
 from horae.workspace.crew import CrewSource
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -515,7 +516,7 @@ async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: 
         assert time.monotonic() - began < 1
         with pytest.raises(Exception, match="a tick has been running since "):
             await here.house.desk.tick("wren")
-        assert here.house.almanac.launch.cancel(asked.filed.number, "enough")
+        assert here.house.almanac.launch.cancel(asked.filed.number, because("enough"))
         assert (await here.over(asked.filed.number)).status is Status.KILLED
         assert not (await here.agent()).is_running
 

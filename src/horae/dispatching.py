@@ -42,6 +42,7 @@ from horae.rules.dispatch import (
 )
 from horae.rules.entry import Work, key_time
 from horae.rules.misfire import Receipt, Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import BAD, FINAL, OPEN
 from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
@@ -225,7 +226,8 @@ class Dispatcher:
         if newest is not None and (newest.status not in FINAL or self._rests(task, newest, now)):
             return None
         count = 0 if newest is None else int(newest.receipt.key.removeprefix(KEY))
-        reason = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
+        words = f"assigned to {member}: first in the queue ({task.priority or 'no'} priority)"
+        reason = Reason(ReasonCode.ASSIGNED, words)
         receipt = Receipt(f"{KEY}{count + 1}", Status.WAITING, reason, now, now)
         made = await self._ledger.add(
             known.number, [receipt], now=now, term=self._term, agents=(member,)
@@ -588,7 +590,8 @@ class _Working:
         """Return how it ended, once its work is delivered and its task moved on."""
         how = await self._run.ended()
         if self._cancelled:  # whatever it says of itself, it was not let finish
-            how = replace(how, outcome=Status.KILLED, reason=self._cancelled)
+            reason = Reason(ReasonCode.CANCELLED, self._cancelled)
+            how = replace(how, outcome=Status.KILLED, reason=reason)
         return await self._runner.over(self._errand, how)
 
 
@@ -608,7 +611,7 @@ class _NotBegun:
 
     async def ended(self) -> Ended:
         """Return that there was nothing to do, and why."""
-        return Ended(Status.NO_WORK, self._reason)
+        return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_STARTED, self._reason))
 
 
 def _objection(task: Task, member: str, ground: Ground, now: datetime) -> str | None:

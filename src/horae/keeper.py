@@ -58,9 +58,10 @@ from horae.rules.keeper import (
 )
 from horae.rules.lifecycle import parse_lifecycle
 from horae.rules.misfire import Status
+from horae.rules.outcome import ENGINE_EXITED, NEVER_STARTED
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import ENDS
 from horae.rules.rest import (
-    FOLDER,
     Coming,
     Commit,
     Facts,
@@ -98,7 +99,6 @@ MOST: Final = 20  # appointments that an agent is told of
 NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
 _NOBODY: Final = Process(0, 0)  # a tick that starts no process
 _DELIVERY: Final = "delivery"
-_WROTE: Final = f"wrote {FOLDER}/"  # how the reason of a rest begins: it is no work
 _REST: Final = "rest: "  # how the message of a page's commit begins
 _PAGES: Final = 100  # of one minute; nobody rests more often
 _LONGEST_STATE: Final = 4096  # bytes of a file of state that are read
@@ -208,9 +208,9 @@ class KeeperRunner:
             lifecycle = await asyncio.to_thread(self._lifecycle, member)
         except RunError:
             return found
-        how = found or Ended(Status.INTERRUPTED, "the engine exited during the run")
+        how = found or Ended(Status.INTERRUPTED, ENGINE_EXITED)
         if note.beat in {Beat.GATED, Beat.ASLEEP}:  # there was nothing to interrupt
-            how = Ended(Status.NO_WORK, note.reason)
+            how = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, note.reason))
         state = None if lifecycle is None else lifecycle.states.get(note.state)
         story = _Story(member, lifecycle, note.memory, note.beat, state, note.reason)
         return await self.over(story, how)
@@ -259,10 +259,12 @@ class KeeperRunner:
         now, since = self._clock.now(), story.memory.rested_at
         facts = await self._facts(since, told)
         if is_quiet(facts):
-            return Ended(Status.NO_WORK, "nothing has happened since the last rest"), story.memory
+            words = "nothing has happened since the last rest"
+            return Ended(Status.NO_WORK, Reason(ReasonCode.REST_QUIET, words)), story.memory
         text = rest_text(facts, agent=story.member.name, now=now, zone_name=self._keeping.zone_name)
         words = await self._write_page(rest_file(now), text, f"{_REST}{story.member.name}")
-        return Ended(Status.DONE, words), replace(story.memory, carry=carry_of(text))
+        how = Ended(Status.DONE, Reason(ReasonCode.REST_WRITTEN, words))
+        return how, replace(story.memory, carry=carry_of(text))
 
     async def settle(self, filed: Filed) -> None:
         """Let the files of an agent's state say what the ledger says."""
@@ -428,7 +430,7 @@ class KeeperRunner:
             for each in page.receipts
             if each.ended_at is not None
             and (since is None or each.ended_at > since)
-            and not each.receipt.reason.startswith(_WROTE)
+            and each.receipt.reason.code != ReasonCode.REST_WRITTEN
         ]
         coming = [
             Coming(each.next_at, each.mark.title)
@@ -557,14 +559,16 @@ class _Still:
         """Return how it ended, and what the agent remembers after it."""
         story = self._story
         if not self._is_let_go:
-            return Ended(Status.KILLED, "the run was never started")
+            return Ended(Status.KILLED, NEVER_STARTED)
         if story.beat is not Beat.REST:
-            return await self._keeper.over(story, Ended(Status.NO_WORK, story.reason))
+            idle = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, story.reason))
+            return await self._keeper.over(story, idle)
         await self._keeper.began(story)
         try:
             how, memory = await self._keeper.rest(story, self._told)
         except (HoraeError, OSError) as error:
-            how, memory = Ended(Status.FAILED, str(error)), story.memory
+            failed = Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
+            how, memory = failed, story.memory
         return await self._keeper.over(replace(story, memory=memory), how)
 
 

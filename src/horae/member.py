@@ -41,6 +41,7 @@ from horae.readiness import registry_of
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.scope import OPERATOR
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
@@ -265,7 +266,7 @@ class Member:
             await _first_of(parts)
         finally:
             if stop.is_set():
-                reason = f"{self.name} was stopped"
+                reason = Reason(ReasonCode.ENGINE_STOPPED, f"{self.name} was stopped")
                 await worker.stop(within=self.config.run_drain, reason=reason)
                 with suppress(LedgerError):
                     await leases.leave(self.name, generation)

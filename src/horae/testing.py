@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.ports import Ended, Process
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,4 +149,4 @@ class ScriptedRun:
         ending = self._ending or Ending(Status.KILLED)
         if ending.after and not self._cancelled.is_set():
             await self._runner.pass_by(self._cancelled, ending.after)
-        return Ended(ending.outcome, "as scripted")
+        return Ended(ending.outcome, Reason(ReasonCode.OTHER, "as scripted"))

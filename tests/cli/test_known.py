@@ -19,6 +19,7 @@ from horae.rules.misfire import Status, decide
 from horae.rules.trigger import Definition, Trigger, scanned
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.board import BoardSource
+from reasons import because
 
 if TYPE_CHECKING:
     from calling import Call
@@ -59,7 +60,7 @@ def kept(call: Call) -> Call:
             if run is not None:
                 await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
                 end = NINE + timedelta(minutes=10)
-                await ledger.end(run.number, Status.DONE, reason="done", now=end, term=1)
+                await ledger.end(run.number, Status.DONE, reason=because("done"), now=end, term=1)
         [tick] = await ledger.find("Tick")
         until = NINE + 6 * HOUR
         await ledger.pause(tick.number, now=NINE + 2 * HOUR, term=1, until=until, note="holidays")

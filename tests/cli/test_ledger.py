@@ -24,6 +24,7 @@ from horae.rules.armed import scan_plan
 from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import zone
+from reasons import because
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,12 @@ async def lived(ledger: SqliteLedger) -> None:
                 assert run is not None
                 await ledger.running(run.number, Process(1, 1), now=now, term=1)
                 await ledger.end(
-                    run.number, Status.FAILED, reason="no news", now=now, term=1, exit_code=3
+                    run.number,
+                    Status.FAILED,
+                    reason=because("no news"),
+                    now=now,
+                    term=1,
+                    exit_code=3,
                 )
 
 
@@ -317,7 +323,7 @@ def test_who_requested_a_receipt_is_told_in_history_and_why(call: Call, data: Pa
         run = await ledger.start(number, now=NINE, term=1)
         assert run is not None
         await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(run.number, Status.DONE, reason="it ended well", now=NINE, term=1)
+        await ledger.end(run.number, Status.DONE, reason=because("it ended well"), now=NINE, term=1)
         await ledger.close()
 
     before = call("history", "-n", "1", "--table").out
@@ -350,7 +356,7 @@ def test_a_command_inside_a_run_acts_for_its_agent_until_that_run_is_over(
     async def ended(run: int) -> None:
         ledger = await SqliteLedger.open(data, now=NINE)
         await ledger.running(run, Process(1, 1), now=NINE, term=1)
-        assert await ledger.end(run, Status.DONE, reason="", now=NINE, term=1)
+        assert await ledger.end(run, Status.DONE, reason=because(""), now=NINE, term=1)
         await ledger.close()
 
     def paused_by() -> object:

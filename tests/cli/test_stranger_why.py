@@ -15,6 +15,7 @@ from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import Receipt, Status, decide
 from horae.store.sqlite import SqliteLedger
+from reasons import because
 
 if TYPE_CHECKING:
     from calling import Call
@@ -59,7 +60,7 @@ def test_what_was_asked_for_beside_takes_no_moment_its_receipt(kept: Call) -> No
         now = datetime.fromisoformat("2026-04-01T00:30Z")
         ledger = await SqliteLedger.open(Path(".horae"), now=now)
         for number in range(5):
-            asked = Receipt(f"manual:{number}", Status.WAITING, "requested", now, now)
+            asked = Receipt(f"manual:{number}", Status.WAITING, because("requested"), now, now)
             await ledger.add(1, [asked], now=now, term=1)
         await ledger.close()
 

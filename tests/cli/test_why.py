@@ -16,6 +16,7 @@ from horae.kernel.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import decide
 from horae.store.sqlite import SqliteLedger
+from reasons import because
 
 if TYPE_CHECKING:
     from calling import Call
@@ -93,7 +94,9 @@ def kept(call: Call) -> Call:
         ]
         for filed in await ledger.decide(steps, now=NINE, term=1):
             if filed.title == "Poll":
-                await ledger.hold(filed.number, reason="it has no command", now=NINE, term=1)
+                await ledger.hold(
+                    filed.number, reason=because("it has no command"), now=NINE, term=1
+                )
         [twin] = await ledger.find("Twin")
         until = NINE + timedelta(days=1)
         await ledger.pause(twin.number, now=NINE, term=1, note="away", until=until)
@@ -199,7 +202,10 @@ def test_what_is_skipped_behind_one_that_waits_says_what_that_waits_for(kept: Ca
         due = await ledger.due(now=tomorrow)
         waits = "the previous run is still waiting to start"
         steps = [
-            Step(each.entry, decide(each.entry, now=tomorrow, is_busy=each.is_busy, behind=waits))
+            Step(
+                each.entry,
+                decide(each.entry, now=tomorrow, is_busy=each.is_busy, behind=because(waits)),
+            )
             for each in due
         ]
         await ledger.decide(steps, now=tomorrow, term=1)

@@ -15,6 +15,7 @@ from horae.member import open_member
 from horae.rules.lease import Member as Card
 from horae.rules.misfire import Status
 from horae.store.postgres import PostgresLedger
+from reasons import because
 from store.ledger_suite import asked, story
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def test_what_is_given_back_before_a_new_leader_listens_is_started(
         async with asyncio.timeout(60):
             await has_looked.wait()
             await leases.drain("east")
-            assert await east.give_back(run.number, reason="no room", now=now, term=term)
+            assert await east.give_back(run.number, reason=because("no room"), now=now, term=term)
             is_given_back.set()
             while (found := await ledger.receipt(filed.number)) and found.status != Status.DONE:
                 await asyncio.sleep(0.05)

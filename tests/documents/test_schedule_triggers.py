@@ -31,6 +31,7 @@ from horae.rules.trigger import read_order
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.timing.cron import Cron
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +115,9 @@ class Engine:
             subprocess.run, [sys.executable, "-c", AGENT], input=prompt, text=True, check=False
         )
         outcome = Status.DONE if child.returncode == 0 else Status.FAILED
-        await self.ledger.end(begun.number, outcome, reason="it ended", now=self.now, term=1)
+        await self.ledger.end(
+            begun.number, outcome, reason=because("it ended"), now=self.now, term=1
+        )
 
 
 def keep(now: datetime, *, times: int = 1) -> list[Filed]:

@@ -19,6 +19,7 @@ from horae.rules.project import Moment
 from horae.store import arming, book, numbers
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from horae.engine.ports import Filed, Ledger, Run
     from horae.rules.entry import Entry, Occasion
     from horae.rules.gate import Waiting
+    from horae.rules.reason import Reason
     from horae.timing.cron import Cron
 
     Plant = Callable[[pytest.MonkeyPatch], None]
@@ -67,7 +69,7 @@ class Memory:
 
         def closed(pages: book.Book) -> None:
             numbers.go_on(ledger._writer, self._given)
-            arming.close_the_past(pages, now=now, reason="a backup was restored")
+            arming.close_the_past(pages, now=now, reason=because("a backup was restored"))
             pages.tell("restored", now=now)
 
         await ledger.write(1, closed)
@@ -115,7 +117,7 @@ def catch_up_from_now(patch: pytest.MonkeyPatch) -> None:
     """Begin again at this moment after an outage, and forget what it cost."""
 
     def decided(
-        entry: Entry, *, now: datetime, is_busy: bool = False, behind: str = ""
+        entry: Entry, *, now: datetime, is_busy: bool = False, behind: Reason | None = None
     ) -> Decision:
         decision = misfire.decide(entry, now=now, is_busy=is_busy, behind=behind)
         late = [each for each in decision.receipts if now - each.planned_at > GRACE]

@@ -27,6 +27,7 @@ from horae.engine.ports import Filed, LedgerBusyError, LedgerWriteError, StaleTe
 from horae.rules.entry import Entry
 from horae.rules.misfire import Receipt, Status
 from horae.testing import Ending
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def test_a_rule_that_counts_from_completion_is_silent_until_there_is_one()
 async def test_a_manual_run_does_not_move_the_next_slot() -> None:
     async with world(stamped("Water", "<2026-04-01 Wed 09:00 .+24h>")) as here:
         await here.until(NINE + HOUR)
-        asked = Receipt("manual:1", Status.WAITING, "requested", NINE + HOUR, NINE + HOUR)
+        asked = Receipt("manual:1", Status.WAITING, because("requested"), NINE + HOUR, NINE + HOUR)
         here.almanac.offer(await here.ledger.add(1, [asked], now=NINE + HOUR, term=1))
         await here.advance(DAY)
         assert here.runs() == [

@@ -45,6 +45,7 @@ from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending, ManualClock
 from horae.timing.backoff import GRACE
 from horae.workspace.crew import CrewSource, Rhythm
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class ScriptedTick:
         memory = mirrored(ended(self._memory, made.beat, day, ending.outcome, now=now), name="x")
         return Ended(
             ending.outcome,
-            made.reason or "as scripted",
+            because(made.reason or "as scripted"),
             memory=write_memory(memory),
             is_counted=made.beat is not Beat.GATED,
         )

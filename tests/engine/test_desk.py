@@ -37,6 +37,7 @@ from horae.rules.misfire import GRACE, Receipt, Status, decide
 from horae.rules.project import project
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ class Office:
         if outcome is not None:
             self.clock.step(MINUTE)
             now = self.clock.now()
-            await self.ledger.end(run.number, outcome, reason="so it went", now=now, term=1)
+            await self.ledger.end(
+                run.number, outcome, reason=because("so it went"), now=now, term=1
+            )
 
     async def why(self, text: str) -> Why:
         said = await self.desk.why(parse_ask(text))
@@ -580,7 +583,7 @@ def test_a_moment_is_kept_if_any_receipt_of_the_plan_reaches_over_it(
         planned = NOW + start * MINUTE
         through = planned + length * MINUTE if length else None
         key = f"{'cron' if is_own else 'manual'}:{start}"
-        receipt = Receipt(key, Status.MISSED, "", planned, planned, through, length + 1)
+        receipt = Receipt(key, Status.MISSED, because(""), planned, planned, through, length + 1)
         return Filed(1, 1, receipt, NOW, Origin("plan.org", 1), "", None, Policy())
 
     told = [answer_of(filed(start, length, is_own=own), []) for start, length, own in receipts]
@@ -844,7 +847,7 @@ async def test_only_the_past_is_pruned() -> None:
 @story
 async def test_what_is_asked_for_is_no_account_of_a_moment() -> None:
     async with office(cron("Digest")) as here:
-        asked = Receipt("manual:1", Status.WAITING, "requested", NINE, NINE)
+        asked = Receipt("manual:1", Status.WAITING, because("requested"), NINE, NINE)
         number = (await here.desk.named("Digest")).number
         await here.ledger.add(number, [asked], now=NOW, term=1)
         assert await here.said("Digest@2026-04-01T09:00") == [
@@ -921,7 +924,7 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
         assert not (await here.desk.cancel(1, end=end)).changed
         assert asked[0] == (filed.number, "cancelled by token ops: enough")
         now = here.clock.now()
-        await here.ledger.end(1, Status.KILLED, reason="so it went", now=now, term=1)
+        await here.ledger.end(1, Status.KILLED, reason=because("so it went"), now=now, term=1)
         with pytest.raises(RunStateError, match="run 1 already ended at 2026-04-01"):
             await here.desk.cancel(1, end=end)
         assert len(asked) == 2, "nobody is asked to end what is over"
@@ -951,7 +954,7 @@ async def test_only_a_run_that_goes_on_has_a_slot_to_ride_in() -> None:
         await here.run(parent, None)
         inside = await here.desk.run_now("Child", parent_run=1)
         assert inside.filed.parent == parent.number
-        await here.ledger.end(1, Status.DONE, reason="", now=here.clock.now(), term=1)
+        await here.ledger.end(1, Status.DONE, reason=because(""), now=here.clock.now(), term=1)
         assert (await here.desk.run_now("Child", parent_run=1)).filed.parent is None
         with pytest.raises(RunNotFoundError):
             await here.desk.run_now("Child", parent_run=99)

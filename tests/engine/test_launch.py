@@ -23,6 +23,7 @@ from horae.engine.ports import (
 from horae.rules.entry import Occasion
 from horae.rules.misfire import Receipt, Status
 from horae.testing import Ending
+from reasons import because
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,7 +48,7 @@ async def statuses(here: World) -> list[Status]:
 async def test_what_was_let_go_too_late_to_begin_waits_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    late = [Ended(Status.KILLED, "it was never let go", facts={"released": False})]
+    late = [Ended(Status.KILLED, because("it was never let go"), facts={"released": False})]
 
     async with world(DIGEST) as here:
         hold = here.almanac.launch._runner.hold
@@ -97,7 +98,7 @@ async def test_what_somebody_must_do_something_for_is_held_and_tried_again_at_th
         await here.until(NINE)
         [filed] = await here.receipts()
         assert (filed.status, filed.attempts) == (Status.HELD, 0)
-        assert filed.receipt.reason == "held back: the agent wren has no command; write :COMMAND:"
+        assert filed.receipt.reason == "the agent wren has no command; write :COMMAND:"
         assert not here.almanac.gate.holders
         await here.outage(MINUTE)
         assert await here.history() == [("04-01 09:00", "done")]
@@ -173,15 +174,15 @@ async def test_a_run_can_be_cancelled_and_says_why() -> None:
         await here.until(NINE + MINUTE)
         [filed] = await here.receipts()
         with acting("token:ops"):
-            assert here.almanac.launch.cancel(filed.number, "cancelled")
-        assert not here.almanac.launch.cancel(filed.number, "cancelled twice")
+            assert here.almanac.launch.cancel(filed.number, because("cancelled"))
+        assert not here.almanac.launch.cancel(filed.number, because("cancelled twice"))
         await here.advance(SECOND)
         [filed] = await here.receipts()
         assert (filed.status, filed.receipt.reason) == (Status.KILLED, "cancelled")
         told = [each for each in await here.ledger.events_after(0) if each.facts.get("status")]
         assert [each.actor for each in told if each.facts["status"] == "killed"] == ["token:ops"]
         assert {each.actor for each in told if each.facts["status"] != "killed"} == {"engine"}
-        assert not here.almanac.launch.cancel(filed.number, "too late")
+        assert not here.almanac.launch.cancel(filed.number, because("too late"))
 
 
 @story
@@ -243,7 +244,7 @@ async def test_a_run_that_was_never_let_go_starts_now_and_nothing_is_lost() -> N
     ("found", "status", "starts"),
     [
         (Unreleased(), Status.DONE, 1),
-        (Ended(Status.NO_WORK, "NO-WORK"), Status.NO_WORK, 0),
+        (Ended(Status.NO_WORK, because("NO-WORK")), Status.NO_WORK, 0),
         (None, Status.INTERRUPTED, 0),
     ],
 )
@@ -349,7 +350,7 @@ async def test_a_run_inside_a_run_rides_in_its_parents_slot() -> None:
         await here.until(NINE)
         parent = (await here.receipts())[0]
         number = (await here.numbers())["Inner"]
-        asked = Receipt("manual:1", Status.WAITING, "requested by a run", NINE, NINE)
+        asked = Receipt("manual:1", Status.WAITING, because("requested by a run"), NINE, NINE)
         here.almanac.offer(
             await here.ledger.add(number, [asked], now=NINE, term=1, parent=parent.number)
         )
@@ -463,7 +464,9 @@ async def test_what_could_start_and_does_not_is_a_stall(monkeypatch: pytest.Monk
         await here.until(NINE + 3 * HOUR)
         assert await here.almanac.stall() == "", "nothing waits"
         number = (await here.numbers())["Noon"]
-        asked = Receipt("manual:1", Status.WAITING, "asked", here.clock.now(), here.clock.now())
+        asked = Receipt(
+            "manual:1", Status.WAITING, because("asked"), here.clock.now(), here.clock.now()
+        )
         [filed] = await here.ledger.add(number, [asked], now=here.clock.now(), term=1)
         await here.advance(29 * SECOND)
         assert await here.almanac.stall() == ""

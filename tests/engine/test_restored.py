@@ -22,6 +22,7 @@ from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import FINAL, is_planned
 from horae.store import numbers
 from horae.store.sqlite import SqliteLedger, restore
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ async def read_plan(ledger: SqliteLedger, text: str, *, now: datetime, file: str
 
 
 async def asked(ledger: SqliteLedger, key: str, *, now: datetime = NOW) -> Filed:
-    receipt = Receipt(key, Status.WAITING, "requested", now, now)
+    receipt = Receipt(key, Status.WAITING, because("requested"), now, now)
     [filed] = await ledger.add(1, [receipt], now=now, term=1)
     return filed
 
@@ -242,13 +243,17 @@ class Restored(RuleBasedStateMachine):
         assert key not in self.ran, f"{key} ran before"
         self.ran.add(key)
         if outcome is not None:
-            end = self.ledger.end(run.number, outcome, reason="it ended", now=self.now, term=1)
+            end = self.ledger.end(
+                run.number, outcome, reason=because("it ended"), now=self.now, term=1
+            )
             assert self.do(end) is not None
 
     @rule(name=st.sampled_from([*PLAN]))
     def somebody_asks(self, name: str) -> None:
         self.asks += 1
-        receipt = Receipt(f"manual:{self.asks}", Status.WAITING, "asked", self.now, self.now)
+        receipt = Receipt(
+            f"manual:{self.asks}", Status.WAITING, because("asked"), self.now, self.now
+        )
         number = self.known[f"id:{name}"]
         [filed] = self.do(self.ledger.add(number, [receipt], now=self.now, term=1))
         self.is_new("receipt", filed.number)

@@ -18,6 +18,7 @@ from horae.store.triggers import TriggerSource, add
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm
 from horae.workspace.org import OrgSource
+from reasons import because
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Keeper:
         assert run is not None
         assert await self.ledger.running(run.number, Process(1, 1), now=now, term=1)
         ended = await self.ledger.end(
-            run.number, Status.DONE, reason="it went well", now=now + MINUTE, term=1
+            run.number, Status.DONE, reason=because("it went well"), now=now + MINUTE, term=1
         )
         assert ended is not None
         return ended

@@ -40,6 +40,7 @@ from horae.rules.misfire import (
 from horae.rules.project import decided, next_moment, project
 from horae.timing.cron import Cron
 from horae.timing.repeater import parse_repeater
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def test_a_rule_that_is_closed_has_one_receipt_and_nothing_past_fires(
     policy, since, _, now, _ = drawn
     found = replace(found, policy=policy, accounted_to=since)
     closed_at = since + (now - since) * cut
-    decision = close(found, now=closed_at, reason="it was paused")
+    decision = close(found, now=closed_at, reason=because("it was paused"))
     assert len(decision.receipts) <= 1
     assert list(covered(found, decision.receipts)) == came(found, since, closed_at)
     assert all(receipt.status is Status.SKIPPED for receipt in decision.receipts)
@@ -241,7 +242,7 @@ def test_a_rule_that_is_closed_has_one_receipt_and_nothing_past_fires(
     assert decision.accounted_to == max(since, closed_at)
 
     found = after(found, decision)
-    assert close(found, now=closed_at, reason="again").receipts == ()
+    assert close(found, now=closed_at, reason=because("again")).receipts == ()
     later = decide(found, now=now).receipts
     assert list(covered(found, later)) == came(found, max(since, closed_at), now)
 
@@ -258,7 +259,7 @@ def test_an_entry_with_a_new_rule_fires_nothing_past(
     policy, since, _, now, _ = drawn
     old = replace(old, accounted_to=since)
     now = max(now, since)
-    closed = close(old, now=now, reason="its rule was changed")
+    closed = close(old, now=now, reason=because("its rule was changed"))
     edited = replace(new, policy=replace(policy, until=None), accounted_to=closed.accounted_to)
     begun = begin(edited, now=now)
     edited = after(edited, begun)
@@ -443,7 +444,9 @@ def test_a_watermark_on_a_moment_has_that_moment_behind_it() -> None:
 
 def test_an_entry_that_nobody_has_begun_decides_nothing() -> None:
     assert decide(entry(crons("* * * * *")), now=NINE) == Decision((), None, None)
-    assert close(entry(crons("* * * * *")), now=NINE, reason="") == Decision((), None, None)
+    assert close(entry(crons("* * * * *")), now=NINE, reason=because("")) == Decision(
+        (), None, None
+    )
 
 
 def test_both_passes_of_an_autumn_night_have_a_receipt_each() -> None:
@@ -502,7 +505,7 @@ def test_ten_years_of_downtime_are_a_few_rows_and_little_work(
     assert sum(each.status is Status.WAITING for each in decision.receipts) <= CAP
     total = sum(receipt.count for receipt in decision.receipts)
     assert total == Cron(expression, zone=zone).count(NINE, now)
-    skipped = within(50_000, lambda: close(busy, now=now, reason="it was paused"))
+    skipped = within(50_000, lambda: close(busy, now=now, reason=because("it was paused")))
     assert (len(skipped.receipts), skipped.receipts[0].count) == (1, total)
     assert next_moment(after(busy, decision), now) is not None  # it is still armed
 
@@ -623,12 +626,12 @@ def test_a_rule_that_counts_from_its_end_always_has_a_next_moment(
 
 def test_a_rule_that_counts_from_its_end_goes_on_after_a_pause() -> None:
     paused = DAILY[".+"]
-    resumed = after(paused, close(paused, now=BACK, reason="it was paused"))
+    resumed = after(paused, close(paused, now=BACK, reason=because("it was paused")))
     assert decide(resumed, now=BACK + 2 * DAY).receipts
 
 
 def test_the_closed_moment_of_a_rule_that_counts_from_its_end_has_one_receipt() -> None:
-    decision = close(DAILY[".+"], now=BACK, reason="it was paused")
+    decision = close(DAILY[".+"], now=BACK, reason=because("it was paused"))
     assert list(covered(DAILY[".+"], decision.receipts)) == [
         (NINE + DAY, "at:2026-06-07T09:00:00Z")
     ]

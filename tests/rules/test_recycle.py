@@ -29,6 +29,7 @@ from horae.rules.recycle import (
     trigger_of,
 )
 from horae.timing.cron import Cron
+from reasons import because
 from scale import scaled
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
@@ -351,10 +352,14 @@ class World:
         trigger = trigger_of(receipt.key, receipt.planned_at)
         answer = recycle(self.task, now=self.now, planned_at=trigger)
         if isinstance(answer, Stays):
-            return Receipt(receipt.key, Status.NO_WORK, answer.reason, receipt.planned_at, self.now)
+            return Receipt(
+                receipt.key, Status.NO_WORK, because(answer.reason), receipt.planned_at, self.now
+            )
         self._write(answer.changes)
         self.rounds.append(Round(self.now, answer.triggers))
-        return Receipt(receipt.key, Status.DONE, answer.words, receipt.planned_at, self.now)
+        return Receipt(
+            receipt.key, Status.DONE, because(answer.words), receipt.planned_at, self.now
+        )
 
     def _write(self, changes: Changes) -> None:
         self.status = str(changes["status"])

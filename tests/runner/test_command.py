@@ -20,6 +20,7 @@ from horae.rules.entry import Occasion, Origin, Policy, Work
 from horae.rules.misfire import Receipt, Status
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,11 @@ AT = datetime(2026, 4, 1, 9, tzinfo=UTC)
 
 def job(text: str, *, about: Followed | None = None, policy: Policy | None = None) -> Job:
     receipt = Receipt(
-        "cron:2026-04-01T09:00:00Z", Status.STARTING, "the scheduled time was reached", AT, AT
+        "cron:2026-04-01T09:00:00Z",
+        Status.STARTING,
+        because("the scheduled time was reached"),
+        AT,
+        AT,
     )
     filed = Filed(
         7,
@@ -111,6 +116,7 @@ def test_an_alert_knows_what_it_follows(tmp_path: Path) -> None:
     _, said = run(place, alert)
     assert "HORAE_AFTER_ENTRY=Water" in said
     assert "HORAE_AFTER_STATUS=starting" in said
+    assert "HORAE_AFTER_REASON_CODE=other\n" in said
     assert "HORAE_AFTER_FILE=plans/garden.org:4" in said
     assert "HORAE_AFTER_EVENT=failed stuck\n" in said
     assert "HORAE_AFTER_TAIL=dry\nhose\n" in said

@@ -20,6 +20,7 @@ from horae.rules.misfire import Status
 from horae.runner.processes import can_kill_trees
 from horae.runner.record import RECORD, read_record
 from horae.runner.steps import clear
+from reasons import because
 from runner.stage import HOSTILE, until, wait_for
 from runner.workflows import flow, job, marked, only, step, tasks, yard
 from scale import scaled
@@ -520,7 +521,7 @@ async def test_a_cancel_ends_every_step_and_one_before_the_go_ends_without_runni
         assert statuses == ["killed", "killed", "skipped"]
         early = await place.held(flow(step("A", "sh", f"touch {tmp_path}/ran")))
         early.cancel("never mind")
-        assert await early.ended() == Ended(Status.KILLED, "never mind")
+        assert await early.ended() == Ended(Status.KILLED, because("never mind"))
         early.go()
         assert not (tmp_path / "ran").exists()
 

@@ -17,6 +17,7 @@ from horae.runner.command import Place
 from horae.runner.processes import Processes
 from horae.runner.steps import Bounds
 from horae.runner.workflow import WorkflowRunner, order_of, run_workflow, the_world
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -133,6 +134,6 @@ def marked(data: Path) -> list[int]:
 def job(text: str, *, key: str = "manual:1", number: int = 7, line: int = 1) -> Job:
     """Return a run of a workflow as an engine asks for it."""
     now = SystemClock().now()
-    receipt = Receipt(key, Status.STARTING, "asked", now, now)
+    receipt = Receipt(key, Status.STARTING, because("asked"), now, now)
     filed = Filed(3, 1, receipt, now, Origin("plan.org", line), "d", None, Policy(), title="Flow")
     return Job(filed, Run(number, 3, 1, now), text)

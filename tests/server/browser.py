@@ -33,6 +33,7 @@ from horae.server.serve import listen_tcp, serve_tcp
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.files import find_plans, read_plan
 from horae.workspace.tasks import Board
+from reasons import because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,7 +225,7 @@ async def live_a_day(root: Path) -> None:
             await ledger.end(
                 run.number,
                 Status.FAILED if is_bad else Status.DONE,
-                reason="exit code 1: the server said 503" if is_bad else "exit code 0",
+                reason=because("exit code 1: the server said 503" if is_bad else "exit code 0"),
                 exit_code=int(is_bad),
                 now=at + timedelta(minutes=1 + filed.number % 5),
                 term=1,

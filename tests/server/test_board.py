@@ -15,6 +15,7 @@ from engine.world import story
 from horae.rules.misfire import Receipt, Status
 from horae.server.api import app
 from horae.workspace.board import BoardSource
+from reasons import because
 from server.stage import engine
 
 if TYPE_CHECKING:
@@ -172,7 +173,9 @@ async def test_what_happens_is_counted_once(tmp_path: Path) -> None:
             await here.ended((await here.post(f"entries/{entry}/run"))["receipt"])
         ledger, now = here.front.ledger, here.front.clock.now()
         assert ledger is not None
-        missed = Receipt("cron:2026-01-01T00:00:00Z", Status.MISSED, "nobody looked", now, now)
+        missed = Receipt(
+            "cron:2026-01-01T00:00:00Z", Status.MISSED, because("nobody looked"), now, now
+        )
         await ledger.add(1, [missed], now=now, term=1)
         for found in (await numbers(here), await numbers(here)):
             assert found["horae_occurrences_total['done']"] == 2

@@ -34,6 +34,7 @@ from horae.server.page.run import graph
 from horae.server.page.static import Static
 from horae.timing.zone import local
 from horae.workspace.files import find_plans, read_plan
+from reasons import because
 from scale import scaled
 from server.browser import DAY, EVIL, PLAN, TASKS
 from server.stage import Here, engine
@@ -306,7 +307,7 @@ async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)  # until the engine has turned once
         assert here.front.ledger is not None
         ago = here.front.clock.now() - timedelta(minutes=1)
-        asked = Receipt("manual:1", Status.WAITING, "asked, and nobody heard", ago, ago)
+        asked = Receipt("manual:1", Status.WAITING, because("asked, and nobody heard"), ago, ago)
         number = (await here.get("entries/digest"))["entry"]
         [filed] = await here.front.ledger.add(number, [asked], now=ago, term=1)
         almanac._moved_at -= timedelta(minutes=1)

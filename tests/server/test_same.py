@@ -48,6 +48,7 @@ from horae.testing import ManualClock, ScriptedRunner
 from horae.workspace.agentd import sync
 from horae.workspace.board import BoardSource
 from horae.workspace.org import OrgSource
+from reasons import because
 from rules.test_ics import occurrences
 
 if TYPE_CHECKING:
@@ -370,7 +371,9 @@ async def failing(here: House) -> None:
             run = await ledger.start(line.filed.number, now=now, term=1)
             assert run is not None
             await ledger.running(run.number, Process(1, 1), now=now, term=1)
-            await ledger.end(run.number, Status.FAILED, reason="it failed", now=now, term=1)
+            await ledger.end(
+                run.number, Status.FAILED, reason=because("it failed"), now=now, term=1
+            )
             again = await ledger.entry(each.number)
             assert again is not None
             assert again.pause is not None, "it must not fail once"

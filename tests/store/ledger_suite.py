@@ -36,6 +36,8 @@ from horae.rules.entry import (
 )
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status, decide
+from horae.rules.reason import Reason, ReasonCode
+from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def delay(title: str, when: datetime, *, name: str | None = None) -> Scanned:
 
 def asked(key: str, now: datetime) -> Receipt:
     """Return the receipt of a request."""
-    return Receipt(key, Status.WAITING, "requested", now, now)
+    return Receipt(key, Status.WAITING, because("requested"), now, now)
 
 
 async def armed(ledger: Ledger, source: str) -> list[Entry]:
@@ -561,8 +563,10 @@ class DecideSuite:
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(run.number, Status.DONE, reason="it ended", now=NINE + HOUR, term=1)
-        skipped = Receipt("at:never", Status.SKIPPED, "why not", NINE + DAY, NINE + DAY)
+        await ledger.end(
+            run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
+        )
+        skipped = Receipt("at:never", Status.SKIPPED, because("why not"), NINE + DAY, NINE + DAY)
         step = decide(read_before_the_end, now=NINE)
         step = replace(step, receipts=(skipped,), accounted_to=NINE + DAY)
         stale = Step(read_before_the_end, step)
@@ -696,7 +700,7 @@ class RunSuite:
         ended = await ledger.end(
             run.number,
             Status.DONE,
-            reason="it ended",
+            reason=because("it ended"),
             exit_code=0,
             facts={"tokens": 12, "cost": 0.5},
             now=NINE + HOUR,
@@ -729,8 +733,10 @@ class RunSuite:
         _, filed = await waiting(ledger)
         first = await ledger.start(filed.number, now=NINE, term=1)
         assert first
-        assert await ledger.give_back(first.number, reason="the engine died", now=NINE, term=1)
-        assert not await ledger.give_back(first.number, reason="again", now=NINE, term=1)
+        assert await ledger.give_back(
+            first.number, reason=because("the engine died"), now=NINE, term=1
+        )
+        assert not await ledger.give_back(first.number, reason=because("again"), now=NINE, term=1)
         second = await ledger.start(filed.number, now=NINE, term=1)
         assert second
         assert (second.attempt, await status(ledger, filed)) == (2, Status.STARTING)
@@ -751,7 +757,9 @@ class RunSuite:
             assert run
             await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
             reason = "the engine died before it was let go"
-            assert await ledger.give_back(run.number, reason=reason, now=NINE, term=1, died=True)
+            assert await ledger.give_back(
+                run.number, reason=because(reason), now=NINE, term=1, died=True
+            )
             found = await ledger.receipt(filed.number)
             assert found
             assert (found.status, found.attempts, found.deaths) == (Status.WAITING, 0, deaths)
@@ -769,7 +777,9 @@ class RunSuite:
             assert run
             assert (await known(ledger, entry.number)).ended_at is None
             await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-            after = await ledger.end(run.number, outcome, reason="bad luck", now=NINE, term=1)
+            after = await ledger.end(
+                run.number, outcome, reason=because("bad luck"), now=NINE, term=1
+            )
             assert after
             starts.append((after.status, after.receipt.start_at - NINE))
         assert starts == [
@@ -786,7 +796,7 @@ class RunSuite:
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
         after = await ledger.end(
-            run.number, Status.FAILED, reason="set aside", now=NINE, term=1, is_last=True
+            run.number, Status.FAILED, reason=because("set aside"), now=NINE, term=1, is_last=True
         )
         assert after
         assert (after.status, after.receipt.reason) == (Status.FAILED, "set aside")
@@ -797,7 +807,9 @@ class RunSuite:
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        after = await ledger.end(run.number, Status.NO_WORK, reason="none", now=NINE, term=1)
+        after = await ledger.end(
+            run.number, Status.NO_WORK, reason=because("none"), now=NINE, term=1
+        )
         assert after
         assert after.status is Status.NO_WORK
 
@@ -808,7 +820,9 @@ class RunSuite:
             run = await ledger.start(filed.number, now=NINE, term=1)
             assert run
             reason = "no such program"
-            after = await ledger.end(run.number, Status.FAILED, reason=reason, now=NINE, term=1)
+            after = await ledger.end(
+                run.number, Status.FAILED, reason=because(reason), now=NINE, term=1
+            )
             assert after
             assert (after.status, after.receipt.reason) == (then, reason)
 
@@ -818,12 +832,17 @@ class RunSuite:
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        done = await ledger.end(run.number, Status.DONE, reason="it ended", now=NINE, term=1)
+        done = await ledger.end(
+            run.number, Status.DONE, reason=because("it ended"), now=NINE, term=1
+        )
         late = NINE + HOUR
-        assert await ledger.end(run.number, Status.FAILED, reason="no", now=late, term=1) is None
+        assert (
+            await ledger.end(run.number, Status.FAILED, reason=because("no"), now=late, term=1)
+            is None
+        )
         assert await ledger.start(filed.number, now=late, term=1) is None
-        assert not await ledger.hold(filed.number, reason="no", now=late, term=1)
-        assert not await ledger.release(filed.number, reason="no", now=late, term=1)
+        assert not await ledger.hold(filed.number, reason=because("no"), now=late, term=1)
+        assert not await ledger.release(filed.number, reason=because("no"), now=late, term=1)
         assert await ledger.receipt(filed.number) == done
         assert (await known(ledger, entry.number)).ended_at == NINE
 
@@ -836,17 +855,83 @@ class RunSuite:
         run = await ledger.start(filed.number, now=NOW, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-        assert await ledger.end(run.number, Status.DONE, reason="it ended", now=NOW, term=1)
+        assert await ledger.end(
+            run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1
+        )
         assert await known(ledger, entry.number) == entry
+
+    @story
+    async def test_every_code_of_a_reason_is_kept_with_its_receipt_and_its_event(
+        self, ledger: Ledger
+    ) -> None:
+        [entry] = await taken(ledger, workflow("Digest"))
+        asks = [
+            Receipt(f"manual:{code}", Status.SKIPPED, Reason(code, f"as {code}"), NOW, NOW)
+            for code in ReasonCode
+        ]
+        filed = await ledger.add(entry.number, asks, now=NOW, term=1)
+        for each, code in zip(filed, ReasonCode, strict=True):
+            again = await ledger.receipt(each.number)
+            assert again is not None
+            assert again.receipt.reason == f"as {code}"
+            assert again.receipt.reason.code == each.receipt.reason.code == code
+        told = [each.facts for each in await ledger.events_after(0) if each.kind == "receipt"]
+        assert [each["reason_code"] for each in told] == list(ReasonCode)
+
+    @story
+    async def test_the_code_of_a_reason_moves_with_a_receipt_and_stays_with_its_runs(
+        self, ledger: Ledger
+    ) -> None:
+        _, filed = await waiting(ledger)
+        number = filed.number
+
+        async def code() -> str:
+            found = await ledger.receipt(number)
+            assert found is not None
+            return found.receipt.reason.code
+
+        assert await code() == ReasonCode.DUE
+        lacks = Reason(ReasonCode.NOT_READY, "no command")
+        assert await ledger.hold(number, reason=lacks, now=NINE, term=1)
+        assert await code() == ReasonCode.NOT_READY
+        ready = Reason(ReasonCode.READY, "there is one")
+        assert await ledger.release(number, reason=ready, now=NINE, term=1)
+        assert await code() == ReasonCode.READY
+        run = await ledger.start(number, now=NINE, term=1)
+        assert run
+        assert await code() == ReasonCode.STARTING
+        lost = Reason(ReasonCode.LAUNCHER_LOST, "the launcher ended")
+        assert await ledger.give_back(run.number, reason=lost, now=NINE, term=1)
+        assert await code() == ReasonCode.LAUNCHER_LOST
+        again = await ledger.start(number, now=NINE, term=1)
+        assert again
+        assert await ledger.running(again.number, Process(1, 1), now=NINE, term=1)
+        assert await code() == ReasonCode.STARTED
+        limit = Reason(ReasonCode.TIME_LIMIT, "exceeded the time limit of 5s")
+        ended = await ledger.end(again.number, Status.KILLED, reason=limit, now=NINE, term=1)
+        assert ended
+        assert ended.receipt.reason.code == await code() == ReasonCode.TIME_LIMIT
+        runs = await ledger.runs_of(number)
+        codes = [ReasonCode.LAUNCHER_LOST, ReasonCode.TIME_LIMIT]
+        assert [each.reason.code for each in runs] == codes
+
+    @story
+    async def test_a_code_of_a_newer_version_is_read_as_it_is(self, ledger: Ledger) -> None:
+        _, filed = await waiting(ledger)
+        newer = Reason("out_of_tea", "there is no tea")
+        assert await ledger.hold(filed.number, reason=newer, now=NINE, term=1)
+        again = await ledger.receipt(filed.number)
+        assert again is not None
+        assert again.receipt.reason.code == "out_of_tea"
 
     @story
     async def test_what_is_held_does_not_start_until_it_is_released(self, ledger: Ledger) -> None:
         _, filed = await waiting(ledger)
-        assert await ledger.hold(filed.number, reason="no command", now=NINE, term=1)
+        assert await ledger.hold(filed.number, reason=because("no command"), now=NINE, term=1)
         assert await ledger.start(filed.number, now=NINE, term=1) is None
-        assert await ledger.release(filed.number, reason="there is one", now=NINE, term=1)
+        assert await ledger.release(filed.number, reason=because("there is one"), now=NINE, term=1)
         assert await ledger.start(filed.number, now=NINE, term=1)
-        assert not await ledger.release(filed.number, reason="again", now=NINE, term=1)
+        assert not await ledger.release(filed.number, reason=because("again"), now=NINE, term=1)
 
     @story
     async def test_pausing_skips_what_waits_and_resuming_goes_on_from_now(
@@ -1091,7 +1176,7 @@ class DueSuite:
         assert await ledger.entry(99) is None
         [_, busy] = await ledger.due(now=NINE + DAY)
         assert busy.is_busy
-        await ledger.hold(filed.number, reason="", now=NINE, term=1)
+        await ledger.hold(filed.number, reason=because(""), now=NINE, term=1)
         assert (await ledger.due(now=NINE + DAY))[1].is_busy
         await ledger.pause(digest.number, now=NINE, term=1)
         assert not any(each.is_busy for each in await ledger.due(now=NINE + DAY))
@@ -1105,7 +1190,9 @@ class DueSuite:
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
         await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-        await ledger.end(run.number, Status.DONE, reason="it ended", now=NINE + HOUR, term=1)
+        await ledger.end(
+            run.number, Status.DONE, reason=because("it ended"), now=NINE + HOUR, term=1
+        )
         assert await ledger.wake_at() == NINE + DAY
 
     @pytest.mark.parametrize("how", ["pause", "remove", "disarm"])
@@ -1257,7 +1344,7 @@ async def ended(
     found = await ledger.end(
         run.number,
         outcome,
-        reason="it ended",
+        reason=because("it ended"),
         now=now,
         term=1,
         memory=memory,
@@ -1619,7 +1706,7 @@ class ReadingSuite:
         entry, filed = await waiting(ledger)
         run = await ledger.start(filed.number, now=NINE, term=1)
         assert run
-        await ledger.give_back(run.number, reason="the engine died", now=NINE, term=1)
+        await ledger.give_back(run.number, reason=because("the engine died"), now=NINE, term=1)
         await ledger.pause(entry.number, now=NINE, term=1)
         events = await ledger.events_after(0)
         assert [(each.kind, each.facts.get("status")) for each in events] == [
@@ -1643,8 +1730,8 @@ class ReadingSuite:
             with acting(actor):
                 [filed] = await ledger.add(entry.number, [asked("manual:1", NOW)], now=NOW, term=1)
                 # Several that hold at once are done at once; so are several that start.
-                await ledger.hold(filed.number, reason="later", now=NOW, term=1)
-                await ledger.release(filed.number, reason="now", now=NOW, term=1)
+                await ledger.hold(filed.number, reason=because("later"), now=NOW, term=1)
+                await ledger.release(filed.number, reason=because("now"), now=NOW, term=1)
                 assert await ledger.start(filed.number, now=NOW, term=1)
                 assert await ledger.pause(entry.number, now=NOW, term=1)
             return filed
@@ -1653,7 +1740,8 @@ class ReadingSuite:
         assert [each.actor for each in filed] == actors
         for entry, receipt, actor in zip(entries, filed, actors, strict=True):
             assert await ledger.receipt(receipt.number) == replace(
-                receipt, receipt=replace(receipt.receipt, status=Status.STARTING, reason=STARTING)
+                receipt,
+                receipt=replace(receipt.receipt, status=Status.STARTING, reason=because(STARTING)),
             )
             found = await ledger.entry(entry.number)
             assert found is not None
@@ -1768,7 +1856,7 @@ class ReadingSuite:
             run = await ledger.start(filed.number, now=NOW, term=1)
             assert run
             await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-            await ledger.end(run.number, Status.DONE, reason="it ended", now=NOW, term=1)
+            await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1)
         await ledger.settle([each.number for each in old[:-2]], now=NOW, term=1)
         year = NOW + 400 * DAY
         before = (await ledger.receipts(entry=entry.number), await ledger.events_after(0))
@@ -1816,7 +1904,7 @@ class ReadingSuite:
             run = await ledger.start(each.number, now=NOW, term=1)
             assert run
             await ledger.running(run.number, Process(1, 1), now=NOW, term=1)
-            await ledger.end(run.number, Status.DONE, reason="it ended", now=NOW, term=1)
+            await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=NOW, term=1)
         await ledger.settle([each.number for each in filed], now=NOW, term=1)
         year = NOW + 400 * DAY
         assert (await ledger.prune(before=year, now=year, term=1)).receipts == 2  # manual ones
@@ -1851,10 +1939,10 @@ class ReadingSuite:
                 ledger.add(entry.number, [asked("manual:1", late)], now=late, term=stale),
                 ledger.start(number, now=late, term=stale),
                 ledger.running(run.number, Process(1, 1), now=late, term=stale),
-                ledger.give_back(run.number, reason="", now=late, term=stale),
-                ledger.end(run.number, Status.FAILED, reason="", now=late, term=stale),
-                ledger.hold(number, reason="", now=late, term=stale),
-                ledger.release(number, reason="", now=late, term=stale),
+                ledger.give_back(run.number, reason=because(""), now=late, term=stale),
+                ledger.end(run.number, Status.FAILED, reason=because(""), now=late, term=stale),
+                ledger.hold(number, reason=because(""), now=late, term=stale),
+                ledger.release(number, reason=because(""), now=late, term=stale),
                 ledger.settle([number], now=late, term=stale),
                 ledger.pause(entry.number, now=late, term=stale),
                 ledger.resume(entry.number, now=late, term=stale),

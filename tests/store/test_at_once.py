@@ -12,6 +12,7 @@ import pytest
 from horae.engine.ports import Process, Step
 from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger
+from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, NINE, NOW, SECOND, armed, asked, story, taken, workflow
 
@@ -64,13 +65,15 @@ ANSWERS: dict[str, Callable[[BookLedger, Ask, Entry], Awaitable[object]]] = {
         ask.run, Process(ask.run, ask.chance), now=ask.now, term=1
     ),
     "give back": lambda to, ask, _: to.give_back(
-        ask.run, reason=f"{ask.chance}", now=ask.now, term=1
+        ask.run, reason=because(f"{ask.chance}"), now=ask.now, term=1
     ),
     "end": lambda to, ask, _: to.end(
-        ask.run, ENDS[ask.chance % len(ENDS)], reason=f"{ask.chance}", now=ask.now, term=1
+        ask.run, ENDS[ask.chance % len(ENDS)], reason=because(f"{ask.chance}"), now=ask.now, term=1
     ),
-    "hold": lambda to, ask, _: to.hold(ask.receipt, reason="no room", now=ask.now, term=1),
-    "release": lambda to, ask, _: to.release(ask.receipt, reason="room", now=ask.now, term=1),
+    "hold": lambda to, ask, _: to.hold(ask.receipt, reason=because("no room"), now=ask.now, term=1),
+    "release": lambda to, ask, _: to.release(
+        ask.receipt, reason=because("room"), now=ask.now, term=1
+    ),
     "add": lambda to, ask, entry: to.add(
         entry.number, [asked(f"manual:{ask.chance}", ask.now)], now=ask.now, term=1
     ),

@@ -18,6 +18,7 @@ from horae.rules.misfire import Status, decide
 from horae.rules.project import next_moment
 from horae.rules.receipt import ENDS, FINAL, may_become
 from horae.store.sqlite import SqliteLedger
+from reasons import because
 from scale import scaled
 from store.ledger_suite import MINUTE, NOW, LedgerSuite, asked, keeper, plan, workflow
 from store.server import opening
@@ -129,7 +130,9 @@ class LifeOfReceipts(RuleBasedStateMachine):
     @rule(choice=st.integers(0), wanted=st.sampled_from([Status.STARTING, None]))
     def give_back(self, choice: int, wanted: Status | None) -> None:
         number = self.some(choice, wanted)
-        call = self.ledger.give_back(self.open_run(number), reason="", now=self.now, term=1)
+        call = self.ledger.give_back(
+            self.open_run(number), reason=because(""), now=self.now, term=1
+        )
         assert self.wait(call) == (self.statuses.get(number) in {Status.STARTING, Status.RUNNING})
 
     @rule(
@@ -140,7 +143,7 @@ class LifeOfReceipts(RuleBasedStateMachine):
     def end(self, choice: int, wanted: Status | None, outcome: Status) -> None:
         number = self.some(choice, wanted)
         run = self.open_run(number)
-        ended = self.wait(self.ledger.end(run, outcome, reason="", now=self.now, term=1))
+        ended = self.wait(self.ledger.end(run, outcome, reason=because(""), now=self.now, term=1))
         was = self.statuses.get(number)
         assert (ended is not None) == (
             was in {Status.RUNNING, Status.STARTING}
@@ -151,13 +154,13 @@ class LifeOfReceipts(RuleBasedStateMachine):
     @rule(choice=st.integers(0))
     def hold(self, choice: int) -> None:
         number = self.some(choice, Status.WAITING)
-        held = self.wait(self.ledger.hold(number, reason="", now=self.now, term=1))
+        held = self.wait(self.ledger.hold(number, reason=because(""), now=self.now, term=1))
         assert held == (self.statuses.get(number) is Status.WAITING)
 
     @rule(choice=st.integers(0))
     def release(self, choice: int) -> None:
         number = self.some(choice, Status.HELD)
-        released = self.wait(self.ledger.release(number, reason="", now=self.now, term=1))
+        released = self.wait(self.ledger.release(number, reason=because(""), now=self.now, term=1))
         assert released == (self.statuses.get(number) is Status.HELD)
 
     @rule(choice=st.integers(0))
@@ -286,7 +289,9 @@ class LifeOfKeepers(RuleBasedStateMachine):
             run = self.wait(self.ledger.start(filed.number, now=self.now, term=1))
             assert run
             self.wait(self.ledger.running(run.number, Process(1, 1), now=self.now, term=1))
-            self.wait(self.ledger.end(run.number, outcome, reason="", now=self.now, term=1))
+            self.wait(
+                self.ledger.end(run.number, outcome, reason=because(""), now=self.now, term=1)
+            )
 
     @rule()
     def rest(self) -> None:

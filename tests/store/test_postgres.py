@@ -29,6 +29,7 @@ from horae.engine.ports import (
 from horae.engine.source import Scan
 from horae.rules.lease import Lost, Member
 from horae.rules.misfire import Status, decide
+from horae.rules.reason import ReasonCode
 from horae.rules.scope import Scope
 from horae.store import moving
 from horae.store.access import BookTokens
@@ -38,6 +39,7 @@ from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, theme
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, add
+from reasons import because
 from scale import scaled
 from store.ledger_suite import (
     DAY,
@@ -270,7 +272,7 @@ class TestMembers:
             assert [made.number for _, made in await east.open_runs()] == [run.number]
             assert await west.open_runs() == []
             assert await east.running(run.number, Process(1, 1), now=NOW, term=1)
-            ended = await east.end(run.number, Status.DONE, reason="", now=NOW, term=1)
+            ended = await east.end(run.number, Status.DONE, reason=because(""), now=NOW, term=1)
             assert ended is not None
             assert ended.status is Status.DONE
             assert await ledger.under_way() == []
@@ -284,7 +286,7 @@ class TestMembers:
             filed = await handed(ledger, "manual:1")
             run = await east.start(filed.number, now=NOW, term=1)
             assert run is not None
-            assert await east.give_back(run.number, reason="", now=NOW, term=1)
+            assert await east.give_back(run.number, reason=because(""), now=NOW, term=1)
             again = await ledger.receipt(filed.number)
             assert again is not None
             assert (again.status, again.machine) == (Status.WAITING, "")
@@ -356,8 +358,8 @@ class TestMembers:
             assert [each.number for each in await ledger.assigned_to("east")] == [waits.number]
             found = await new.open_runs()
             assert [each.number for each, _ in found] == [starts.number, runs.number]
-            await new.give_back(found[0][1].number, reason="never ran", now=NOW, term=1)
-            assert await new.end(run.number, Status.DONE, reason="it did", now=NOW, term=1)
+            await new.give_back(found[0][1].number, reason=because("never ran"), now=NOW, term=1)
+            assert await new.end(run.number, Status.DONE, reason=because("it did"), now=NOW, term=1)
             assert await status(ledger, starts) is Status.WAITING
             assert await status(ledger, runs) is Status.DONE
 
@@ -763,7 +765,7 @@ class TestSchema:
             server().drop("race")
 
     @story
-    async def test_a_ledger_from_before_actors_is_read_and_has_the_columns_of_a_new_one(
+    async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_columns_of_a_new_one(
         self, url: str
     ) -> None:
         owner = server()
@@ -777,13 +779,16 @@ class TestSchema:
             "INSERT INTO receipt (number, entry, key, status, reason, planned_at, count, start_at,"
             " decided_at, file, line, digest, policy, work, agents)"
             " VALUES (1, 1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow',"
-            " '[]')",
+            " '[]'), (2, 1, 'manual:2', 'held', 'held back: no command', 0, 1, 0, 0, 'p', 1, '',"
+            " '{}', 'workflow', '[]')",
             schema="old",
         )
         try:
             async with opened(url, schema="old") as ledger:
-                [filed] = (await ledger.receipts()).receipts
+                held, filed = (await ledger.receipts()).receipts
                 assert (filed.actor, filed.title) == ("engine", "A")
+                assert filed.receipt.reason.code == ""
+                assert held.receipt.reason.code == ReasonCode.NOT_READY
             async with opened(url):
                 pass
             columns = (
@@ -907,7 +912,7 @@ async def lived(directory: Path) -> None:
     run = await ledger.start(filed.number, now=NINE, term=1)
     assert run is not None
     assert await ledger.running(run.number, Process(1, 2), now=NINE, term=1)
-    await ledger.end(run.number, Status.FAILED, reason="é", now=NINE, term=1, exit_code=1)
+    await ledger.end(run.number, Status.FAILED, reason=because("é"), now=NINE, term=1, exit_code=1)
     await ledger.pause(entry.number, now=NINE, term=1, note="it rains", until=NINE + DAY)
     spec = {"kind": "cron", "cron_expr": "0 9 * * *", "agent": "ada", "prompt": "Go."}
     for name in ("one", "two", "three"):

@@ -36,6 +36,7 @@ from horae.engine.source import Scan
 from horae.errors import Exit
 from horae.rules.entry import Entry
 from horae.rules.misfire import Status, decide
+from horae.rules.reason import ReasonCode
 from horae.store import database
 from horae.store.lock import DataLockedError
 from horae.store.sql import migrations, queries, theme
@@ -223,6 +224,7 @@ from pathlib import Path
 from horae.engine.ports import Process, Step
 from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger
+from reasons import because
 from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
 
 async def main():
@@ -236,7 +238,7 @@ async def main():
         run = await ledger.start(filed.number, now=now, term=1)
         await ledger.running(run.number, Process(1, 1), now=now, term=1)
         print("running", filed.number, filed.receipt.key, flush=True)
-        await ledger.end(run.number, Status.DONE, reason="it ended", now=now, term=1)
+        await ledger.end(run.number, Status.DONE, reason=because("it ended"), now=now, term=1)
         print("done", filed.number, filed.receipt.key, flush=True)
         if filed.number % 3 == 0:
             await ledger.settle([filed.number], now=now, term=1)
@@ -356,7 +358,7 @@ def patched_migrations(version: int) -> Iterator[None]:
 
 
 @story
-async def test_a_ledger_from_before_actors_is_read_and_has_the_schema_of_a_new_one(
+async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_schema_of_a_new_one(
     tmp_path: Path,
 ) -> None:
     await filled(tmp_path / "new")
@@ -374,15 +376,24 @@ async def test_a_ledger_from_before_actors_is_read_and_has_the_schema_of_a_new_o
             " decided_at, file, line, digest, policy, work, agents)"
             " VALUES (1, 'manual:1', 'skipped', '', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow', '[]')"
         )
+        raw.execute(
+            "INSERT INTO receipt (entry, key, status, reason, planned_at, count, start_at,"
+            " decided_at, file, line, digest, policy, work, agents) VALUES (1, 'manual:2', 'held',"
+            " 'held back: no command', 0, 1, 0, 0, 'p', 1, '', '{}', 'workflow', '[]')"
+        )
+        raw.execute("INSERT INTO run (receipt, attempt, started_at) VALUES (1, 1, 0)")
         raw.execute("INSERT INTO event (at, kind, facts) VALUES (0, 'noted', '{}')")
     ledger = await opened(old)
     try:
         [entry] = await ledger.entries()
         assert entry.pause is not None
         assert (entry.pause.note, entry.pause.by) == ("away", "")
-        [filed] = (await ledger.receipts()).receipts
+        held, filed = (await ledger.receipts()).receipts
         [event] = await ledger.events_after(0)
+        [run] = await ledger.runs_of(filed.number)
         assert (filed.actor, event.actor) == ("engine", "engine")
+        assert (filed.receipt.reason.code, run.reason.code) == ("", "")
+        assert held.receipt.reason.code == ReasonCode.NOT_READY
     finally:
         await ledger.close()
     schemas = [value(database_in(each), SCHEMA) for each in (tmp_path / "new", old)]

@@ -10,6 +10,7 @@ import pytest
 
 from horae.engine.ports import Process, Step
 from horae.rules.misfire import Status, decide
+from reasons import because
 from store.ledger_suite import NINE, NOW, asked, history, story, taken, workflow
 from store.server import opening
 
@@ -36,7 +37,10 @@ async def test_of_many_who_start_run_end_or_settle_one_receipt_one_does(ledger: 
     [run] = [each for each in await asyncio.gather(*starts) if each]
     goes = (ledger.running(run.number, Process(1, n), now=NOW, term=1) for n in range(9))
     assert sum(await asyncio.gather(*goes)) == 1
-    ends = (ledger.end(run.number, Status.DONE, reason=f"{n}", now=NOW, term=1) for n in range(9))
+    ends = (
+        ledger.end(run.number, Status.DONE, reason=because(f"{n}"), now=NOW, term=1)
+        for n in range(9)
+    )
     assert len([each for each in await asyncio.gather(*ends) if each]) == 1
     settled = (ledger.settle([filed.number] * 2, now=NOW, term=1) for _ in range(9))
     assert sum(await asyncio.gather(*settled)) == 1
@@ -54,7 +58,7 @@ async def test_the_attempts_and_numbers_of_runs_go_on(ledger: BookLedger) -> Non
         begun = [each for each in runs if each]
         assert {each.attempt for each in begun} == {attempt}
         assert {each.number for each in begun} == {*range(6 * attempt - 5, 6 * attempt + 1)}
-        backs = (ledger.give_back(r.number, reason="no", now=NOW, term=1) for r in begun)
+        backs = (ledger.give_back(r.number, reason=because("no"), now=NOW, term=1) for r in begun)
         assert all(await asyncio.gather(*backs))
 
 
@@ -82,7 +86,10 @@ async def test_runs_of_one_entry_that_end_at_once_all_count(ledger: BookLedger) 
         *(ledger.running(run.number, Process(1, 1), now=NOW, term=1) for run in runs)
     )
     await asyncio.gather(
-        *(ledger.end(run.number, Status.FAILED, reason="no", now=NOW, term=1) for run in runs)
+        *(
+            ledger.end(run.number, Status.FAILED, reason=because("no"), now=NOW, term=1)
+            for run in runs
+        )
     )
     found = await ledger.entry(entry.number)
     assert found is not None

@@ -35,6 +35,7 @@ from horae.rules.trigger import TriggerError
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource, add
 from horae.testing import ManualClock
+from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, asked, story
 from store.server import opening
@@ -96,7 +97,7 @@ async def over(ledger: BookLedger, filed: Filed, *, now: datetime) -> Filed:
     run = await ledger.start(filed.number, now=now, term=1)
     assert run is not None
     assert await ledger.running(run.number, Process(1, 1), now=now, term=1)
-    ended = await ledger.end(run.number, Status.DONE, reason="", now=now, term=1)
+    ended = await ledger.end(run.number, Status.DONE, reason=because(""), now=now, term=1)
     assert ended is not None
     return ended
 
@@ -611,7 +612,7 @@ async def test_a_tick_whose_agent_is_busy_or_disabled_is_skipped_and_says_so(
     assert await stage.come(now=NINE) == []
     assert (await stage.triggers.agent("worker"))["activity"] == "busy"
     await ledger.running(run.number, Process(1, 1), now=NINE, term=1)
-    await ledger.end(run.number, Status.DONE, reason="", now=NINE, term=1)
+    await ledger.end(run.number, Status.DONE, reason=because(""), now=NINE, term=1)
     await stage.triggers.update_agent("worker", {"enabled": False})
     assert await stage.come(now=NINE + DAY) == []
     await stage.triggers.update_agent("worker", {"enabled": True})
@@ -671,7 +672,7 @@ async def test_an_agent_without_a_command_is_made_with_a_word_and_its_work_is_he
     asked = await stage.triggers.trigger_now("report")
     assert (asked["status"], asked["reason"]) == (
         "pending",
-        "held back: agent.command names none; name one",
+        "agent.command names none; name one",
     )
     assert {each["status"] for each in await stage.history()} == {"pending"}
     stage.obstacle = ""
@@ -742,12 +743,12 @@ async def test_an_approval_stays_given_whatever_the_reason_says(ledger: BookLedg
     [asked] = await stage.triggers.approvals()
     number = asked["receipt"]
     # Somebody else lets go what was held: it is still not approved, and asked for again.
-    await ledger.release(number, reason="approved by mistake", now=NINE, term=1)
+    await ledger.release(number, reason=because("approved by mistake"), now=NINE, term=1)
     page = await ledger.receipts(statuses=(Status.WAITING,))
     assert await stage.triggers.admit(page.receipts) == []
     await stage.triggers.approve(number)
     # It is held back for another reason, which is not a question to anybody.
-    await ledger.hold(number, reason="waiting for approval until never", now=NINE, term=1)
+    await ledger.hold(number, reason=because("waiting for approval until never"), now=NINE, term=1)
     assert await stage.triggers.approvals() == []
     with pytest.raises(TriggerConflictError, match="not waiting for approval"):
         await stage.triggers.approve(number)

@@ -238,10 +238,10 @@ async def test_a_secret_that_cannot_be_read_holds_the_run_until_it_can(
         await here.until(EIGHT + HOUR)
         [held] = await here.receipts("Lost")
         why = f"secret GONE cannot be read ({ground.side}/GONE does not exist)"
-        assert (held.status, held.receipt.reason) == (Status.HELD, f"held back: {why}")
+        assert (held.status, held.receipt.reason) == (Status.HELD, why)
         assert why in here.house.facts().problems
         [asks] = await here.receipts("Ask")
-        assert asks.receipt.reason == f"held back: the agent needy: {why}"
+        assert asks.receipt.reason == f"the agent needy: {why}"
         keep(ground.side / "GONE", "c4nary-back-again")
         await here.advance(MINUTE)
         assert (await here.over(held.number)).receipt.reason == "found [secret]"

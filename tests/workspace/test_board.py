@@ -47,6 +47,7 @@ from horae.workspace.board import (
 )
 from horae.workspace.files import PlanFileError
 from horae.workspace.tasks import Board
+from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, SECOND, story
 
@@ -726,7 +727,7 @@ async def test_after_a_crash_the_file_tells_whether_it_came_back(root: Path) -> 
     runner = RecycleRunner(root, clock=clock, inline=True)
     origin = Origin("board/tasks/042-report.md", 5)
     moment = clock.now()
-    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
     run = Run(1, 1, 1, moment)
     assert isinstance(await runner.look_back(filed, run), Unreleased)
@@ -747,7 +748,7 @@ async def test_a_run_that_was_never_let_go_has_changed_nothing(root: Path) -> No
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
     runner = RecycleRunner(root, clock=clock)
     moment = clock.now()
-    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     filed = Filed(1, 1, receipt, moment, Origin("x.md", 5), "", None, Policy(), work=Work.RECYCLE)
     held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))
     held.cancel("stopped")
@@ -772,7 +773,7 @@ async def test_what_is_in_the_way_is_said(
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
     runner = RecycleRunner(root, clock=clock)
     moment = clock.now()
-    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     origin = Origin("board/tasks/042-report.md", 5)
     filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
     held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))
@@ -801,7 +802,7 @@ async def test_a_board_under_git_is_committed_task_by_task(root: Path) -> None:
     clock = ManualClock(datetime.fromisoformat("2026-03-30T09:20:00Z"))
     runner = RecycleRunner(root, clock=clock)
     moment = clock.now()
-    receipt = Receipt("cron:x", Status.RUNNING, "", moment, moment)
+    receipt = Receipt("cron:x", Status.RUNNING, because(""), moment, moment)
     origin = Origin("board/tasks/042-report.md", 5)
     filed = Filed(1, 1, receipt, moment, origin, "", None, Policy(), work=Work.RECYCLE)
     held = await runner.hold(Job(filed, Run(1, 1, 1, moment), REPORT))

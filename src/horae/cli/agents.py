@@ -32,7 +32,7 @@ from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Origin
 from horae.rules.misfire import Status
-from horae.rules.outcome import TIMED_OUT
+from horae.rules.reason import ReasonCode
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.secrets import secrets_of
@@ -154,7 +154,12 @@ def run(
         status = str(ended.outcome).replace("_", " ")
         echo(f"horae: {asked.name}: {status}: {ended.reason}{_spent(ended.facts)}", err=True)
     else:
-        told = {"agent": asked.name, "outcome": ended.outcome.value, "reason": ended.reason}
+        told = {
+            "agent": asked.name,
+            "outcome": ended.outcome.value,
+            "reason": ended.reason,
+            "reason_code": ended.reason.code,
+        }
         (print_json if output.form is Form.JSON else print_line)({**told, **ended.facts})
     return _code(ended)
 
@@ -487,7 +492,7 @@ def _code(ended: Ended) -> int:
     """Return the exit code that belongs to how a run ended."""
     if ended.outcome in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
-    is_too_long = ended.outcome is Status.KILLED and ended.reason.startswith(TIMED_OUT)
+    is_too_long = ended.outcome is Status.KILLED and ended.reason.code == ReasonCode.TIME_LIMIT
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS
 
 

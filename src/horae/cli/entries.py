@@ -159,7 +159,7 @@ def _row(line: EntryLine, last: Line | None) -> EntryRow:
     else:
         state = State.ARMED if line.is_armed else State.UNARMED
     told = None if last is None else last.data()
-    names = ("receipt", "status", "reason", "planned_at", "ended_at")
+    names = ("receipt", "status", "reason", "reason_code", "planned_at", "ended_at")
     shown = told and {name: told[name] for name in names}
     last_at = None if last is None else last.filed.receipt.planned_at
     data = {**line.data(), "state": state.value, "last": shown}

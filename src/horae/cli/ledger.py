@@ -38,6 +38,7 @@ from horae.engine.why import (
 )
 from horae.errors import Exit, HoraeError
 from horae.rules.misfire import GRACE, Status
+from horae.rules.reason import Reason
 from horae.rules.words import moment_text, pause_words
 from horae.timing.zone import zone
 
@@ -383,14 +384,14 @@ def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standi
             return stands
         hangs = f"the engine (process {stands.engine.pid}) does not answer"
         return replace(stands, problems=(hangs, *stands.problems))
-    why = {each["receipt"]: each["reason"] for each in line}
+    why = {each["receipt"]: Reason(each.get("reason_code") or "", each["reason"]) for each in line}
     waiting = tuple(_held_up(each, why.get(each.filed.number)) for each in stands.waiting)
     problems = tuple(dict.fromkeys((*told["problems"], *stands.problems)))
     facts = replace(stands.engine, stall=told.get("stall") or "")
     return replace(stands, engine=facts, waiting=waiting, problems=problems)
 
 
-def _held_up(line: Line, obstacle: str | None) -> Line:
+def _held_up(line: Line, obstacle: Reason | None) -> Line:
     """Return a line whose reason is what keeps its receipt from starting, if that is known."""
     if obstacle is None:
         return line

@@ -29,10 +29,9 @@ from horae.cli.output import Form, Output, clean, echo, form_options, print_answ
 from horae.config import load
 from horae.engine.actor import own_run
 from horae.engine.desk import EntryNotFoundError, RunNotFoundError, RunStateError
-from horae.engine.launch import HELD_BACK
 from horae.errors import Exit
 from horae.rules.misfire import Status
-from horae.rules.outcome import TIMED_OUT
+from horae.rules.reason import HELD_BACK, ReasonCode
 from horae.rules.receipt import FINAL, OPEN, is_planned
 from horae.rules.words import moment_text
 from horae.store.lock import holder_of
@@ -373,7 +372,7 @@ def wait_for(far: Far, receipt: int, output: Output, *, raw: bool) -> dict[str, 
                     screen.show(part)
         if coming:
             continue
-        is_held_back = told["status"] == Status.HELD and told["reason"].startswith(HELD_BACK)
+        is_held_back = told["status"] == Status.HELD and told.get("reason_code") in HELD_BACK
         if is_held_back or Status(told["status"]) in FINAL:
             return told
         looks += 1
@@ -553,11 +552,10 @@ def print_end(output: Output, told: Mapping[str, Any]) -> int:
     """Print how a receipt ended, and return the exit code that belongs to that."""
     if output.form is Form.TABLE:  # beside what its run has put out
         status, reason = str(told["status"]).replace("_", " "), told["reason"]
-        reason = reason.removeprefix(HELD_BACK)
         echo(f"horae: {told['title']}: {status}: {reason}{_goes_on(told)}", err=True)
     else:
         print_answer(output, told, "")
-    return _code(Status(told["status"]), told["reason"])
+    return _code(Status(told["status"]), told.get("reason_code"))  # an older engine says none
 
 
 def _goes_on(told: Mapping[str, Any]) -> str:
@@ -568,9 +566,9 @@ def _goes_on(told: Mapping[str, Any]) -> str:
     return f"; an engine retries it at {when} or later; start one with `horae up`"
 
 
-def _code(status: Status, reason: str) -> int:
+def _code(status: Status, code: str | None) -> int:
     """Return the exit code that belongs to how a run ended."""
     if status in {Status.DONE, Status.NO_WORK}:
         return Exit.OK
-    is_too_long = status is Status.KILLED and reason.startswith(TIMED_OUT)
+    is_too_long = status is Status.KILLED and code == ReasonCode.TIME_LIMIT
     return Exit.TIMED_OUT if is_too_long else Exit.FINDINGS

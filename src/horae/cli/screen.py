@@ -14,7 +14,7 @@ from horae.engine.why import length_text
 from horae.rules.words import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -65,7 +65,7 @@ def _running(line: Line, stands: Standing) -> tuple[str, str]:
     return f"{line.title}  {line.filed.origin}", f"for {length_text(stands.at - began_at)}"
 
 
-def _waiting(line: Line, why: dict[int, str]) -> tuple[str, str]:
+def _waiting(line: Line, why: Mapping[int, str]) -> tuple[str, str]:
     reason = why.get(line.filed.number, line.filed.receipt.reason)
     return f"{line.title}  {line.filed.origin}", reason
 

@@ -162,6 +162,7 @@ class What(NamedTuple):
             "status": self.filed.status.value,
             "late": format_duration(max(timedelta(0), self.filed.lateness)),
             "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
         }
 
 

@@ -23,6 +23,7 @@ from horae.engine.triggers import (
     plan_teardown,
 )
 from horae.errors import Exit
+from horae.rules.reason import ReasonCode
 from horae.rules.trigger import OPTIONS, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY
@@ -622,7 +623,7 @@ def deny(receipt: int, *, reason: str, root: str, data: str | None, form: str | 
 def _approval_words(dispatch: Mapping[str, Any]) -> str:
     """Return who approved a dispatch, unless its reason says so; nothing if nobody had to."""
     by = dispatch["approved_by"]
-    if not by or dispatch["reason"].startswith("approved by "):
+    if not by or dispatch.get("reason_code") == ReasonCode.APPROVED:
         return ""
     return f"approved by {actor_words(by) if ':' in by else by}"  # once it was a bare name
 

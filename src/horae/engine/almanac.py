@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from horae.engine.actor import ENGINE, acting
 from horae.engine.cluster import Carried
 from horae.engine.gate import Gate
-from horae.engine.launch import HELD_BACK, Launch
+from horae.engine.launch import Launch
 from horae.engine.ports import (
     PATIENCE,
     LedgerBusyError,
@@ -33,6 +33,7 @@ from horae.errors import HoraeError
 from horae.rules.after import LOOKED_BACK, follows, occasions
 from horae.rules.entry import AfterRule, Entry, Overlap, key_time
 from horae.rules.misfire import Receipt, Status, behind_words, decide
+from horae.rules.reason import HELD_BACK, Reason, ReasonCode
 from horae.rules.receipt import OPEN, followed_by, is_planned
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ SETTLED: Final = 100  # final receipts that are followed up together
 SETTLING: Final = timedelta(seconds=1)  # of a turn for that, before others have theirs
 STALL: Final = timedelta(seconds=30)  # without a start, though something could
 _ALL: Final = 1 << 30
+STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
 
 
 class Doorman(Protocol):
@@ -158,7 +160,8 @@ class Almanac:
             self._epoch = now - self._clock.elapsed()
             await self._ledger.set_back(now=now, term=self._term)
             await self.launch.look_back()
-            await self._ask_again(now, "the engine was restarted")
+            reason = Reason(ReasonCode.ENGINE_RESTARTED, "the engine was restarted")
+            await self._ask_again(now, reason)
         await self.read_all()
         await self._offer_waiting()
         self._moved_at = self._clock.elapsed()
@@ -262,7 +265,7 @@ class Almanac:
         if not was <= self._missing:
             await self._offer_waiting()
         if self._obstacle is not None:
-            reason = "the cause of the hold is resolved"
+            reason = Reason(ReasonCode.READY, "the cause of the hold is resolved")
             await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
         self.poke()
 
@@ -315,7 +318,7 @@ class Almanac:
             " restart the engine"
         )
 
-    async def stop(self, *, within: timedelta, reason: str = "horae was stopped") -> None:
+    async def stop(self, *, within: timedelta, reason: Reason = STOPPED) -> None:
         """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_admitting = False
         await self.launch.stop(within=within, reason=reason)
@@ -345,7 +348,7 @@ class Almanac:
     async def _ask_again(
         self,
         now: datetime,
-        reason: str,
+        reason: Reason,
         *,
         obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
     ) -> None:
@@ -354,7 +357,7 @@ class Almanac:
         With *obstacle* only what has none any more: to try costs a line in the ledger.
         """
         page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
-        held = [each for each in page.receipts if each.receipt.reason.startswith(HELD_BACK)]
+        held = [each for each in page.receipts if each.receipt.reason.code in HELD_BACK]
         if obstacle is not None:
             held = [each for each in held if await obstacle(each) is None]
         if held:
@@ -424,7 +427,7 @@ class Almanac:
 
     async def _step(self, due: Due, now: datetime) -> Step:
         """Return what is decided about an entry that has come due."""
-        entry, before = due.entry, ""
+        entry, before = due.entry, None
         if due.is_busy and entry.policy.overlap is Overlap.SKIP:
             page = await self._ledger.receipts(entry=entry.number, statuses=OPEN, limit=BATCH)
             planned = [each for each in page.receipts if is_planned(each.receipt.key)]
@@ -624,7 +627,8 @@ def _alert(
 ) -> Receipt:
     """Return what is asked of an entry that follows a receipt."""
     what = " and ".join(each for each in rule.occasions if each in found)
-    reason = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
+    words = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
+    reason = Reason(ReasonCode.AFTER_ENTRY, words)
     return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
 
 

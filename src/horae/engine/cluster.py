@@ -18,6 +18,7 @@ from horae.engine.actor import acting
 from horae.engine.launch import Launch
 from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason
 from horae.rules.receipt import FINAL
 
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ class Carried(Launch):
         self._sending.add(filed.number)
         self._do(filed.number, partial(self._send, filed))
 
-    def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
+    def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         """Ask the machine that runs a receipt to end it; False: none does."""
         if receipt not in self._under_way:
             return False
         self._do(receipt, partial(self._ask_to_end, receipt, reason, outcome))
         return True
 
-    async def stop(self, *, within: timedelta, reason: str) -> None:  # noqa: ARG002
+    async def stop(self, *, within: timedelta, reason: Reason) -> None:  # noqa: ARG002
         """Wait for what is being written; the runs go on under the next leader."""
         await self.rest()
 
@@ -179,13 +180,13 @@ class Carried(Launch):
         if not is_sent:
             self._end(filed.number, None)
 
-    async def _ask_to_end(self, receipt: int, reason: str, outcome: Status) -> None:
+    async def _ask_to_end(self, receipt: int, reason: Reason, outcome: Status) -> None:
         await self._ledger.note(
             CANCEL,
             now=self._clock.now(),
             term=self._term,
             receipt=receipt,
-            facts={"reason": reason, "outcome": outcome},
+            facts={"reason": reason, "reason_code": reason.code, "outcome": outcome},
         )
 
 
@@ -234,18 +235,19 @@ class Worker:
         """End what the leader asks to end."""
         for event in events:
             if event.kind == CANCEL and event.receipt is not None:
-                outcome = Status(str(event.facts.get("outcome", Status.KILLED)))
+                facts = event.facts
+                outcome = Status(str(facts.get("outcome", Status.KILLED)))
+                code = str(facts.get("reason_code", ""))  # a leader of an older version says none
+                reason = Reason(code, str(facts.get("reason", "")))
                 with acting(event.actor):
-                    self.launch.cancel(
-                        event.receipt, str(event.facts.get("reason", "")), outcome=outcome
-                    )
+                    self.launch.cancel(event.receipt, reason, outcome=outcome)
 
     def check(self) -> None:
         """Raise what no run may survive: a bug, or the end of this machine's lease."""
         if self.launch.failure is not None:
             raise self.launch.failure
 
-    async def stop(self, *, within: timedelta, reason: str) -> None:
+    async def stop(self, *, within: timedelta, reason: Reason) -> None:
         """Start nothing more, let what runs end, and end what is not over in time."""
         self._is_open = False
         await self.launch.stop(within=within, reason=reason)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from horae.engine.ports import Filed
     from horae.rules.gate import Holding, Obstacle
+    from horae.rules.reason import Reason
 
 _CREW = frozenset({Work.TICK, Work.DISPATCH})
 _AT_HOME = frozenset({Work.RECYCLE, Work.DISPATCH})  # what edits the plan's own files
@@ -42,7 +43,7 @@ class Gate:
                 self._known[filed.number] = filed
                 heappush(self._later, (filed.receipt.start_at, filed.number))
 
-    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, str]]]:
+    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
         """Return who may start now, and who never can, with the reason; all of them hold."""
         due = []
         while self._later and self._later[0][0] <= now:

@@ -29,6 +29,8 @@ from horae.engine.ports import (
 from horae.engine.source import unexpected
 from horae.errors import HoraeError
 from horae.rules.misfire import Status
+from horae.rules.outcome import ENGINE_EXITED
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
-HELD_BACK: Final = "held back: "  # what a receipt's reason begins with until the next start
 POISON: Final = 3  # engines that may die over one receipt before it is set aside
 
 
@@ -80,12 +81,12 @@ class Launch:
         story = self._stories[filed.number] = _Story(filed)
         self._tell(story, partial(self._carry, story))
 
-    def refuse(self, filed: Filed, reason: str) -> None:
+    def refuse(self, filed: Filed, reason: Reason) -> None:
         """Write down that a receipt can never start."""
         story = self._stories[filed.number] = _Story(filed)
         self._tell(story, partial(self._fail, story, reason))
 
-    def cancel(self, receipt: int, reason: str, *, outcome: Status = Status.KILLED) -> bool:
+    def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
         """End the run of a receipt; False: it has none."""
         story = self._stories.get(receipt)
         if story is None or story.cancelled is not None:
@@ -101,7 +102,7 @@ class Launch:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def stop(self, *, within: timedelta, reason: str) -> None:
+    async def stop(self, *, within: timedelta, reason: Reason) -> None:
         """Let what runs end, and end what is not over in time."""
         over = asyncio.Event()
         resting = asyncio.create_task(self.rest())
@@ -129,7 +130,8 @@ class Launch:
         try:
             for filed, run in await self._ledger.open_runs():
                 if filed.number not in self._stories:
-                    reason = "the ledger could not confirm that the run was started"
+                    words = "the ledger could not confirm that the run was started"
+                    reason = Reason(ReasonCode.START_UNCONFIRMED, words)
                     await self._ledger.give_back(run.number, reason=reason, **self._stamp())
         except BaseException:  # also if it is given up in the middle
             self.is_unsure = True
@@ -188,7 +190,8 @@ class Launch:
         if story.cancelled is None:
             story.held.go()
         elif story.cancelled.outcome is Status.INTERRUPTED:
-            reason = f"{story.cancelled.reason} before the run started"
+            words = f"{story.cancelled.reason} before the run started"
+            reason = Reason(ReasonCode.STOPPED_BEFORE_START, words)
             await self._ledger.give_back(run.number, reason=reason, **self._stamp())
             return None  # it waits for the next engine
         else:
@@ -221,8 +224,10 @@ class Launch:
             return await self._runner.hold(job)
         except (HeldBackError, LauncherLostError, LedgerError, RunError):
             raise
-        except (HoraeError, OSError, ValueError) as error:  # a file in the way, no descriptor
-            raise RunError(_words(error)) from error
+        except HoraeError as error:
+            raise RunError(str(error)) from error
+        except (OSError, ValueError) as error:  # a file in the way, no descriptor
+            raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
 
     async def _ended(self, held: Held) -> Ended:
         """Return how a run ended; what cannot be read of its end ends no other run."""
@@ -231,16 +236,17 @@ class Launch:
         except LedgerError:
             raise
         except (HoraeError, OSError, ValueError) as error:
-            reason = f"the result of the run cannot be read: {_words(error)}"
-            held.cancel(reason)
-            return Ended(Status.INTERRUPTED, reason)
+            words = str(error) if isinstance(error, HoraeError) else unexpected(error)
+            words = f"the result of the run cannot be read: {words}"
+            held.cancel(words)
+            return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
 
-    async def _hold_back(self, run: Run, reason: str) -> None:
+    async def _hold_back(self, run: Run, reason: Reason) -> None:
         """Let a receipt wait until somebody has done something; it asks again at each start."""
         await self._ledger.give_back(run.number, reason=reason, **self._stamp())
-        await self._ledger.hold(run.receipt, reason=f"{HELD_BACK}{reason}", **self._stamp())
+        await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
 
-    async def _fail(self, story: _Story, reason: str) -> Filed | None:
+    async def _fail(self, story: _Story, reason: Reason) -> Filed | None:
         """Open a run only to say that there can be none."""
         story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
         return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
@@ -275,24 +281,26 @@ class Launch:
         """Write down what became of one run of an engine before this one."""
         deaths = filed.deaths + 1
         if isinstance(found, Unreleased) and deaths < POISON:
-            reason = "the engine exited before the run started"
+            words = "the engine exited before the run started"
+            reason = Reason(ReasonCode.EXITED_BEFORE_START, words)
             await self._ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
             return
         if isinstance(found, Unreleased):
-            reason = f"given up: the engine exited {deaths} times while starting the run"
-            await self._write_end(run, Ended(Status.FAILED, reason), is_last=True)
+            words = f"given up: the engine exited {deaths} times while starting the run"
+            given_up = Ended(Status.FAILED, Reason(ReasonCode.GAVE_UP, words))
+            await self._write_end(run, given_up, is_last=True)
             return
         if found is not None:
             await self._write_end(run, found)
             return
         ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
         times = ends.count(Status.INTERRUPTED) + 1
-        interrupted = Ended(Status.INTERRUPTED, "the engine exited during the run")
         if times < POISON:
-            await self._write_end(run, interrupted)
+            await self._write_end(run, Ended(Status.INTERRUPTED, ENGINE_EXITED))
         else:
-            reason = f"given up: the engine exited {times} times during the run"
-            await self._write_end(run, Ended(Status.INTERRUPTED, reason), is_last=True)
+            words = f"given up: the engine exited {times} times during the run"
+            given_up = Ended(Status.INTERRUPTED, Reason(ReasonCode.GAVE_UP, words))
+            await self._write_end(run, given_up, is_last=True)
 
     def _stamp(self) -> _Stamp:
         """Return what every writing call carries."""
@@ -304,11 +312,6 @@ class _Stamp(TypedDict):
 
     now: datetime
     term: int
-
-
-def _words(error: Exception) -> str:
-    """Return what kept a run from being made, in words."""
-    return str(error) if isinstance(error, HoraeError) else unexpected(error)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from horae.engine.actor import ENGINE
 from horae.errors import Exit, HoraeError
 from horae.rules.entry import Entry, Work
+from horae.rules.reason import NO_REASON, Reason, ReasonCode, coded
 
 if TYPE_CHECKING:
     import asyncio
@@ -189,7 +190,7 @@ class Run:
     ended_at: datetime | None = None
     outcome: Status | None = None
     exit_code: int | None = None
-    reason: str = ""
+    reason: Reason = NO_REASON
     facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
     member: str = ""  # which member of a cluster made it
 
@@ -387,7 +388,7 @@ class Ledger(Protocol):
         ...
 
     async def give_back(
-        self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
+        self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
         """Let the receipt of a run that was never let go wait again; *died*: the engine did.
 
@@ -400,7 +401,7 @@ class Ledger(Protocol):
         run: int,
         outcome: Status,
         *,
-        reason: str,
+        reason: Reason,
         now: datetime,
         term: int,
         exit_code: int | None = None,
@@ -418,11 +419,11 @@ class Ledger(Protocol):
         """
         ...
 
-    async def hold(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
+    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
         ...
 
-    async def release(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
+    async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
         ...
 
@@ -544,7 +545,7 @@ class RunError(HoraeError):
     code = "run"
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
+        self.reason = coded(reason, ReasonCode.CANNOT_START)
         super().__init__(reason)
 
 
@@ -555,7 +556,7 @@ class LauncherLostError(HoraeError):
     exit_code = Exit.TEMPORARY
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
+        self.reason = Reason(ReasonCode.LAUNCHER_LOST, reason)
         super().__init__(f"nothing was started: {reason}")
 
 
@@ -565,7 +566,7 @@ class HeldBackError(HoraeError):
     code = "held_back"
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
+        self.reason = coded(reason, ReasonCode.NOT_READY)
         super().__init__(reason)
 
 
@@ -578,7 +579,8 @@ class SecretError(HeldBackError):
     def __init__(self, name: str, why: str) -> None:
         self.name = name
         self.why = why
-        super().__init__(f"secret {name} cannot be read ({why})")
+        words = f"secret {name} cannot be read ({why})"
+        super().__init__(Reason(ReasonCode.SECRET_UNREADABLE, words))
 
 
 class UnaskedSecretError(SecretError):
@@ -682,7 +684,7 @@ class Ended:
     """How a run ended; `facts` is what else is known, such as tokens and cost."""
 
     outcome: Status
-    reason: str
+    reason: Reason
     exit_code: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
     memory: str | None = None  # what the entry's next run is to know, if that is new

@@ -22,6 +22,7 @@ from horae.rules.entry import (
 )
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment
+from horae.rules.reason import ReasonCode
 from horae.rules.receipt import is_planned
 from horae.rules.words import moment_text, pause_words
 from horae.timing.duration import format_duration
@@ -141,6 +142,7 @@ class Answer:
             "key": receipt.key,
             "status": receipt.status.value,
             "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
             "through_at": stamp(receipt.through_at, zone_name),
             "count": receipt.count,
             "start_at": stamp(receipt.start_at, zone_name),
@@ -429,14 +431,19 @@ def run_data(run: Run, zone_name: str) -> dict[str, object]:
         "outcome": None if run.outcome is None else run.outcome.value,
         "exit_code": run.exit_code,
         "reason": run.reason,
+        "reason_code": run.reason.code or None,
         "pid": None if run.process is None else run.process.pid,
         "facts": dict(run.facts),
     }
 
 
+# Whose words name the actor already; those of an older version have no code.
+_REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
+
+
 def requested_words(filed: Filed) -> str:
     """Return by whom a receipt was requested; nothing if nobody did, or its reason says so."""
-    if filed.actor == ENGINE or filed.receipt.reason.startswith("requested by "):
+    if filed.actor == ENGINE or filed.receipt.reason.code in _REQUESTS:
         return ""
     return f"requested by {actor_words(filed.actor)}"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
 from horae.kernel.secret import NAME, OWN, is_own, is_reference, names_in
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +67,14 @@ class Unready(NamedTuple):
 
     reason: str
     fix: str
+    code: ReasonCode = ReasonCode.NOT_READY
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.fix}"
+
+    def why(self) -> Reason:
+        """Return why a receipt is held for it."""
+        return Reason(self.code, str(self))
 
 
 def call_of(props: Mapping[str, str]) -> Call | None:

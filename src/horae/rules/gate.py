@@ -28,12 +28,15 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
+from horae.rules.reason import Reason, ReasonCode
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 # What only one run at a time may have: an agent by its name, an entry by its number.
 Need: TypeAlias = str | int
 
+_READY: Final = Reason(ReasonCode.CAN_START, "ready to start")
 _MANY: Final = 32  # asks at once that are sorted in, rather than put in one by one
 
 
@@ -172,10 +175,10 @@ class GateState:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why an ask does not start, in words, and which receipt is in its way if it is one."""
+    """Why an ask does not start, and which receipt is in its way if it is one."""
 
     ask: Ask
-    reason: str
+    reason: Reason
     behind: int | None = None
 
 
@@ -270,7 +273,8 @@ def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
             admitted.append(ask)
             passed = len(rest)
         elif (circle := room.circle(ask)) is not None:
-            reason = f"{circle.words(capacity)}, which waits for this run"
+            words = f"{circle.why(capacity)}, which waits for this run"
+            reason = Reason(ReasonCode.DEADLOCK, words)
             refused.append(Obstacle(ask, reason, circle.by))
         else:
             room.let_wait(ask)
@@ -287,9 +291,9 @@ def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterato
     room = _Room(state.holders, capacity)
     for waiting, lack in _judged(room, state.queue, now=now):
         if lack is None:
-            yield Obstacle(waiting.ask, "ready to start")
+            yield Obstacle(waiting.ask, _READY)
         else:
-            yield Obstacle(waiting.ask, lack.words(capacity), lack.by)
+            yield Obstacle(waiting.ask, lack.why(capacity), lack.by)
 
 
 def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Ask]:
@@ -318,27 +322,33 @@ class _Lack(NamedTuple):
     need: Need = 0
     is_kept: bool = False
 
-    def words(self, capacity: Capacity) -> str:
+    def why(self, capacity: Capacity) -> Reason:
         """Say what is missing."""
         match self:
             case _Lack(_What.SLOT):
-                return f"no slot is free; gate.slots is {capacity.slots}"
+                words = f"no slot is free; gate.slots is {capacity.slots}"
+                return Reason(ReasonCode.NO_SLOT, words)
             case _Lack(_What.LABEL):
-                return str(self.need)
+                return Reason(ReasonCode.NO_NODE, str(self.need))
             case _Lack(_What.MACHINE):
-                return f"no slot is free on {self.need}"
+                return Reason(ReasonCode.NODE_FULL, f"no slot is free on {self.need}")
             case _Lack(_What.CREW, is_kept=False):
-                return f"the crew has no free slot; crew.max_concurrent is {capacity.crew}"
+                words = f"the crew has no free slot; crew.max_concurrent is {capacity.crew}"
+                return Reason(ReasonCode.CREW_FULL, words)
             case _Lack(_What.CREW):
-                return f"the crew's next slot is reserved for receipt {self.by}, first in the queue"
+                words = f"reserved for receipt {self.by}, first in the queue"
+                return Reason(ReasonCode.CREW_RESERVED, f"the crew's next slot is {words}")
             case _Lack(need=str(agent), is_kept=True):
-                return f"{agent} is reserved for receipt {self.by}, first in the queue"
+                words = f"{agent} is reserved for receipt {self.by}, first in the queue"
+                return Reason(ReasonCode.AGENT_RESERVED, words)
             case _Lack(need=str(agent)):
-                return f"{agent} is busy with receipt {self.by}"
+                return Reason(ReasonCode.AGENT_BUSY, f"{agent} is busy with receipt {self.by}")
             case _Lack(is_kept=True):
-                return f"receipt {self.by} of the same entry is first in the queue"
+                words = f"receipt {self.by} of the same entry is first in the queue"
+                return Reason(ReasonCode.ENTRY_RESERVED, words)
             case _:
-                return f"the entry is busy with receipt {self.by}"
+                words = f"the entry is busy with receipt {self.by}"
+                return Reason(ReasonCode.ENTRY_BUSY, words)
 
 
 class _Room:

@@ -26,6 +26,7 @@ from horae.rules.entry import (
     key_time,
 )
 from horae.rules.project import Moment, decided, next_moment, project, unpaused
+from horae.rules.reason import Reason, ReasonCode
 from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration
 from horae.timing.repeater import Kind
@@ -65,7 +66,7 @@ class Receipt:
 
     key: str
     status: Status
-    reason: str
+    reason: Reason
     planned_at: datetime
     start_at: datetime  # planned, and jitter
     through_at: datetime | None = None  # the last moment of a range
@@ -95,7 +96,8 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
         case OnceRule(at, str()):
             return Decision((), min(now, max(at, _DAWN + GRACE) - GRACE), ended_at)
         case OnceRule(at, None) if at <= now and (was is None or was < at):
-            reason = f"the entry was added {_long(now - at)} after its scheduled time"
+            words = f"the entry was added {_long(now - at)} after its scheduled time"
+            reason = Reason(ReasonCode.ADDED_LATE, words)
             until = entry.policy.until
             if until is not None and until < at:
                 return Decision((), since, ended_at)
@@ -110,7 +112,9 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
     return Decision((), since, ended_at)
 
 
-def decide(entry: Entry, *, now: datetime, is_busy: bool = False, behind: str = "") -> Decision:
+def decide(
+    entry: Entry, *, now: datetime, is_busy: bool = False, behind: Reason | None = None
+) -> Decision:
     """Return a receipt for every moment that came since the watermark, and the new watermark.
 
     *is_busy* tells whether the entry has a receipt that is not over, and *behind* why that one
@@ -120,11 +124,11 @@ def decide(entry: Entry, *, now: datetime, is_busy: bool = False, behind: str = 
     pending = None if since is None or now <= since else _pending(entry, since, now)
     if pending is None:
         return Decision((), since, entry.ended_at)
-    receipts = _receipts(entry, pending, now=now, blocked=behind or _BUSY if is_busy else "")
+    receipts = _receipts(entry, pending, now=now, blocked=(behind or _BUSY) if is_busy else None)
     return Decision(receipts, pending.newest[-1].at, _ended_at(entry, receipts, now))
 
 
-def close(entry: Entry, *, now: datetime, reason: str) -> Decision:
+def close(entry: Entry, *, now: datetime, reason: Reason) -> Decision:
     """Return what to write when a rule ends, pauses or changes: nothing past fires any more."""
     entry = unpaused(entry)  # what comes while it is paused has its receipt, too
     since = entry.accounted_to
@@ -199,15 +203,15 @@ def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Ite
 
 
 def _receipts(
-    entry: Entry, pending: _Pending, *, now: datetime, blocked: str
+    entry: Entry, pending: _Pending, *, now: datetime, blocked: Reason | None
 ) -> tuple[Receipt, ...]:
     """Return a receipt for each of the moments, those that run last; *blocked* is why none may."""
     catchup = _catchup(entry)
     newest = pending.newest
     runs = _runs(entry, catchup, newest, now)
     running = newest[len(newest) - runs :]
-    why = blocked if _gives_way(entry, catchup, running, now) else ""
-    if why and catchup is CatchUp.LATEST:
+    why = blocked if _gives_way(entry, catchup, running, now) else None
+    if why is not None and catchup is CatchUp.LATEST:
         return tuple(_passed(entry, pending, Status.SKIPPED, why))
     then = _running(entry, running, now, catchup=catchup, blocked=why)
     if runs == pending.total:
@@ -216,10 +220,13 @@ def _receipts(
     return (*_passed(entry, passed, *_why_not(catchup, running)), *then)
 
 
-_BUSY: Final = "the previous run was still running, and overlap is skip"
+_BUSY: Final = Reason(
+    ReasonCode.OVERLAP_RUNNING, "the previous run was still running, and overlap is skip"
+)
+_DUE: Final = Reason(ReasonCode.DUE, "the scheduled time was reached")
 
 
-def behind_words(status: Status, reason: str) -> str:
+def behind_words(status: Status, reason: str) -> Reason | None:
     """Return why a moment is skipped behind a receipt that stands so; nothing if that runs.
 
     >>> behind_words(Status.HELD, "its agent has no command")
@@ -227,11 +234,13 @@ def behind_words(status: Status, reason: str) -> str:
     """
     match status:
         case Status.HELD:
-            return f"the previous run is held ({reason}), and overlap is skip"
+            words = f"the previous run is held ({reason}), and overlap is skip"
+            return Reason(ReasonCode.OVERLAP_HELD, words)
         case Status.WAITING:
-            return "the previous run is still waiting to start, and overlap is skip"
+            words = "the previous run is still waiting to start, and overlap is skip"
+            return Reason(ReasonCode.OVERLAP_WAITING, words)
         case _:
-            return ""
+            return None
 
 
 def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
@@ -241,16 +250,19 @@ def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now:
     return bool(running) and entry.policy.overlap is Overlap.SKIP and not is_made_good
 
 
-def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, str]:
+def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
     """Return what the moments are that do not run, and why."""
     if catchup is CatchUp.NONE:
-        return Status.MISSED, "the engine was down, and catch-up is none"
+        words = "the engine was down, and catch-up is none"
+        return Status.MISSED, Reason(ReasonCode.CATCHUP_NONE, words)
     if catchup is CatchUp.ALL:
-        reason = f"catch-up is all, which runs only the newest {CAP} missed times"
-        return Status.MISSED, reason
+        words = f"catch-up is all, which runs only the newest {CAP} missed times"
+        return Status.MISSED, Reason(ReasonCode.CATCHUP_LIMIT, words)
     if running:
-        return Status.COALESCED, f"replaced by {running[-1].key}, as catch-up is latest"
-    return Status.MISSED, f"more than {_long(WINDOW)} late, and catch-up is latest"
+        words = f"replaced by {running[-1].key}, as catch-up is latest"
+        return Status.COALESCED, Reason(ReasonCode.CATCHUP_LATEST, words)
+    words = f"more than {_long(WINDOW)} late, and catch-up is latest"
+    return Status.MISSED, Reason(ReasonCode.CATCHUP_WINDOW, words)
 
 
 def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
@@ -277,7 +289,7 @@ def _catchup(entry: Entry) -> CatchUp:
     return CatchUp.LATEST
 
 
-def _passed(entry: Entry, passed: _Pending, status: Status, reason: str) -> Iterator[Receipt]:
+def _passed(entry: Entry, passed: _Pending, status: Status, reason: Reason) -> Iterator[Receipt]:
     """Yield the receipts of the moments that do not run: one each, or a range of them all."""
     if passed.total == len(passed.newest):
         for moment in passed.newest:
@@ -292,20 +304,21 @@ def _running(
     now: datetime,
     *,
     catchup: CatchUp,
-    blocked: str,
+    blocked: Reason | None,
 ) -> Iterator[Receipt]:
     """Yield the receipts of the moments that run, unless another run is in the way."""
     for moment in moments:
-        if blocked:
+        if blocked is not None:
             yield _receipt(entry, moment, Status.SKIPPED, blocked)
             continue
         late = now - moment.at
-        reason = "the scheduled time was reached"
-        if late > GRACE:
-            why = (
-                "a delay stays due until it runs" if _is_delay(entry) else f"catch-up is {catchup}"
-            )
-            reason = f"the scheduled time was {_long(late)} ago; {why}"
+        reason = _DUE
+        if late > GRACE and _is_delay(entry):
+            words = f"the scheduled time was {_long(late)} ago; a delay stays due until it runs"
+            reason = Reason(ReasonCode.DELAY_DUE, words)
+        elif late > GRACE:
+            words = f"the scheduled time was {_long(late)} ago; catch-up is {catchup}"
+            reason = Reason(ReasonCode.CAUGHT_UP, words)
         yield _receipt(entry, moment, Status.WAITING, reason)
 
 
@@ -313,13 +326,13 @@ def _is_delay(entry: Entry) -> bool:
     return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
 
 
-def _receipt(entry: Entry, moment: Moment, status: Status, reason: str) -> Receipt:
+def _receipt(entry: Entry, moment: Moment, status: Status, reason: Reason) -> Receipt:
     """Return the receipt of one moment."""
     start_at = moment.at + jitter(entry, moment.key)
     return Receipt(moment.key, status, reason, moment.at, start_at)
 
 
-def _range(entry: Entry, pending: _Pending, status: Status, reason: str) -> Receipt:
+def _range(entry: Entry, pending: _Pending, status: Status, reason: Reason) -> Receipt:
     """Return the one receipt of many moments; it goes by the key of the first."""
     first = pending.first
     if pending.total == 1:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.timing.duration import format_duration
 
 SHOWN: Final = 200  # characters of a reason, and of a line of output
@@ -22,7 +23,8 @@ LAST: Final = 300  # characters of them
 TAIL_LINES: Final = 10  # of the end of the output, for whoever is told of a bad end
 TAIL: Final = 1000  # characters of them
 
-TIMED_OUT: Final = "exceeded the time limit of "  # how the reason of a timeout begins
+ENGINE_EXITED: Final = Reason(ReasonCode.ENGINE_EXITED, "the engine exited during the run")
+NEVER_STARTED: Final = Reason(ReasonCode.NEVER_STARTED, "the run was never started")
 
 _NO_WORK: Final = re.compile(r"\s*NO-WORK(?!\w)", re.ASCII | re.IGNORECASE)
 _FAILED: Final = "FAILED:"
@@ -66,10 +68,10 @@ class Finish:
 
 
 class Verdict(NamedTuple):
-    """What an end means, and the reason in words."""
+    """What an end means, and the reason."""
 
     status: Status
-    reason: str
+    reason: Reason
 
 
 def verdict(finish: Finish) -> Verdict:
@@ -90,21 +92,24 @@ def verdict(finish: Finish) -> Verdict:
         case Why.EXIT:
             return _after_exit(finish)
         case Why.START:
-            return Verdict(Status.FAILED, shown(f"cannot be started: {finish.said}"))
+            words = shown(f"cannot be started: {finish.said}")
+            return Verdict(Status.FAILED, Reason(ReasonCode.CANNOT_START, words))
         case Why.TIMEOUT:
-            reason = timed_out(finish.limit or timedelta())
-            return Verdict(Status.KILLED, with_output(reason, finish.last))
+            return Verdict(Status.KILLED, timed_out(finish.limit or timedelta(), finish.last))
         case Why.CANCEL:
-            return Verdict(Status.KILLED, shown(finish.said) or "cancelled")
+            words = shown(finish.said) or "cancelled"
+            return Verdict(Status.KILLED, Reason(ReasonCode.CANCELLED, words))
         case Why.ENGINE:
-            return Verdict(Status.INTERRUPTED, "the engine exited during the run")
+            return Verdict(Status.INTERRUPTED, ENGINE_EXITED)
         case Why.LEASE:
-            return Verdict(Status.INTERRUPTED, "the engine did not renew its lease in time")
+            words = "the engine did not renew its lease in time"
+            return Verdict(Status.INTERRUPTED, Reason(ReasonCode.LEASE_EXPIRED, words))
 
 
-def timed_out(limit: timedelta) -> str:
-    """Return why a run was killed that took longer than it may."""
-    return f"{TIMED_OUT}{format_duration(limit)}"
+def timed_out(limit: timedelta, last: str = "") -> Reason:
+    """Return why a run was killed that took longer than it may, and what it had printed last."""
+    words = with_output(f"exceeded the time limit of {format_duration(limit)}", last)
+    return Reason(ReasonCode.TIME_LIMIT, words)
 
 
 def with_output(reason: str, last: str) -> str:
@@ -161,16 +166,19 @@ def shown(text: str, most: int = SHOWN) -> str:
 def _after_exit(finish: Finish) -> Verdict:
     if finish.signal:
         signal = f"signal {_SIGNALS.get(finish.signal, finish.signal)}"
-        return Verdict(Status.FAILED, with_last_words(signal, finish.last))
+        words = with_last_words(signal, finish.last)
+        return Verdict(Status.FAILED, Reason(ReasonCode.SIGNAL, words))
     words = shown(finish.first)
     if finish.code != 0:
         code = f"exit code {finish.code}"
         said = words.removeprefix(_FAILED).strip() if words.startswith(_FAILED) else ""
-        reason = f"{said} ({code})" if said else with_last_words(code, finish.last)
-        return Verdict(Status.FAILED, reason)
+        if said:
+            return Verdict(Status.FAILED, Reason(ReasonCode.REPORTED, f"{said} ({code})"))
+        words = with_last_words(code, finish.last)
+        return Verdict(Status.FAILED, Reason(ReasonCode.EXIT_CODE, words))
     if _NO_WORK.match(finish.first):
-        return Verdict(Status.NO_WORK, words)
+        return Verdict(Status.NO_WORK, Reason(ReasonCode.NO_WORK, words))
     if finish.first.startswith(_FAILED):
-        reason = words.removeprefix(_FAILED).strip()
-        return Verdict(Status.FAILED, reason or "the run reported FAILED without a reason")
-    return Verdict(Status.DONE, words or "exit code 0")
+        words = words.removeprefix(_FAILED).strip() or "the run reported FAILED without a reason"
+        return Verdict(Status.FAILED, Reason(ReasonCode.REPORTED, words))
+    return Verdict(Status.DONE, Reason(ReasonCode.COMPLETED, words or "exit code 0"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.rules.entry import key_time
 from horae.rules.misfire import Receipt, Status
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from horae.rules.entry import Retry
@@ -96,7 +97,8 @@ def broken_receipt(why: str, *, now: datetime) -> Receipt:
     >>> broken_receipt(":TIMEOUT: soon: write 15m", now=datetime(2026, 4, 1, 9, tzinfo=UTC)).key
     'broken:2026-04-01T09:00:00Z'
     """
-    reason = f"the edited entry cannot be read; its last valid version stays armed: {why}"
+    words = f"the edited entry cannot be read; its last valid version stays armed: {why}"
+    reason = Reason(ReasonCode.ENTRY_BROKEN, words)
     return Receipt(f"{BROKEN}{key_time(now)}", Status.SKIPPED, reason, now, now)
 
 

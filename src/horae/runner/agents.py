@@ -26,6 +26,7 @@ from horae.rules.armed import agent_blocks
 from horae.rules.command import Unready
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, shown, verdict
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
 from horae.runner.command import hidden_bytes, why_held
 from horae.runner.masking import Masker, disguises
@@ -243,7 +244,7 @@ class Registry:
         except ToolPolicyError as error:
             return Unready(f"{who} has a :TOOLS: that is not valid: {error}", "correct it")
         if why := unread(self.secrets, asked_for(self, agent), agent.environment.values()):
-            return Unready(f"{who}: {why.reason}", why.fix)
+            return why._replace(reason=f"{who}: {why.reason}")
         if agent.runner is Runner.MODEL:
             return self._no_model(agent, environ)
         command = self.command_of(agent)
@@ -281,11 +282,11 @@ class Registry:
 
 async def why_unable(
     registry: Registry, agent: Agent, place: Place, *, tools: ToolPolicy | None = None
-) -> str | None:
+) -> Reason | None:
     """Return why an agent cannot run now: what it lacks, or a secret that cannot be read."""
     obstacle = registry.obstacle(agent, environ=place.environ, tools=tools)
     if obstacle is not None:
-        return str(obstacle)
+        return obstacle.why()
     return await why_held(place, asked_for(registry, agent), agent.environment)
 
 
@@ -438,12 +439,17 @@ def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
     if ended.outcome in {Status.KILLED, Status.INTERRUPTED} or not result.is_read:
         return ended
     if result.error:
-        return replace(ended, outcome=Status.FAILED, reason=shown(result.error))
+        return replace(ended, outcome=Status.FAILED, reason=_reported(result.error))
     if ended.exit_code != 0:
         return ended
     first = result.text.lstrip()[:1000].partition("\n")[0]
     status, reason = verdict(Finish(Why.EXIT, code=0, first=first))
     return replace(ended, outcome=status, reason=reason)
+
+
+def _reported(error: str) -> Reason:
+    """Return why a run failed, as its agent says."""
+    return Reason(ReasonCode.REPORTED, shown(error))
 
 
 class BlockAgents:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from horae.engine.ports import Filed, Followed, Given, Held, Job, Run, Secrets
     from horae.engine.run_tokens import RunTokens
+    from horae.rules.reason import Reason
     from horae.runner.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.runner.post")
@@ -137,6 +138,7 @@ def message_of(filed: Filed) -> dict[str, object]:
         "key": filed.receipt.key,
         "status": filed.status,
         "reason": filed.receipt.reason,
+        "reason_code": filed.receipt.reason.code,
         "planned": key_time(filed.receipt.planned_at),
         "file": str(filed.origin),
     }
@@ -174,12 +176,12 @@ def _call(text: str) -> Call:
 
 async def why_held(
     place: Place, variables: Iterable[str], own: Mapping[str, str] | None = None
-) -> str | None:
+) -> Reason | None:
     """Return why a run that asks for these variables would be held back; None if it would not."""
     try:
         await place.secrets.given(variables, own)
     except SecretError as error:
-        return str(error)
+        return error.reason
     return None
 
 

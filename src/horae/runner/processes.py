@@ -32,7 +32,8 @@ from horae.engine.ports import Ended, LauncherLostError, Process, RunError
 from horae.errors import Exit, HoraeError
 from horae.kernel.secret import guessed_in
 from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Verdict, Why, last_lines, verdict
+from horae.rules.outcome import NEVER_STARTED, Finish, Verdict, Why, last_lines, verdict
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import BAD
 from horae.runner.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
 from horae.runner.launcher import Launcher
@@ -623,19 +624,20 @@ class LiveRun:
         if self._refusal:
             raise RunError(self._refusal)
         if self.is_refused:
-            return Ended(Status.KILLED, "the run was never started")
+            return Ended(Status.KILLED, NEVER_STARTED)
         report, _, self.output = body.partition(b"\n")
         ended = parse_end(report, self._spec.run) if report else None
         if ended is None:
             await self._processes.bury(self)
             ended = read_end(self._spec.directory, self._spec.run)
         if ended is UNRELEASED:
-            reason = self._reason or "the run was never started"
+            reason = NEVER_STARTED
+            if self._reason:
+                reason = Reason(ReasonCode.CANCELLED, self._reason)
             return Ended(Status.KILLED, reason, facts={"released": False})
         if ended is None:
-            return Ended(
-                Status.INTERRUPTED, "the supervisor of the run died, and its processes were killed"
-            )
+            words = "the supervisor of the run died, and its processes were killed"
+            return Ended(Status.INTERRUPTED, Reason(ReasonCode.SUPERVISOR_LOST, words))
         return ended
 
     def hang_up(self) -> None:
@@ -760,9 +762,10 @@ def _within_limits(found: Verdict, why: Why, facts: Mapping[str, object]) -> Ver
     is_bad = why is Why.EXIT and found.status is Status.FAILED
     for name in ("over_memory", "no_memory"):  # whoever is over its own is killed in any case
         if is_bad and name in facts:
-            return Verdict(Status.KILLED, str(facts[name]))
+            return Verdict(Status.KILLED, Reason(ReasonCode.MEMORY_LIMIT, str(facts[name])))
     if (is_bad or why is Why.TIMEOUT) and "over_processes" in facts:
-        return Verdict(found.status, f"{found.reason}; {facts['over_processes']}")
+        words = f"{found.reason}; {facts['over_processes']}"
+        return Verdict(found.status, Reason(found.reason.code, words))
     return found
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.kernel.secret import is_own
 from horae.rules.command import Unready
+from horae.rules.reason import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +71,7 @@ def unread(
     ]
     error = secrets.why_not([*named, *own])
     fix = "provide it, or correct [secrets] in horae.toml"
-    return None if error is None else Unready(str(error), fix)
+    return None if error is None else Unready(str(error), fix, ReasonCode.SECRET_UNREADABLE)
 
 
 def allowed_environment(base: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:

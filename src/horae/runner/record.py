@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.rules.dataflow import flow_of
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
+from horae.rules.reason import NO_REASON, Reason
 from horae.timing.rfc3339 import format_with_offset
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Record:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     outcome: Status | None = None  # None while it goes on
-    reason: str = ""
+    reason: Reason = NO_REASON
     exit_code: int | None = None
     notes: tuple[str, ...] = ()
     is_released: bool = False
@@ -195,6 +196,7 @@ class Record:
         return self.world.data() | {
             "status": "running" if self.outcome is None else self.outcome.value,
             "reason": self.reason,
+            "reason_code": self.reason.code or None,
             "run": self.run,
             "file": self.file,
             "line": self.line,

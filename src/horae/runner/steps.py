@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.engine.ports import Ended, LauncherLostError, RunError
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.runner.cgroup import CgroupLimits
 from horae.runner.processes import LOG_NAME, Limits, Spec, boot_seconds
 from horae.runner.record import put
@@ -223,7 +224,10 @@ class Hands:
                     return ended, following.output
             left = self.left()
             if self.reason or left <= timedelta(0):
-                return Ended(Status.KILLED, self.reason or "no time was left for the step"), b""
+                reason = Reason(ReasonCode.TIME_LIMIT, "no time was left for the step")
+                if self.reason:
+                    reason = Reason(ReasonCode.CANCELLED, self.reason)
+                return Ended(Status.KILLED, reason), b""
             run = await self._hold(spec_for(left))
             return await self._watch(run, begun, meanwhile), run.output
 

@@ -25,6 +25,7 @@ from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
 from horae.rules.outcome import Finish, Why, last_lines, shown, timed_out, verdict, with_output
+from horae.rules.reason import Reason, ReasonCode
 from horae.runner.command import facts_of, hidden_bytes, why_held
 from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import MASK, Masker, disguises
@@ -191,7 +192,9 @@ class WorkflowRunner:
         if found.get("status") not in {"done", "no_work", "failed", "killed"}:
             return None
         outcome, code = Status(found["status"]), found.get("exit_code")
-        return Ended(outcome, str(found.get("reason")), code, _facts(found, directory))
+        # An engine of an older version has written no code.
+        reason = Reason(str(found.get("reason_code") or ""), str(found.get("reason")))
+        return Ended(outcome, reason, code, _facts(found, directory))
 
 
 async def run_workflow(
@@ -334,7 +337,8 @@ class WorkflowRun:
             self.record.write(self._order.directory)
         except OSError as error:
             # Nothing may run of which an engine after this one could not know.
-            reason = f"the record of the run cannot be written: {error.strerror}"
+            words = f"the record of the run cannot be written: {error.strerror}"
+            reason = Reason(ReasonCode.RECORD_UNWRITABLE, words)
             self._end.set_result(Ended(Status.FAILED, reason))
             return
         self._task = asyncio.create_task(self._tell())
@@ -345,7 +349,8 @@ class WorkflowRun:
         if self._hands is not None:
             self._hands.cancel(self._reason)
         elif self._task is None and not self._end.done():
-            self._end.set_result(Ended(Status.KILLED, self._reason))
+            reason = Reason(ReasonCode.CANCELLED, self._reason)
+            self._end.set_result(Ended(Status.KILLED, reason))
 
     async def ended(self) -> Ended:
         """Return how it ended, once nothing of it is left."""
@@ -360,7 +365,8 @@ class WorkflowRun:
             raise
         except OSError as error:  # a full disk, or somebody removed our directory
             self.cancel("the run ended in an error")
-            self._end.set_result(Ended(Status.FAILED, f"the run cannot continue: {error}"))
+            reason = Reason(ReasonCode.INTERNAL_ERROR, f"the run cannot continue: {error}")
+            self._end.set_result(Ended(Status.FAILED, reason))
         except Exception as error:
             self.cancel("the run ended in an error")
             self._end.set_exception(error)
@@ -771,17 +777,17 @@ class WorkflowRun:
             facts["tail"] = "\n".join(last_lines(self._last.get(bad.where, "")))
         return Ended(outcome, reason, code, facts)
 
-    def _outcome(self) -> tuple[Status, str, int | None]:
+    def _outcome(self) -> tuple[Status, Reason, int | None]:
         """Return what the ends of the steps mean for all of it."""
         if self._reason:
-            return Status.KILLED, self._reason, None
+            return Status.KILLED, Reason(ReasonCode.CANCELLED, self._reason), None
         bad = next(filter(_is_bad, self.record.steps()), None)
         if self._is_late:
-            reason = timed_out(self._order.timeout)
-            return Status.KILLED, with_output(reason, (bad and bad.stderr) or ""), None
+            return Status.KILLED, timed_out(self._order.timeout, (bad and bad.stderr) or ""), None
         if bad is not None:
             where = bad.where if bad.error_line is None else f"{bad.file}:{bad.error_line}"
-            return Status.FAILED, f"{bad.name} ({where}): {bad.error}", bad.exit_code
+            reason = Reason(ReasonCode.STEP_FAILED, f"{bad.name} ({where}): {bad.error}")
+            return Status.FAILED, reason, bad.exit_code
         sinks = [step for stage in self._stages for step in stage.flow.sinks()]
         if len(sinks) == 1:
             first = self._masked(self._outputs[sinks[0].component.at].beginning(4096))
@@ -789,7 +795,8 @@ class WorkflowRun:
             found = verdict(Finish(Why.EXIT, code=0, first=line))
             return found.status, found.reason, 0
         count = sum(1 for _ in self.record.steps())
-        return Status.DONE, f"{count} steps" if count else "no steps", 0
+        words = f"{count} steps" if count else "no steps"
+        return Status.DONE, Reason(ReasonCode.COMPLETED, words), 0
 
     def _log(self, note: StepRecord, said: bytes) -> None:
         """Add what a step said to the log of the run, when the next one has begun."""

@@ -18,6 +18,7 @@ from horae.rules.armed import Scanned
 from horae.rules.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import OPEN
 from horae.rules.trigger import Order
 from horae.server.request import is_number
@@ -62,7 +63,8 @@ class Asking:
         await self._check(agent)
         now = self._clock.now()
         name = f"manual:{self._ids()}" if key is None else f"idem:{key}"
-        receipt = Receipt(name, Status.WAITING, by_words("requested"), now, now)
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
+        receipt = Receipt(name, Status.WAITING, reason, now, now)
         async with self._turn:
             scan = Scan((self._scanned(agent, asked),), standing=("",))
             await self._ledger.scan(NAME, scan, now=now, term=self._term)
@@ -82,7 +84,9 @@ class Asking:
         if filed is None:
             return None
         last = next(reversed(await self._ledger.runs_of(filed.number)), None)
-        told = {"id": run, "receipt": filed.number, "reason": filed.receipt.reason, "reviews": []}
+        reason = filed.receipt.reason
+        told = {"id": run, "receipt": filed.number, "reason": reason, "reviews": []}
+        told["reason_code"] = reason.code or None
         if filed.status is Status.HELD:  # until somebody does something about its reason
             return {**told, "status": "held", "live": False, "steps": None}
         if filed.status in OPEN:

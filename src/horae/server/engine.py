@@ -70,6 +70,7 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
                 "title": about.title,
                 "due_at": stamp(obstacle.ask.due_at, about.zone),
                 "reason": obstacle.reason,
+                "reason_code": obstacle.reason.code,
                 "behind": obstacle.behind,
             }
         )
@@ -156,6 +157,7 @@ _GATE: Final = shape(
             title=TEXT,
             due_at=MOMENT,
             reason=TEXT,
+            reason_code=named("ReasonCode"),
             behind=maybe(NUMBER),
         )
     ),

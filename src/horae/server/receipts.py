@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from horae.engine.desk import Why
     from horae.engine.ports import Run
+    from horae.rules.reason import Reason
     from horae.server.answer import Answer
     from horae.server.front import Front
     from horae.server.request import Fields
@@ -92,7 +93,7 @@ async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
     """Cancel a run."""
     number = path_number(request)
 
-    def end(receipt: int, reason: str) -> bool:
+    def end(receipt: int, reason: Reason) -> bool:
         live = front.almanac.launch.runs.get(receipt)
         is_it = live is not None and live.number == number  # not an attempt after it
         return is_it and front.almanac.launch.cancel(receipt, reason)

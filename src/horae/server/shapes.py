@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.rules.misfire import Status
+from horae.rules.reason import ReasonCode
 
 if TYPE_CHECKING:
     from horae.server.table import Schema
@@ -20,6 +21,11 @@ MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
 ANY: Final[Schema] = {}
 FACTS: Final[Schema] = {"type": "object"}
 STATUS: Final[Schema] = {"type": "string", "enum": [each.value for each in Status]}
+# No enum: a client of today must take the codes of tomorrow.
+REASON_CODE: Final[Schema] = {
+    "type": "string",
+    "description": f"known codes: {', '.join(ReasonCode)}; others may follow",
+}
 
 
 def maybe(schema: Schema) -> Schema:
@@ -80,6 +86,7 @@ RECEIPT: Final = shape(
     key=TEXT,
     status=STATUS,
     reason=TEXT,
+    reason_code=maybe(named("ReasonCode")),
     planned_at=MOMENT,
     through_at=maybe(MOMENT),
     count=NUMBER,
@@ -104,6 +111,7 @@ ATTEMPT: Final = shape(
     outcome=maybe(STATUS),
     exit_code=maybe(NUMBER),
     reason=TEXT,
+    reason_code=maybe(named("ReasonCode")),
     pid=maybe(NUMBER),
     facts=FACTS,
 )
@@ -126,6 +134,7 @@ AGENT: Final = shape(
     stuck=FLAG,
     last_outcome=maybe(STATUS),
     last_reason=maybe(TEXT),
+    last_reason_code=maybe(named("ReasonCode")),
     held=maybe(TEXT),
     paused=FLAG,
     troubles=FACTS,
@@ -197,6 +206,7 @@ WHY_ANSWER: Final[Schema] = {
         "key": TEXT,
         "status": STATUS,
         "reason": TEXT,
+        "reason_code": maybe(named("ReasonCode")),
         "through_at": maybe(MOMENT),
         "count": NUMBER,
         "start_at": maybe(MOMENT),
@@ -236,6 +246,7 @@ DISPATCH: Final = shape(
     dispatched_at=MOMENT,
     completed_at=maybe(MOMENT),
     reason=TEXT,
+    reason_code=maybe(named("ReasonCode")),
     receipt=NUMBER,
     planned_at=MOMENT,
     count=NUMBER,
@@ -307,6 +318,7 @@ NAMED: Final[dict[str, Any]] = {
     "Fire": FIRE,
     "Health": HEALTH,
     "Problem": PROBLEM,
+    "ReasonCode": REASON_CODE,
     "Receipt": RECEIPT,
     "Record": RECORD,
     "Run": RUN,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from horae.engine.actor import by_words
 from horae.rules.entry import CadenceRule, Entry, OnceRule, key_time
 from horae.rules.misfire import Decision, Status, begin, close
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import BAD
 from horae.store.rows import item_of, next_at
 
@@ -31,7 +32,7 @@ def pause(book: Book, number: int, *, now: datetime, note: str, until: datetime 
         return False
     was = book.entry(number)
     assert was is not None, "it was just paused"
-    reason = by_words("paused", note, actor=book.actor)
+    reason = Reason(ReasonCode.PAUSED, by_words("paused", note, actor=book.actor))
     if isinstance(was.item, Entry) and is_delay(was.item):
         book.skip_pending(number, reason=reason, now=now)
     else:
@@ -49,7 +50,8 @@ def resume(book: Book, number: int, *, now: datetime) -> bool:
     again = book.entry(number)
     if again is not None and isinstance(again.item, Entry):
         over = now if was.pause.until is None else min(now, was.pause.until)
-        reason = f"paused from {key_time(was.pause.at)} to {key_time(over)}"
+        words = f"paused from {key_time(was.pause.at)} to {key_time(over)}"
+        reason = Reason(ReasonCode.PAUSED, words)
         begin_afresh(book, again.item, again.item, now=now, reason=reason, since=over)
     book.tell("resumed", now=now, entry=number)
     return True
@@ -66,7 +68,7 @@ def end(
     outcome: Status,
     *,
     exit_code: int | None,
-    reason: str,
+    reason: Reason,
     facts: Mapping[str, object] | None,
     is_last: bool,
     memory: str | None,
@@ -102,7 +104,7 @@ def set_back(book: Book, *, now: datetime) -> int:
     return count
 
 
-def close_the_past(book: Book, *, now: datetime, reason: str) -> None:
+def close_the_past(book: Book, *, now: datetime, reason: Reason) -> None:
     """Set every watermark to now and end all that is open, so that nothing past fires."""
     for was in book.entries(None):
         if not isinstance(was.item, Entry) or was.gone_at is not None:
@@ -127,7 +129,7 @@ def close_the_past(book: Book, *, now: datetime, reason: str) -> None:
         book.finish(waiting, Status.SKIPPED, reason=reason, now=now)
 
 
-def end_rule(book: Book, was: Listed, *, now: datetime, reason: str) -> None:
+def end_rule(book: Book, was: Listed, *, now: datetime, reason: Reason) -> None:
     """Account for an entry up to now without firing, and skip what waits of it."""
     if isinstance(was.item, Entry):
         book.account(was.item, close(was.item, now=now, reason=reason), now=now)
@@ -140,7 +142,7 @@ def begin_afresh(
     new: Entry,
     *,
     now: datetime,
-    reason: str,
+    reason: Reason,
     since: datetime | None = None,
 ) -> None:
     """Close the old rule with one receipt and begin the new one, now or *since* a moment."""
@@ -180,7 +182,8 @@ def first_seen(book: Book, entry: Entry, *, now: datetime) -> Decision:
     fresh_at = book.fresh_at() if begun.receipts else None
     if fresh_at is None:
         return begun
-    reason = f"not known whether it ran: the ledger was newly created at {key_time(fresh_at)}"
+    words = f"not known whether it ran: the ledger was newly created at {key_time(fresh_at)}"
+    reason = Reason(ReasonCode.LEDGER_NEW, words)
     receipts = [
         replace(each, status=Status.SKIPPED, reason=reason) if each.planned_at <= fresh_at else each
         for each in begun.receipts

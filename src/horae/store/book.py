@@ -27,6 +27,7 @@ from horae.engine.ports import (
 from horae.rules.after import LOOKED_BACK, occasions
 from horae.rules.entry import AfterRule, CadenceRule, Entry, key_time
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import (
     BAD,
     ENDS,
@@ -91,8 +92,8 @@ RECEIPT: Final = "receipt"
 RUN: Final = "run"
 ANYTHING: Final = "anything"  # what an answer is about that no change leaves as it is
 NOTHING: Final = "nothing"  # what an answer is about that no change spoils
-_STARTING: Final = "the run is being started"
-_RUNNING: Final = "the run has started"
+_STARTING: Final = Reason(ReasonCode.STARTING, "the run is being started")
+_RUNNING: Final = Reason(ReasonCode.STARTED, "the run has started")
 _FREE: Final = frozenset({Status.WAITING, Status.HELD})  # no machine has such a receipt
 
 
@@ -196,6 +197,7 @@ class _ReceiptRow(NamedTuple):
     key: str
     status: str
     reason: str
+    reason_code: str
     planned_at: int
     through_at: int | None
     count: int  # type: ignore[assignment]  # a column, not the method of a tuple
@@ -219,6 +221,7 @@ class _Move(NamedTuple):
     was: str
     status: str
     reason: str
+    reason_code: str
     attempts: int
     start_at: int | None = None
     died: int = 0
@@ -579,7 +582,7 @@ class Book:
         filed: Filed | Standing,
         status: Status,
         *,
-        reason: str,
+        reason: Reason,
         now: datetime,
         start_at: datetime | None = None,
         attempts: int | None = None,
@@ -598,6 +601,7 @@ class Book:
             "was": filed.status,
             "status": status,
             "reason": plain(reason),
+            "reason_code": reason.code,
             "start_at": micros(start_at),
             "attempts": filed.attempts if attempts is None else attempts,
             "died": int(died),
@@ -614,26 +618,26 @@ class Book:
         self._write_all(_RECEIPT["move"], [each.row for each in moves], kind=RECEIPT)
         self._tell_all([each.event for each in moves])
 
-    def move_number(self, number: int, status: Status, *, reason: str, now: datetime) -> bool:
+    def move_number(self, number: int, status: Status, *, reason: Reason, now: datetime) -> bool:
         """Change where the receipt of a number stands."""
         stands = self._stands("standing", number)
         return stands is not None and self.move(stands, status, reason=reason, now=now)
 
-    def finish(self, filed: Filed, status: Status, *, reason: str, now: datetime) -> bool:
+    def finish(self, filed: Filed, status: Status, *, reason: Reason, now: datetime) -> bool:
         """End a receipt that has not run, or whose run is no fault of its entry."""
         is_moved = self.move(filed, status, reason=reason, now=now)
         if is_moved and status in FINAL:
             self._go_on(filed, status, now=now, is_counted=False)
         return is_moved
 
-    def release(self, number: int, *, reason: str, now: datetime) -> bool:
+    def release(self, number: int, *, reason: Reason, now: datetime) -> bool:
         """Let a held receipt wait again; one that is being started is not held."""
         stands = self._stands("standing", number)
         if stands is None or stands.status is not Status.HELD:
             return False
         return self.move(stands, Status.WAITING, reason=reason, now=now)
 
-    def skip_pending(self, entry: int, *, reason: str, now: datetime) -> None:
+    def skip_pending(self, entry: int, *, reason: Reason, now: datetime) -> None:
         """Skip what would still start of an entry."""
         for row in self.execute(_RECEIPT["pending_of_entry"], {"entry": entry}).fetchall():
             self.finish(filed_of(row), Status.SKIPPED, reason=reason, now=now)
@@ -760,7 +764,7 @@ class Book:
         self.write_later(_RUN["identify"], (values,))
         return True
 
-    def give_back(self, number: int, *, reason: str, now: datetime, died: bool = False) -> bool:
+    def give_back(self, number: int, *, reason: Reason, now: datetime, died: bool = False) -> bool:
         """Let the receipt of a run that was never let go wait again."""
         stands = self._stands("standing_of_run", number)
         if stands is None:
@@ -786,7 +790,7 @@ class Book:
         outcome: Status,
         *,
         exit_code: int | None,
-        reason: str,
+        reason: Reason,
         facts: Mapping[str, object] | None,
         is_last: bool,
         memory: str | None = None,
@@ -820,7 +824,7 @@ class Book:
         return moved(
             filed,
             then.status,
-            reason=plain(reason),
+            reason=Reason(reason.code, plain(reason)),
             start_at=then.start_at,
             attempts=attempts,
             ended_at=now if then.status in ENDS else None,
@@ -831,7 +835,7 @@ class Book:
         number: int,
         *,
         outcome: Status | None,
-        reason: str,
+        reason: Reason,
         now: datetime,
         exit_code: int | None = None,
         facts: Mapping[str, object] | None = None,
@@ -842,6 +846,7 @@ class Book:
             "outcome": outcome,
             "exit_code": exit_code,
             "reason": plain(reason),
+            "reason_code": reason.code,
             "facts": compact(facts or {}),
             "now": micros(now),
         }
@@ -1070,16 +1075,20 @@ class Book:
             return []
         at = micros(now)
         filed, rows, events, ticks = [], [], [], []
-        words: dict[tuple[str, str, Status], str] = {}  # of a herd they are mostly the same
+        words: dict[tuple[str, str, str, Status], str] = {}  # of a herd they are mostly the same
         for number, draft in enumerate(drafts, start=self._numbers(_RECEIPT, len(drafts))):
             receipt = draft.receipt
             filed.append(_filed(number, draft, now))
             rows.append(_receipt_row(number, draft, at))
-            key = receipt.key, receipt.reason, receipt.status
+            reason = receipt.reason
+            key = receipt.key, reason, reason.code, receipt.status
             facts = words.get(key)
             if facts is None:
                 facts = words[key] = compact_words(
-                    key=receipt.key, reason=receipt.reason, status=receipt.status
+                    key=receipt.key,
+                    reason=reason,
+                    reason_code=reason.code,
+                    status=receipt.status,
                 )
             entry = draft.entry.number
             events.append(_Event(at, "receipt", facts, entry, number))
@@ -1138,15 +1147,16 @@ class Book:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
 
 
-def _told(filed: Filed | Standing, status: Status, reason: str, at: int) -> _Event:
+def _told(filed: Filed | Standing, status: Status, reason: Reason, at: int) -> _Event:
     """Return what is told when a receipt moves."""
-    facts = compact_words(reason=reason, status=status)
+    facts = compact_words(reason=reason, reason_code=reason.code, status=status)
     return _Event(at, "receipt", facts, filed.entry, filed.number)
 
 
-def _moved(stands: Standing, status: Status, *, reason: str, now: datetime) -> _Moved:
+def _moved(stands: Standing, status: Status, *, reason: Reason, now: datetime) -> _Moved:
     """Return how a receipt moves that has neither ended nor waits."""
-    row = _Move(stands.number, stands.status.value, status.value, reason, stands.attempts)
+    was, code = stands.status.value, str(reason.code)
+    row = _Move(stands.number, was, status.value, str(reason), code, stands.attempts)
     return _Moved(row, _told(stands, status, reason, micros(now)))
 
 
@@ -1213,7 +1223,8 @@ def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
         entry.number,
         receipt.key,
         receipt.status.value,
-        plain(receipt.reason),
+        plain(str(receipt.reason)),  # itself a text: a store binds one faster than its heir
+        str(receipt.reason.code),
         micros(receipt.planned_at),
         micros(receipt.through_at),
         receipt.count,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from horae.engine.source import Revision, Scan
     from horae.rules.misfire import Receipt
+    from horae.rules.reason import Reason
 
 T = TypeVar("T")
 
@@ -195,7 +196,7 @@ class BookLedger(ABC):
         return await self.write(term, work)
 
     async def give_back(
-        self, run: int, *, reason: str, now: datetime, term: int, died: bool = False
+        self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
     ) -> bool:
         """Let the receipt of a run that was never let go wait again; *died*: the engine did."""
         work = Foreseen(
@@ -208,7 +209,7 @@ class BookLedger(ABC):
         run: int,
         outcome: Status,
         *,
-        reason: str,
+        reason: Reason,
         now: datetime,
         term: int,
         exit_code: int | None = None,
@@ -236,7 +237,7 @@ class BookLedger(ABC):
         )
         return await self.write(term, work)
 
-    async def hold(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
+    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Keep a waiting receipt from starting until it is released."""
         work = Foreseen(
             lambda book: book.move_number(receipt, Status.HELD, reason=reason, now=now),
@@ -245,7 +246,7 @@ class BookLedger(ABC):
         )
         return await self.write(term, work)
 
-    async def release(self, receipt: int, *, reason: str, now: datetime, term: int) -> bool:
+    async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
         """Let a held receipt wait for its start again."""
         work = Foreseen(
             lambda book: book.release(receipt, reason=reason, now=now), "release", receipt

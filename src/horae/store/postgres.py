@@ -23,6 +23,7 @@ from horae.rules.entry import Work
 from horae.rules.gate import Machine
 from horae.rules.lease import Lost
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import followed_by
 from horae.rules.scope import OPERATOR
 from horae.store import arming
@@ -668,20 +669,19 @@ def _reap(
     values: dict[str, object] = lost._asdict()
     if book.execute(_MEMBER["is_back"], values).fetchone() is not None:
         return []
-    reason = f"{lost.name} was lost"
     touched = []
     for row in book.execute(_MEMBER["open_runs_of"], values).fetchall():
         if row["status"] == Status.STARTING:
-            book.give_back(
-                row["number"], reason=f"{reason} before the run started", now=now, died=True
-            )
+            words = f"{lost.name} was lost before the run started"
+            reason = Reason(ReasonCode.LOST_BEFORE_START, words)
+            book.give_back(row["number"], reason=reason, now=now, died=True)
         else:
             arming.end(
                 book,
                 row["number"],
                 Status.INTERRUPTED,
                 exit_code=None,
-                reason=f"{reason} during the run",
+                reason=Reason(ReasonCode.NODE_LOST, f"{lost.name} was lost during the run"),
                 facts=None,
                 is_last=False,
                 memory=_remembered(book, int(row["receipt"]), remember),

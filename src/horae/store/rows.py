@@ -12,6 +12,7 @@ from horae.rules.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, U
 from horae.rules.identity import Mark
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import next_moment, unpaused
+from horae.rules.reason import Reason
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import Kind
 
@@ -146,7 +147,7 @@ def filed_of(row: sqlite3.Row) -> Filed:
     receipt = Receipt(
         row["key"],
         Status(row["status"]),
-        row["reason"],
+        Reason(row["reason_code"], row["reason"]),
         moment(int(row["planned_at"])),
         moment(int(row["start_at"])),
         moment(row["through_at"]),
@@ -179,7 +180,7 @@ def moved(
     filed: Filed,
     status: Status,
     *,
-    reason: str,
+    reason: Reason,
     start_at: datetime | None,
     attempts: int,
     ended_at: datetime | None,
@@ -232,7 +233,7 @@ def run_of(row: sqlite3.Row) -> Run:
         ended_at=moment(row["ended_at"]),
         outcome=None if outcome is None else Status(outcome),
         exit_code=row["exit_code"],
-        reason=row["reason"],
+        reason=Reason(row["reason_code"], row["reason"]),
         facts=json.loads(row["facts"]),
         member=row["member"] or "",
     )

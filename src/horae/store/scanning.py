@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.rules.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
 from horae.rules.identity import Known, Mark, match
 from horae.rules.misfire import Decision
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import GONE, broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
@@ -260,8 +261,7 @@ def _stay(
         book.tell("entry_mended", now=now, entry=was.number, facts={"title": mark.title})
     if entry is None:
         if isinstance(was.item, Entry):
-            why = str(facts["unarmed"])
-            end_rule(book, was, now=now, reason=why if why == GONE else f"not armed: {why}")
+            end_rule(book, was, now=now, reason=_unarmed(str(facts["unarmed"])))
     else:
         _change(book, was, mark, entry, now=now)
 
@@ -320,12 +320,14 @@ def _change(book: Book, was: Listed, mark: Mark, entry: Entry, *, now: datetime)
     """Close what an entry was and begin what it is, as far as that is another thing."""
     old = was.item if isinstance(was.item, Entry) else None
     if was.gone_at is not None:
-        reason = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
+        words = f"the entry was not in the plan from {key_time(was.gone_at)} to {key_time(now)}"
+        reason = Reason(ReasonCode.ENTRY_REMOVED, words)
         begin_afresh(book, old, entry, now=now, reason=reason)
     elif old is None:
         begin_rule(book, entry, now=now)
     elif _is_other_rule(was, mark, old, entry):
-        begin_afresh(book, old, entry, now=now, reason="the rule was changed")
+        reason = Reason(ReasonCode.RULE_CHANGED, "the rule was changed")
+        begin_afresh(book, old, entry, now=now, reason=reason)
     elif _is_idle(book, entry):
         begin_rule(book, entry, now=now)
 
@@ -349,10 +351,17 @@ def _is_other_rule(was: Listed, mark: Mark, old: Entry, new: Entry) -> bool:
 
 def _leave(book: Book, was: Listed, *, now: datetime) -> None:
     """Note that an entry is gone; what came up to now is closed, what waits is skipped."""
-    end_rule(book, was, now=now, reason=GONE)
+    end_rule(book, was, now=now, reason=_unarmed(GONE))
     book.mark_gone(was.number, now=now)
     facts = {"address": was.mark.address, "title": was.mark.title}
     book.tell("entry_gone", now=now, entry=was.number, facts=facts)
+
+
+def _unarmed(why: str) -> Reason:
+    """Return why what waits of an entry is skipped that can no longer run."""
+    if why == GONE:
+        return Reason(ReasonCode.ENTRY_REMOVED, GONE)
+    return Reason(ReasonCode.NOT_ARMED, f"not armed: {why}")
 
 
 def _tell_change(book: Book, was: Listed, mark: Mark, *, now: datetime) -> None:

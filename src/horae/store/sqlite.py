@@ -26,6 +26,7 @@ from horae.engine.ports import (
     StaleTermError,
 )
 from horae.rules.entry import key_time
+from horae.rules.reason import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, Foreseen
@@ -388,7 +389,8 @@ def _restore(directory: Path, backup: Path, now: datetime) -> Path:
 
     def write(book: Book) -> None:
         restore_access(book, digests)
-        reason = f"a backup was restored at {key_time(now)}"
+        words = f"a backup was restored at {key_time(now)}"
+        reason = Reason(ReasonCode.LEDGER_RESTORED, words)
         arming.close_the_past(book, now=now, reason=reason)
         book.tell("restored", now=now, facts={"backup": backup.name})
 

@@ -21,6 +21,7 @@ from horae.rules.armed import Scanned
 from horae.rules.entry import Origin, Unarmed
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import FINAL
 from horae.rules.trigger import Definition, Kind, Trigger, checked, scanned
 from horae.store import scanning
@@ -150,7 +151,8 @@ class BookTriggers:
                 return False
             was = _entry_of(book, trigger)
             if was is not None and was.gone_at is None:
-                end_rule(book, was, now=now, reason="the workflow was removed")
+                reason = Reason(ReasonCode.ENTRY_REMOVED, "the workflow was removed")
+                end_rule(book, was, now=now, reason=reason)
                 book.mark_gone(was.number, now=now)
                 facts = {"address": was.mark.address, "title": was.mark.title}
                 book.tell("entry_gone", now=now, entry=was.number, facts=facts)
@@ -222,7 +224,7 @@ class BookTriggers:
         return await self._ledger.write(self._term, put)
 
     async def carry(
-        self, receipt: int, text: str, *, status: Status, reason: str, now: datetime
+        self, receipt: int, text: str, *, status: Status, reason: Reason, now: datetime
     ) -> bool:
         """Let a receipt that has not started carry out another order, and wait or be held."""
 
@@ -257,7 +259,7 @@ class BookTriggers:
 
         return await self._ledger.read(look)
 
-    async def skip(self, receipt: int, *, reason: str, now: datetime) -> bool:
+    async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
         """Let a receipt that waits or is held never start."""
 
         def end(book: Book) -> bool:

@@ -27,6 +27,8 @@ from horae.rules.board import check_depends_on, moment
 from horae.rules.entry import Origin, Unarmed, key_time
 from horae.rules.identity import Mark
 from horae.rules.misfire import Status
+from horae.rules.outcome import NEVER_STARTED
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.recycle import Recycled, recycle, trigger_of
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
@@ -754,7 +756,8 @@ class RecycleRunner:
         if last is None or coming is None or last < run.started_at.replace(microsecond=0):
             return Unreleased()
         made = Recycled(task.id, task.cron_schedule or "", {}, last, coming, last, 1)
-        return Ended(Status.DONE, made.words, facts={"task": task.id, "found": True})
+        reason = Reason(ReasonCode.TASK_MOVED, made.words)
+        return Ended(Status.DONE, reason, facts={"task": task.id, "found": True})
 
     async def carry_out(self, filed: Filed, number: int) -> Ended:
         """Bring a task back, if it is done and a trigger has passed."""
@@ -771,9 +774,10 @@ class RecycleRunner:
             )
             return replace(ended, facts={**ended.facts, **_said(commit)})
         except TaskMissingError:
-            return Ended(Status.NO_WORK, f"task #{number} is no longer on the board")
+            words = f"task #{number} is no longer on the board"
+            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, words))
         except (HoraeError, OSError) as error:
-            return Ended(Status.FAILED, str(error))
+            return Ended(Status.FAILED, Reason(ReasonCode.EDIT_FAILED, str(error)))
 
     def _find(self, filed: Filed, number: int) -> str:
         """Return the file of a task: where it stood, else where it stands now."""
@@ -806,14 +810,14 @@ class RecycleRunner:
         path = self._find(filed, number)
         change(path, decide, number=number, root=self._tasks, limit=self._limit)
         if found is None:
-            return Ended(Status.NO_WORK, reason)
+            return Ended(Status.NO_WORK, Reason(ReasonCode.TASK_NOT_MOVED, reason))
         facts = {
             "task": number,
             "trigger": key_time(found.trigger_at),
             "triggers": found.triggers,
             "next": key_time(found.next_at),
         }
-        return Ended(Status.DONE, found.words, facts=facts)
+        return Ended(Status.DONE, Reason(ReasonCode.TASK_MOVED, found.words), facts=facts)
 
 
 class RecycleRun:
@@ -841,5 +845,8 @@ class RecycleRun:
     async def ended(self) -> Ended:
         """Return how it ended."""
         if self._going is None:
-            return Ended(Status.KILLED, self._cancelled or "the run was never started")
+            reason = NEVER_STARTED
+            if self._cancelled:
+                reason = Reason(ReasonCode.CANCELLED, self._cancelled)
+            return Ended(Status.KILLED, reason)
         return await self._going

@@ -16,6 +16,7 @@ from horae.engine.why import rest_words
 from horae.rules.entry import CadenceRule, Entry, key_time
 from horae.rules.lifecycle import Rhythm
 from horae.rules.misfire import Decision, Receipt, Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import OPEN
 from horae.rules.words import moment_text
 
@@ -88,7 +89,8 @@ class Asking(Looking):
         else:
             key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
         await self._refuse_unready(found)
-        asked = Receipt(key, Status.WAITING, by_words("requested", note), now, now)
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
+        asked = Receipt(key, Status.WAITING, reason, now, now)
         [line] = await self._file(found, [asked], now=now, parent=parent)
         return line
 
@@ -115,11 +117,11 @@ class Asking(Looking):
         raise EntryStateError(found, "the next tick is being scheduled", remedy="try again")
 
     async def cancel(
-        self, number: int, *, end: Callable[[int, str], bool], reason: str = ""
+        self, number: int, *, end: Callable[[int, Reason], bool], reason: str = ""
     ) -> Cancelled:
         """Let a run end that goes on; *end* does so to a receipt's, and False is nothing new."""
         asked = await self.run(number)
-        said = by_words("cancelled", reason)
+        said = Reason(ReasonCode.CANCELLED, by_words("cancelled", reason))
         changed = asked.run.ended_at is None and end(asked.run.receipt, said)
         again = asked if changed else await self.run(number)
         if again.run.ended_at is not None:
@@ -186,8 +188,9 @@ class Asking(Looking):
                 reason = f"a tick has been running since {since}; see `horae logs`"
                 raise RunStateError(found.mark.title, reason, runs=runs[-1:])
             if each.status is Status.HELD:
-                now, reason = self._clock.now(), by_words("retry requested")
-                await self._ledger.release(each.number, reason=reason, now=now, term=self._term)
+                now = self._clock.now()
+                why = Reason(ReasonCode.RETRY_REQUESTED, by_words("retry requested"))
+                await self._ledger.release(each.number, reason=why, now=now, term=self._term)
             return await self._ledger.receipt(each.number)
         return None
 
@@ -209,7 +212,7 @@ def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
     """
     rule = entry.rule
     assert isinstance(rule, CadenceRule), "only a cadence ticks"
-    reason = by_words("requested", note)
+    reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
     asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
     ended_at = now - Rhythm(rule.streak, rule.failures).delay(rule.base)
     if entry.ended_at is not None:

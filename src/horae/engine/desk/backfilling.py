@@ -17,6 +17,7 @@ from horae.engine.why import length_text
 from horae.rules.entry import CronRule, RepeaterRule, key_time
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import decided, project, unpaused
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.words import moment_text
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import Kind
@@ -128,6 +129,7 @@ def _follows_ends(entry: Entry) -> bool:
 def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
     """Return the receipt of a moment that is made good."""
     key = f"backfill:{name}:{key_time(moment.at)}"
-    reason = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
+    words = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
+    reason = Reason(ReasonCode.BACKFILL, words)
     # Not before now: in the line it stands behind what is due on time.
     return Receipt(key, Status.WAITING, reason, moment.at, now)

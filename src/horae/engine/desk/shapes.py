@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from horae.rules.entry import Origin, Pause
     from horae.rules.lifecycle import PositionData
     from horae.rules.misfire import Status
+    from horae.rules.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class Line:
             "key": receipt.key,
             "status": receipt.status.value,
             "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
             "planned_at": stamp(receipt.planned_at, place),
             "through_at": stamp(receipt.through_at, place),
             "count": receipt.count,
@@ -149,7 +151,7 @@ class AgentLine:
     place: PositionData | None
     streak: int
     outcome: Status | None  # of its last tick that ended
-    reason: str  # why that ended so
+    reason: Reason  # why that ended so
     held: str  # why its tick cannot start, if it cannot
     troubles: Mapping[str, str]
 
@@ -182,6 +184,7 @@ class AgentLine:
             "stuck": self.is_stuck,
             "last_outcome": None if self.outcome is None else self.outcome.value,
             "last_reason": self.reason or None,
+            "last_reason_code": self.reason.code or None,
             "held": self.held or None,
             "paused": entry.pause is not None,
             "troubles": dict(self.troubles),

@@ -15,6 +15,7 @@ from horae.rules.entry import Entry, key_time
 from horae.rules.gate import no_machine
 from horae.rules.keeper import place_of, read_memory
 from horae.rules.misfire import GRACE, Status
+from horae.rules.reason import NO_REASON
 from horae.rules.receipt import BAD, ENDS, OPEN, is_planned
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Standings(Base):
             place_of(memory),
             found.streak,
             None if last is None else last.status,
-            "" if last is None else last.receipt.reason,
+            NO_REASON if last is None else last.receipt.reason,
             next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
             memory.troubles,
         )

@@ -13,6 +13,7 @@ from horae.engine.gate import Gate
 from horae.engine.simulate.faults import Fault
 from horae.rules.entry import Overlap, Work
 from horae.rules.misfire import Status
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +50,8 @@ class SimDoorman:
                 asked.pop(number, None)
             elif until <= now:
                 self._world.approved[number] = None
-                reason = "not approved in time, done anyway"
+                words = "not approved in time, done anyway"
+                reason = Reason(ReasonCode.APPROVAL_EXPIRED, words)
                 await self._ledger.release(number, reason=reason, now=now, term=self._life.term)
                 asked.pop(number, None)
                 self._world.watch.seen["approval lapsed"] += 1
@@ -66,7 +68,8 @@ class SimDoorman:
                 world.approved[number] = None  # asked once, it is always the same answer
                 return False
             world.asked[number] = world.clock.now() + APPROVAL
-        reason, now = "waiting for approval", world.clock.now()
+        reason = Reason(ReasonCode.APPROVAL_REQUIRED, "waiting for approval")
+        now = world.clock.now()
         await self._ledger.hold(number, reason=reason, now=now, term=self._life.term)
         return True
 
@@ -79,7 +82,7 @@ class WatchedGate(Gate):
         self._world = world
         self.refused: dict[int, None] = {}  # who holds nothing while that is being written down
 
-    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, str]]]:
+    def admit(self, *, now: datetime) -> tuple[list[Filed], list[tuple[Filed, Reason]]]:
         """Return who may start now, and who never can."""
         before = {each.ask.number: each.slot for each in self.holders}
         admitted, refused = super().admit(now=now)

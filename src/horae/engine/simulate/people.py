@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from horae.engine.launch import HELD_BACK
 from horae.engine.ports import LedgerBusyError, LedgerWriteError
 from horae.engine.simulate.faults import Fault
 from horae.engine.simulate.invent import workflow
@@ -16,6 +15,7 @@ from horae.engine.simulate.sources import Trigger
 from horae.rules.entry import CronRule, Entry, RepeaterRule
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import decided, project
+from horae.rules.reason import HELD_BACK, Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from horae.engine.simulate.runner import Child
     from horae.engine.simulate.world import World
 
-_MOST = 25  # moments in a backfill
+_MOST: Final = 25  # moments in a backfill
+_ASKED: Final = Reason(ReasonCode.REQUESTED, "requested")
+_BACKFILL: Final = Reason(ReasonCode.BACKFILL, "a backfill")
 
 
 class People:
@@ -185,9 +187,10 @@ class People:
         """Let try again what was held back."""
         page = await ledger.receipts(statuses=(Status.HELD,), limit=1000)
         for filed in page.receipts:
-            if filed.receipt.reason.startswith(HELD_BACK):
+            if filed.receipt.reason.code in HELD_BACK:
                 self._world.tell(f"user: fix what holds {filed.number}")
-                now, reason = self._world.clock.now(), "released by the user"
+                now = self._world.clock.now()
+                reason = Reason(ReasonCode.RETRY_REQUESTED, "released by the user")
                 if await ledger.release(filed.number, reason=reason, now=now, term=_term()):
                     self._world.watch.seen["released"] += 1
         almanac.note_change()
@@ -200,7 +203,8 @@ class People:
         number, now = self._roll.choice(asked), self._world.clock.now()
         self._world.tell(f"user: approve {number}")
         self._world.approved[number] = None
-        if await ledger.release(number, reason="approved", now=now, term=_term()):
+        reason = Reason(ReasonCode.APPROVED, "approved")
+        if await ledger.release(number, reason=reason, now=now, term=_term()):
             self._world.watch.seen["approved"] += 1
         almanac.note_change()
 
@@ -212,7 +216,7 @@ class People:
         entry, key = self._roll.choice(known).number, f"manual:{self._next()}"
         self._world.tell(f"run {parent.run.number} requests {entry} as {key}")
         now, inside = self._world.clock.now(), parent.filed.number
-        receipt = Receipt(key, Status.WAITING, "requested by a run", now, now)
+        receipt = Receipt(key, Status.WAITING, _ASKED, now, now)
         filed = await ledger.add(entry, [receipt], now=now, term=_term(), parent=inside)
         parent.riders += [each.number for each in filed]
         almanac.offer([each for each in filed if each.status is Status.WAITING])
@@ -244,7 +248,7 @@ class People:
         self._world.tell(f"user: run {entry} as {key}")
         for is_last in (False, False, True):
             now = self._world.clock.now()
-            receipt = Receipt(key, Status.WAITING, "requested", now, now)
+            receipt = Receipt(key, Status.WAITING, _ASKED, now, now)
             try:
                 filed = await ledger.add(entry, [receipt], now=now, term=_term())
             except (LedgerBusyError, LedgerWriteError):
@@ -272,7 +276,7 @@ class People:
         name = self._next()
         self._world.tell(f"user: backfill {entry.number} with {len(moments)} times")
         asked = [
-            Receipt(f"backfill:{name}:{each.key}", Status.WAITING, "a backfill", each.at, now)
+            Receipt(f"backfill:{name}:{each.key}", Status.WAITING, _BACKFILL, each.at, now)
             for each in moments
         ]
         filed = await ledger.add(entry.number, asked, now=now, term=_term())

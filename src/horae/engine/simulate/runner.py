@@ -18,6 +18,8 @@ from horae.engine.ports import (
 )
 from horae.engine.simulate.faults import Fault
 from horae.rules.misfire import Status
+from horae.rules.outcome import NEVER_STARTED
+from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +35,15 @@ LIFELINE: Final = timedelta(seconds=2)  # so long a run may outlive its engine
 
 
 # What a supervisor reports that has heard nothing of its engine before the go.
-_TOO_LATE: Final = Ended(
-    Status.KILLED, "the time limit passed before the run started", facts={"released": False}
+_TOO_LATE: Final = Ended(Status.KILLED, NEVER_STARTED, facts={"released": False})
+_DONE: Final = Ended(Status.DONE, Reason(ReasonCode.COMPLETED, "simulated"), 0)
+_NO_WORK: Final = Ended(Status.NO_WORK, Reason(ReasonCode.NO_WORK, "no work found"), 0)
+_FAILED: Final = Ended(Status.FAILED, Reason(ReasonCode.EXIT_CODE, "simulated failure"), 1)
+_TOO_LONG: Final = Ended(
+    Status.KILLED, Reason(ReasonCode.TIME_LIMIT, "the run exceeded its time limit")
+)
+_LOST: Final = Ended(
+    Status.INTERRUPTED, Reason(ReasonCode.SUPERVISOR_LOST, "the run left no report")
 )
 
 
@@ -125,8 +134,7 @@ class SimHeld:
         """Return how it ended, when it has."""
         await self._child.over.wait()
         await self._world.breathe(self._life)
-        ended = self._child.ended
-        return ended or Ended(Status.INTERRUPTED, "the run left no report")
+        return self._child.ended or _LOST
 
 
 class Children:
@@ -159,7 +167,7 @@ class Children:
                 self._set(child, min(left, _LOOK.total_seconds()), over)
                 return
             is_killed = left <= 0 and ended.outcome is not Status.KILLED
-            last = Ended(Status.KILLED, "the run exceeded its time limit") if is_killed else ended
+            last = _TOO_LONG if is_killed else ended
             del self.live[child.run.number]
             self._world.tell(f"run {child.run.number} ends: {last.outcome}")
             child.finish(last)
@@ -176,7 +184,7 @@ class Children:
     def cancel(self, child: Child, reason: str) -> None:
         """End a run, whether it was let go or not."""
         self.live.pop(child.run.number, None)
-        child.finish(Ended(Status.KILLED, reason))
+        child.finish(Ended(Status.KILLED, Reason(ReasonCode.CANCELLED, reason)))
 
     def orphaned(self, life: Life) -> None:
         """Let the runs of an engine end that has died; some take their time."""
@@ -225,23 +233,23 @@ class Children:
         limit = filed.policy.timeout or WALL_CLOCK
         if world.roll is None:
             length = world.setting.lengths.get(filed.origin, timedelta(0))
-            return Ended(Status.DONE, "simulated", 0), min(length, limit)
+            return _DONE, min(length, limit)
         after = timedelta(seconds=world.roll.choice((0, 1, 20, 90, 600)))
         if world.weather.strikes(Fault.LONG):
             after = timedelta(minutes=world.roll.choice((30, 70, 100)))
         if world.weather.strikes(Fault.HANG):
             after = limit
         if after >= limit:
-            return Ended(Status.KILLED, "the run exceeded its time limit"), limit
+            return _TOO_LONG, limit
         if world.weather.strikes(Fault.FAIL):
-            return Ended(Status.FAILED, "simulated failure", 1), after
+            return _FAILED, after
         if world.weather.strikes(Fault.IDLE):
-            return Ended(Status.NO_WORK, "no work found", 0), after
-        return Ended(Status.DONE, "simulated", 0), after
+            return _NO_WORK, after
+        return _DONE, after
 
 
 def _report(world: World) -> Ended | None:
     """Return the report of a run whose engine died: the supervisor may have died, too."""
     if world.roll is None or world.roll.random() < 0.5:
         return None
-    return Ended(Status.KILLED, "the engine exited")
+    return Ended(Status.KILLED, Reason(ReasonCode.ENGINE_EXITED, "the engine exited"))

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.simulate.door import WatchedGate
 from horae.rules.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
 from horae.rules.misfire import GRACE, Status
+from horae.rules.reason import ReasonCode
 from horae.timing.repeater import Kind
 from horae.timing.zone import is_fold, local, zone
 
@@ -294,9 +295,9 @@ class Watch:
                 self.seen["interrupted and retried"] += 1
         elif status is Status.FAILED or status is Status.INTERRUPTED:
             filed = await self._world.ledger.receipt(seen.filed.number)
-            if filed is not None and "given up" in filed.receipt.reason:
+            if filed is not None and filed.receipt.reason.code == ReasonCode.GAVE_UP:
                 self.seen["set aside"] += 1
-            if filed is not None and "was stopped" in filed.receipt.reason:
+            if filed is not None and filed.receipt.reason.code == ReasonCode.ENGINE_STOPPED:
                 self.seen["ended by a stop"] += 1
 
     def _decided(self, steps: Sequence[Step], now: datetime) -> None:

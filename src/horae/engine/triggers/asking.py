@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.engine.actor import by_words
-from horae.engine.launch import HELD_BACK
 from horae.engine.ports import SecretError
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.doorman import APPROVAL, waits
@@ -22,6 +21,7 @@ from horae.engine.triggers.store import Dispatched, dispatch_id
 from horae.kernel.secret import is_kept, is_reference, looks_secret
 from horae.rules.entry import key_time
 from horae.rules.misfire import Receipt, Status
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.receipt import OPEN
 from horae.rules.trigger import (
     Kind,
@@ -72,7 +72,8 @@ class Asking(Base):
         why_not = await self._why_not(agent)
         if why_not:
             raise AgentUnavailableError(agent, why_not)
-        return await self._asked(trigger, name, task, reason=by_words("requested"))
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested"))
+        return await self._asked(trigger, name, task, reason=reason)
 
     async def deliver(
         self, word: str, body: bytes, headers: Iterable[tuple[str, str]]
@@ -100,7 +101,8 @@ class Asking(Base):
         message = read_delivery(body, event=event, delivery=delivery, now=now)
         if not is_wanted(config, message):
             return None
-        filed = await self._filed(trigger, verdict.key, message.task, reason="message received")
+        reason = Reason(ReasonCode.MESSAGE, "message received")
+        filed = await self._filed(trigger, verdict.key, message.task, reason=reason)
         return filed.number
 
     async def _with_values(self, trigger: Trigger) -> dict[str, Any]:
@@ -152,7 +154,8 @@ class Asking(Base):
         """File what `gh` lists and was not there before; return how much that was."""
         new = 0
         for number, task in read_polled(text):
-            asked = await self._ask(trigger, number, task, reason=f"GitHub lists #{number}")
+            reason = Reason(ReasonCode.GITHUB, f"GitHub lists #{number}")
+            asked = await self._ask(trigger, number, task, reason=reason)
             new += asked is not None and asked[1]
         return new
 
@@ -182,11 +185,12 @@ class Asking(Base):
             is_it = config.get("source_workflow_id", ended) == ended and trigger.id != ended
             if is_it and config.get("status", status) == status:
                 task = Task(title, metadata=facts)
-                key, reason = f"after:{receipt.number}", f"after {listed.mark.title} ({status})"
-                await self._ask(trigger, key, task, reason=reason)
+                words = f"after {listed.mark.title} ({status})"
+                reason = Reason(ReasonCode.AFTER_ENTRY, words)
+                await self._ask(trigger, f"after:{receipt.number}", task, reason=reason)
 
     async def _ask(
-        self, trigger: Trigger, key: str, task: Task, *, reason: str
+        self, trigger: Trigger, key: str, task: Task, *, reason: Reason
     ) -> tuple[Filed, bool] | None:
         """File a request; one that must not start yet is held from the beginning.
 
@@ -197,8 +201,7 @@ class Asking(Base):
         agent = trigger.definition.agent
         receipt = Receipt(key, Status.WAITING, reason, now, now)
         why_not = await self._why_not(agent)
-        if not why_not and (lack := await self._lack(agent, order.enforced)):
-            why_not = f"{HELD_BACK}{lack}"
+        why_not = why_not or await self._lack(agent, order.enforced)
         if not why_not and order.needs_approval:
             order = order.asked(until=now + APPROVAL)
             why_not = waits(order)
@@ -210,13 +213,13 @@ class Asking(Base):
         return asked
 
     async def _asked(
-        self, trigger: Trigger, key: str, task: Task, *, reason: str
+        self, trigger: Trigger, key: str, task: Task, *, reason: Reason
     ) -> dict[str, Any]:
         """Return the dispatch of a request that has to be taken."""
         filed = await self._filed(trigger, key, task, reason=reason)
         return await self._dispatch(trigger, Dispatched(filed))
 
-    async def _filed(self, trigger: Trigger, key: str, task: Task, *, reason: str) -> Filed:
+    async def _filed(self, trigger: Trigger, key: str, task: Task, *, reason: Reason) -> Filed:
         """Return the receipt of a request that has to be taken."""
         asked = await self._ask(trigger, key, task, reason=reason)
         if asked is None:
@@ -240,7 +243,8 @@ class Asking(Base):
             if definition.agent == card.name and definition.config["event"] == event:
                 task = Task(f"Agent lifecycle: {event}", metadata=facts)
                 key = f"event:{event}:{card.id}:{at}"
-                await self._ask(trigger, key, task, reason=f"agent '{card.name}': {event}")
+                reason = Reason(ReasonCode.AGENT_EVENT, f"agent '{card.name}': {event}")
+                await self._ask(trigger, key, task, reason=reason)
 
 
 def _is_named(text: str) -> bool:

@@ -9,6 +9,7 @@ from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundEr
 from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
 from horae.kernel.secret import is_kept, is_reference
 from horae.rules.entry import key_time
+from horae.rules.reason import Reason, ReasonCode
 from horae.rules.trigger import TriggerError, enforced, read_order, view
 
 if TYPE_CHECKING:
@@ -167,20 +168,23 @@ class Base:
         runs = await self._ledger.open_runs()
         return {name: filed.title for filed, _ in runs for name in filed.agents}
 
-    async def _why_not(self, agent: str) -> str:
+    async def _why_not(self, agent: str) -> Reason | None:
         """Return why an agent can take nothing at all, if so."""
         if agent in self._others():
-            return ""
+            return None
         card = await self._store.agent(agent)
-        if card is None:
-            return f"there is no agent called '{agent}'"
-        return "" if card.is_enabled else f"agent '{agent}' is disabled"
+        if card is not None and card.is_enabled:
+            return None
+        words = f"there is no agent called '{agent}'"
+        if card is not None:
+            words = f"agent '{agent}' is disabled"
+        return Reason(ReasonCode.AGENT_UNAVAILABLE, words)
 
-    async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> str:
+    async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
         """Return what an agent that is there lacks to run under a policy, if so."""
         card = await self._store.agent(agent)
         why = None if card is None else self.why_unready(card, tools)
-        return "" if why is None else str(why)
+        return None if why is None else why.why()
 
     def why_unready(self, card: AgentCard, tools: ToolPolicy | None = None) -> Unready | None:
         """Return why an agent cannot run under a policy that must be kept, if there is one."""
@@ -217,6 +221,7 @@ class Base:
             "dispatched_at": key_time(done.started_at or filed.decided_at),
             "completed_at": None if filed.ended_at is None else key_time(filed.ended_at),
             "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
             "receipt": filed.number,
             "planned_at": key_time(receipt.planned_at),
             "count": receipt.count,

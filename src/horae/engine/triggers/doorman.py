@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.engine.actor import by_words, current_actor
-from horae.engine.launch import HELD_BACK
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.errors import ApproverError, TriggerConflictError, TriggerNotFoundError
 from horae.rules.entry import Overlap, key_time
 from horae.rules.misfire import Status
+from horae.rules.reason import HELD_BACK, Reason, ReasonCode
 from horae.rules.trigger import read_order
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ class _Look:
     busy: Mapping[str, str]  # the agents that run now, and what they do
     now: datetime
     # Why an agent takes nothing, and what it lacks, under a policy.
-    agents: dict[tuple[str, ToolPolicy | None], tuple[str, str]] = field(default_factory=dict)
+    agents: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = field(
+        default_factory=dict
+    )
     orders: dict[str, Order] = field(default_factory=dict)  # by digest
 
 
@@ -50,7 +52,7 @@ class Doorman(Base):
         """Let a receipt start that waits for an approval."""
         actor = _approver()
         filed, order = await self._one_awaiting(number)
-        now, reason = self._clock.now(), by_words("approved")
+        now, reason = self._clock.now(), Reason(ReasonCode.APPROVED, by_words("approved"))
         text = order.approved(by=actor, at=now).text()
         if not await self._store.carry(number, text, status=Status.WAITING, reason=reason, now=now):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
@@ -61,7 +63,7 @@ class Doorman(Base):
         """Let a receipt never start that waits for an approval."""
         _approver()
         filed, order = await self._one_awaiting(number)
-        said = by_words("rejected", reason)
+        said = Reason(ReasonCode.REJECTED, by_words("rejected", reason))
         if not await self._store.skip(number, reason=said, now=self._clock.now()):
             raise TriggerConflictError(f"receipt {number} is no longer waiting for approval")
         self._poke()
@@ -90,7 +92,7 @@ class Doorman(Base):
                 coming.append(order.asked_until)
                 continue
             length = int(APPROVAL.total_seconds())
-            reason = f"not approved within {length} s"
+            reason = Reason(ReasonCode.APPROVAL_EXPIRED, f"not approved within {length} s")
             await self._store.skip(filed.number, reason=reason, now=now)
         return min(coming, default=None)
 
@@ -105,13 +107,14 @@ class Doorman(Base):
         is_tick = filed.receipt.key.startswith("cron:")
         gives_way = is_tick and filed.policy.overlap is Overlap.SKIP
         if not why_not and gives_way and agent in look.busy:
-            why_not = f"agent '{agent}' is busy with {look.busy[agent]}"
+            words = f"agent '{agent}' is busy with {look.busy[agent]}"
+            why_not = Reason(ReasonCode.AGENT_BUSY, words)
         if why_not and gives_way:
             await self._store.skip(filed.number, reason=why_not, now=look.now)
             return False
-        if why_not or lack:
-            # What an agent lacks may come without a word, so it is asked for again.
-            reason = why_not or f"{HELD_BACK}{lack}"
+        # What an agent lacks may come without a word, so it is asked for again.
+        reason = why_not or lack
+        if reason:
             await self._ledger.hold(filed.number, reason=reason, now=look.now, term=self._term)
             return False
         return not await self._asks_first(filed, look)
@@ -168,14 +171,15 @@ class Doorman(Base):
         now, definition = self._clock.now(), trigger.definition
         known: dict[str, Order] = {}
         for filed in await self._held():
-            is_held_back = filed.receipt.reason.startswith(HELD_BACK)
+            is_held_back = filed.receipt.reason.code in HELD_BACK
             if entry is None or filed.entry != entry.number or not is_held_back:
                 continue
             order = await self._order(filed, known)
             fit = replace(order, tools=definition.tools)
             if fit == order or await self.why_agent(definition.agent, fit.enforced) is not None:
                 continue
-            reason = "the tool policy of the workflow has changed"
+            words = "the tool policy of the workflow has changed"
+            reason = Reason(ReasonCode.POLICY_CHANGED, words)
             await self._store.carry(
                 filed.number, fit.text(), status=Status.WAITING, reason=reason, now=now
             )
@@ -191,7 +195,8 @@ class Doorman(Base):
             if agent not in filed.agents or order.is_asked:
                 continue
             if not await self._lack(agent, order.enforced):
-                reason = f"agent '{agent}' is available now"
+                words = f"agent '{agent}' is available now"
+                reason = Reason(ReasonCode.AGENT_AVAILABLE, words)
                 await self._ledger.release(filed.number, reason=reason, now=now, term=self._term)
         self._poke()
 
@@ -219,6 +224,7 @@ def _approval(filed: Filed, order: Order) -> dict[str, Any]:
     }
 
 
-def waits(order: Order) -> str:
+def waits(order: Order) -> Reason:
     """Return why a receipt is held whose order somebody was asked to approve."""
-    return f"waiting for approval until {key_time(order.asked_until)}"
+    words = f"waiting for approval until {key_time(order.asked_until)}"
+    return Reason(ReasonCode.APPROVAL_REQUIRED, words)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from horae.engine.ports import Filed, Listed
     from horae.rules.misfire import Receipt, Status
+    from horae.rules.reason import Reason
     from horae.rules.trigger import Definition, Kind, Trigger
 
 
@@ -125,12 +126,12 @@ class TriggerStore(Protocol):
         ...
 
     async def carry(
-        self, receipt: int, text: str, *, status: Status, reason: str, now: datetime
+        self, receipt: int, text: str, *, status: Status, reason: Reason, now: datetime
     ) -> bool:
         """Let a receipt that has not started carry out another order, and wait or be held."""
         ...
 
-    async def skip(self, receipt: int, *, reason: str, now: datetime) -> bool:
+    async def skip(self, receipt: int, *, reason: Reason, now: datetime) -> bool:
         """Let a receipt that waits or is held never start."""
         ...
 

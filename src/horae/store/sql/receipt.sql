@@ -32,17 +32,18 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'receipt';
 -- name: insert
 -- File a receipt.
 INSERT INTO receipt (
-  number, entry, key, status, reason, planned_at, through_at, count, start_at, decided_at, file, line,
-  digest, policy, work, agents, parent, commit_id, actor)
+  number, entry, key, status, reason, reason_code, planned_at, through_at, count, start_at,
+  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor)
 VALUES (
-  :number, :entry, :key, :status, :reason, :planned_at, :through_at, :count, :start_at, :now,
-  :file, :line, :digest, :policy, :work, :agents, :parent, :commit, :actor);
+  :number, :entry, :key, :status, :reason, :reason_code, :planned_at, :through_at, :count,
+  :start_at, :now, :file, :line, :digest, :policy, :work, :agents, :parent, :commit, :actor);
 
 -- name: move
 -- Change where a receipt stands, if it still stands where it was seen. While it waits, or is held,
 -- no machine has it.
 UPDATE receipt SET
-  status = :status, reason = :reason, start_at = coalesce(:start_at, start_at),
+  status = :status, reason = :reason, reason_code = :reason_code,
+  start_at = coalesce(:start_at, start_at),
   attempts = :attempts, deaths = deaths + :died, ended_at = :ended_at,
   machine = CASE WHEN :has_machine = 1 THEN machine END
 WHERE number = :number AND status = :was;

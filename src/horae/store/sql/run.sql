@@ -17,7 +17,8 @@ UPDATE run SET pid = :pid, pid_started = :pid_started WHERE number = :number;
 -- name: close
 -- End a run; without an outcome it was given back.
 UPDATE run SET
-  ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason, facts = :facts
+  ended_at = :now, outcome = :outcome, exit_code = :exit_code, reason = :reason,
+  reason_code = :reason_code, facts = :facts
 WHERE number = :number;
 
 -- name: of_receipt

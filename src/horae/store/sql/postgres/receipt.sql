@@ -12,11 +12,11 @@ UPDATE counter SET last = last + :count WHERE name = 'receipt' RETURNING last - 
 -- name: insert_many
 -- File receipts.
 INSERT INTO receipt (
-  number, entry, key, status, reason, planned_at, through_at, count, start_at, decided_at, file,
-  line, digest, policy, work, agents, parent, commit_id, actor)
+  number, entry, key, status, reason, reason_code, planned_at, through_at, count, start_at,
+  decided_at, file, line, digest, policy, work, agents, parent, commit_id, actor)
 SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS new (
-  number bigint, entry bigint, key text, status text, reason text, planned_at bigint,
-  through_at bigint, count bigint, start_at bigint, now bigint, file text, line bigint,
+  number bigint, entry bigint, key text, status text, reason text, reason_code text,
+  planned_at bigint, through_at bigint, count bigint, start_at bigint, now bigint, file text, line bigint,
   digest text, policy text, work text, agents text, parent bigint, commit text,
   actor text);
 
@@ -102,10 +102,11 @@ JOIN receipt ON receipt.number = run.receipt;
 -- name: move_many
 -- Change where receipts stand, if they still stand where they were seen.
 UPDATE receipt SET
-  status = new.status, reason = new.reason, start_at = coalesce(new.start_at, receipt.start_at),
+  status = new.status, reason = new.reason, reason_code = new.reason_code,
+  start_at = coalesce(new.start_at, receipt.start_at),
   attempts = new.attempts, deaths = receipt.deaths + new.died, ended_at = new.ended_at,
   machine = CASE WHEN new.has_machine = 1 THEN receipt.machine END
 FROM json_to_recordset(CAST(:rows AS json)) AS new (
-  number bigint, was text, status text, reason text, start_at bigint, attempts bigint, died bigint,
-  ended_at bigint, has_machine bigint)
+  number bigint, was text, status text, reason text, reason_code text, start_at bigint,
+  attempts bigint, died bigint, ended_at bigint, has_machine bigint)
 WHERE receipt.number = new.number AND receipt.status = new.was;

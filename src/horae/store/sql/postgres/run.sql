@@ -35,7 +35,8 @@ FROM json_to_recordset(CAST(:rows AS json)) AS new (
 -- End runs; without an outcome they were given back.
 UPDATE run SET
   ended_at = new.now, outcome = new.outcome, exit_code = new.exit_code, reason = new.reason,
-  facts = new.facts
+  reason_code = new.reason_code, facts = new.facts
 FROM json_to_recordset(CAST(:rows AS json)) AS new (
-  number bigint, now bigint, outcome text, exit_code bigint, reason text, facts text)
+  number bigint, now bigint, outcome text, exit_code bigint, reason text,
+  reason_code text, facts text)
 WHERE run.number = new.number;
