@@ -24,8 +24,8 @@ def test_headlines_go_to_stdout_and_the_proof_to_stderr(call: Call, tmp_path: Pa
     note, *proofs = ending.err.splitlines()
     assert note.startswith("tab:2:11: note: runs in the plan's directory")
     assert proofs == [
-        "tab:2: 'Back up': 50 of 50 next fires equal",
-        "tab:3: 'poll | log': 50 of 50 next fires equal",
+        "tab:2: 'Back up': 50 of 50 next times match",
+        "tab:3: 'poll | log': 50 of 50 next times match",
     ]
     found = entries(ending.out, zone="UTC")
     assert [each.title for each in found] == ["Back up", "poll | log"]
@@ -165,7 +165,7 @@ def test_a_program_is_read_and_not_run(call: Call) -> None:
     ending = call("import", "apscheduler", str(EXAMPLES / "jobs.py"), *AT)
     assert ending.code == Exit.OK
     assert [each.title for each in entries(ending.out)] == ["poll", "report"]
-    assert ending.err.count("50 of 50 next fires equal") == 2
+    assert ending.err.count("50 of 50 next times match") == 2
 
 
 def test_json_has_every_job_with_its_moments(call: Call, tmp_path: Path) -> None:

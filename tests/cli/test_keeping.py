@@ -272,7 +272,7 @@ def test_a_doctor_restores_nothing_over_a_ledger_that_is_whole(call: Call, data:
 def test_a_doctor_without_a_whole_backup_says_so(call: Call, data: Path) -> None:
     (data / "ledger.db").write_bytes(b"")
     ending = call("doctor", "--json", "--restore")
-    assert (ending.code, "no backup to restore, there is none" in ending.err) == (4, True)
+    assert (ending.code, "no backup to restore; name another file" in ending.err) == (4, True)
     (data / "backups").mkdir()
     (data / "backups" / "a.db").write_text("not a ledger")
     assert "none of 1 is intact" in call("doctor", "--json", "--restore").err

@@ -27,12 +27,12 @@ def test_an_alert_is_an_entry_without_a_moment() -> None:
     [entry] = entries(ALERT)
     assert entry.rule == AfterRule((Occasion.FAILED, Occasion.MISSED), "backup")
     assert entry.accounted_to is None
-    assert words(entry.rule, zone_name="UTC") == "after backup is failed or missed"
+    assert words(entry.rule, zone_name="UTC") == "after backup (failed or missed)"
 
 
 def test_all_may_be_said_or_left_out() -> None:
     assert parse_after("stuck") == parse_after("stuck of all") == AfterRule((Occasion.STUCK,))
-    assert words(parse_after("stuck"), zone_name="UTC") == "after any entry is stuck"
+    assert words(parse_after("stuck"), zone_name="UTC") == "after any entry (stuck)"
 
 
 @pytest.mark.parametrize("text", ["", "of backup", "rotten of backup", "failed and missed"])

@@ -259,7 +259,7 @@ def _said(adopted: Adopted) -> Iterator[str]:
         of = dict(job.props)["AFTER"].removeprefix("failed of ")
         yield f"{job.line}: {job.title!r}: runs when {of} has failed"
         return
-    count = f"{proof.equal} of {proof.asked} next fires equal"
+    count = f"{proof.equal} of {proof.asked} next times match"
     yield f"{job.line}: {job.title!r}: {count}"
     if proof.seams:
         zone_name = adopted.entry.zone if adopted.entry else job.zone

@@ -217,7 +217,7 @@ class _Hand:
     def say(self, entry: Entry, given: Given) -> None:
         """Say how the moments compare."""
         proof = given.proof
-        count = f"{proof.equal} of {proof.asked} next fires equal"
+        count = f"{proof.equal} of {proof.asked} next times match"
         seams = f"; {len(proof.seams)} differ when the clock changes" if proof.seams else ""
         _say(entry.origin, f"{entry.title!r}: {count}{seams}")
 

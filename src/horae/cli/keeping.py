@@ -68,10 +68,10 @@ class NoBackupError(HoraeError):
     def __init__(self, directory: str, damaged: list[str]) -> None:
         self.directory = directory
         self.damaged = damaged
-        why = f"none of {len(damaged)} is intact" if damaged else "there is none"
+        why = f": none of {len(damaged)} is intact" if damaged else ""
         super().__init__(
-            f"{directory}: no backup to restore, {why}; name one: horae restore FILE, "
-            "or start a new ledger: horae up --fresh-ledger"
+            f"{directory}: no backup to restore{why}; name another file: `horae restore FILE`, "
+            "or start a new ledger: `horae up --fresh-ledger`"
         )
 
 

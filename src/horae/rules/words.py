@@ -50,7 +50,7 @@ def words(rule: Rule, *, zone_name: str) -> str:
         case OnDemandRule():
             return "on demand"
         case AfterRule(occasions, of):
-            return f"after {of or 'any entry'} is {' or '.join(occasions)}"
+            return f"after {of or 'any entry'} ({' or '.join(occasions)})"
 
 
 def sayings(rule: Rule, *, zone_name: str) -> list[str]:
