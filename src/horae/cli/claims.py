@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
-_agent = click.option(
-    "--agent", required=True, metavar="NAME", help="The agent that claims the task."
-)
+_agent = click.option("--agent", required=True, metavar="NAME", help="The agent of the claim.")
 _local = click.option(
     "--local",
     is_flag=True,
@@ -114,9 +112,10 @@ def release(file: str, name: str, *, agent: str, local: bool, form: str | None) 
 def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | None) -> int:
     """Mark a headline as done.
 
-    ID is the :ID: of a headline or its exact title. A headline that repeats moves to its next
-    date and is open again; any other gets its done state, and CLOSED with the time. Under git
-    the file is committed, unless it has uncommitted changes.
+    ID is the :ID: of a headline or its exact title. A headline whose timestamp has a
+    repeater moves to its next date and stays open; any other headline gets its done state, such
+    as DONE, and a CLOSED timestamp. Under git the file is committed, unless it has uncommitted
+    changes.
     """
     from horae.cli.moments import moment_and_zone
     from horae.workspace.committing import edit_and_commit

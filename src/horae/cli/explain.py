@@ -40,10 +40,10 @@ _FAR: Final = timedelta(days=366 * 50)
 def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> int:
     """Explain a schedule and show its next times.
 
-    WHAT is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org timestamp
-    ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next five times
-    are shown, with the clock changes that affect them. For a position the output also says
-    which rule applies, and why a workflow is not armed.
+    The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org
+    timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next
+    five times are shown, with the clock changes that affect them. For a position the output
+    also shows which rule applies, or why the entry does not run.
     """
     output = Output.of(form)
     place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)

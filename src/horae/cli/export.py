@@ -72,9 +72,9 @@ def ics(
 
     For a directory this includes its board and its triggers. An entry recurs where every
     calendar program computes the same times as horae; else its times are listed, at most 1,000
-    for one entry. What is not armed is named on stderr. An event keeps its identity as long as
-    its headline keeps its :ID:, or else its file, relative to the current directory, and its
-    title.
+    for one entry. Entries that do not run are listed on stderr. An event keeps its identity
+    as long as its headline keeps its :ID:, or else its file, relative to the current directory,
+    and its title.
     """
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)
@@ -117,7 +117,7 @@ def crontab(
 ) -> int:
     """Print crontab lines that run the entries of plans.
 
-    Each line calls `horae run`. An entry is left out, and named on stderr, if cron would not
+    Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
     from horae.rules.adopt.fields import UnfitError
@@ -163,7 +163,7 @@ def systemd(
 ) -> int:
     """Print a systemd timer and service for each entry.
 
-    Each service calls `horae run`. An entry is left out, and named on stderr, if a timer would
+    Each service calls `horae run`. An entry is left out, and listed on stderr, if a timer would
     not run it at its next 50 times.
     """
     from horae.cli.service import put

@@ -146,7 +146,7 @@ _TABLE: Final = (
     Command(
         "cluster worker",
         "up:worker",
-        "Run as a node that never leads",
+        "Run a node that never becomes the leader",
         old=("worker",),
     ),
     Command(
@@ -413,7 +413,7 @@ def _tell_renamed(old: str, new: str, form: Form) -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 findings, 2 usage, 3 engine unreachable, 4 not found, "
-    "5 verification failed, 6 conflict, 7 not authorised, 75 temporary, 124 timed out, "
+    "5 verification failed, 6 conflict, 7 not authorised, 75 temporary failure, 124 timed out, "
     "130 interrupted.",
 )
 @click.version_option(__version__, prog_name="horae", message="%(prog)s %(version)s")

@@ -103,8 +103,8 @@ def backup(file: str | None, *, root: str, data: str | None, form: str | None) -
 def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
     """Restore the ledger from a backup.
 
-    No past occurrence runs. The previous ledger is kept beside the restored one. The engine
-    must be stopped.
+    Scheduled times that have passed are not run. The previous ledger is kept beside the
+    restored one. The engine must be stopped.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -129,7 +129,7 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
     """Remove the details of old receipts.
 
     Old receipts are summarised as ranges, and their runs, events and texts are removed.
-    Receipts that are not settled are kept.
+    Receipts that have not ended, or whose result has not been processed yet, are kept.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

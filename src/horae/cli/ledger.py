@@ -182,7 +182,7 @@ def why(
 
     TIME is in the zone of the entry (digest@2026-04-01T09:00; a date alone is that whole day)
     or in RFC 3339. Without TIME the last and the next scheduled time are explained. For a
-    headline that is not in the ledger, the plan file tells why it does not run.
+    headline that is not in the ledger, the reason is derived from the plan file.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -53,14 +53,14 @@ _LONGEST: Final = timedelta(days=31)
     "--from",
     "start",
     metavar="STATE [HITS]",
-    help="The current state and hits; default: the start.",
+    help="The current state, and how often it was completed; default: the start.",
 )
 @click.option(
     "--every",
     metavar="LENGTH",
     default="1h",
     show_default=True,
-    help="The interval of the agent, or its breather.",
+    help="The interval of the agent.",
 )
 @form_options
 def lifecycle(

@@ -89,8 +89,9 @@ def query(
 def tangle(paths: tuple[str, ...], form: str | None) -> int:
     """Show the resolved workflows of a plan.
 
-    One FILE (or - for standard input) gives {"worlds": [...]}; a DIR or several paths give one
-    object per file, {"file": ..., "data": {"worlds": [...]}}.
+    A world is a resolved workflow. One FILE (or - for standard input) gives {"worlds": [...]};
+    a DIR or several paths give one object per file, {"file": ..., "data": {"worlds": [...]}}.
+    Unlike `tangle` in Emacs, this command writes no files.
     """
     output = Output.of(form)
     sources = Sources(paths, output)
@@ -118,9 +119,9 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     """Check plan files and report problems.
 
     Every finding has a stable code, a severity, its position and, where there is one, a fix;
-    JSON is one list of findings. The exit code is 1 if there are errors. The crew or keeper of
-    the settings is checked too, with its definitions and lifecycles, and so are the board of a
-    directory and the agents and triggers in its .agentd.
+    JSON is one list of findings. The exit code is 1 if there are errors. The crew or keeper
+    that horae.toml names is checked too, with its definitions and lifecycles; for a directory,
+    so are its board and the agents and triggers in .agentd/.
     """
     from horae.cli.beside import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.moments import moment_and_zone

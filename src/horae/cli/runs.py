@@ -93,9 +93,9 @@ def run(
 ) -> int:
     """Run an entry now, or the workflows of a file.
 
-    ENTRY is an entry, or a file that ends in .org. A running engine makes the run, and Ctrl-C
-    does not end it; without an engine the run is made here. The exit code is 0 if the run
-    succeeded, 1 if it failed, and 124 if it exceeded its time limit.
+    ENTRY is an entry, or a file that ends in .org. If an engine is running, it executes the
+    run, and Ctrl-C does not stop the run; otherwise this command executes the run. The exit
+    code is 0 if the run succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     if entry.endswith(".org") and os.path.isfile(entry):  # noqa: PTH113 - as everywhere on the way in
@@ -174,9 +174,10 @@ def retry(
 ) -> int:
     """Run the entry of a receipt again.
 
-    The entry gets a new receipt with the parameters of the old one: the scheduled time, if the
-    schedule still has it, or the title, the body and the metadata of a trigger. An agent of a
-    crew ticks. A receipt that waits or runs is refused. The exit code is that of `horae run`.
+    The entry gets a new receipt with the parameters of the old one: the scheduled time, if it
+    is still part of the schedule, or the title, the body and the metadata of a trigger. For a
+    tick of an agent, a new tick starts. A receipt that is still waiting or running cannot be
+    retried. The exit code is that of `horae run`.
     """
     place = Place.of(root=root, data=data)
     told = read(place, lambda desk: desk.receipt(receipt)).line

@@ -43,8 +43,9 @@ def config() -> None:
     """Show the settings and their origin.
 
     `horae config NAME` shows one setting. horae.toml in the plan root overrides a default, the
-    environment (HORAE_ names before WB_ names) overrides horae.toml, and an option overrides
-    the environment. A property of the entry overrides them all.
+    environment overrides horae.toml (HORAE_… takes precedence over WB_…, the names of Workbooks),
+    and a command-line option overrides the environment. A property of an entry overrides them
+    all.
     """
 
 

@@ -65,7 +65,7 @@ class CannotStopError(HoraeError):
 @click.option(
     "--timeout",
     metavar="TIME",
-    help="How long to wait, such as 2m; default: the setting run.drain and 30s.",
+    help="How long to wait, such as 2m; default: the setting run.drain plus 30s.",
 )
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")
 @data_option
@@ -75,9 +75,9 @@ def stop(
 ) -> int:
     """Stop the engine after its runs have ended.
 
-    The engine starts nothing more and waits for its runs, at most as long as the setting
-    run.drain says; then it ends them. This command waits until the engine has ended and shows
-    what it is waiting for. Exit code 124: the engine was still running after --timeout.
+    The engine starts no more runs and waits for the current ones to end, at most for the time
+    in the setting run.drain; then it ends them. This command waits until the engine has ended
+    and shows which runs it waits for. Exit code 124: the engine was still running after --timeout.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

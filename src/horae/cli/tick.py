@@ -35,10 +35,11 @@ def tick(
 ) -> int:
     """Tick an agent now.
 
-    The tick replaces the pending one; the next tick, the streak and the lifecycle position
-    follow from its end. A running engine makes the tick, and Ctrl-C does not end it; without an
-    engine the tick is made here. An agent that ticks already is refused. With --watch the exit
-    code is 0 if the tick succeeded, 1 if it failed, and 124 if it exceeded its time limit.
+    The tick replaces the pending one. How it ends decides the time of the next tick and the
+    position in the lifecycle. If an engine is running, it executes the tick, and Ctrl-C does
+    not stop the tick; otherwise this command executes the tick. The request is refused if the
+    agent is already running. With --watch the exit code is 0 if the tick succeeded, 1 if it
+    failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

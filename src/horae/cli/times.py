@@ -106,6 +106,7 @@ def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--days",
     type=click.IntRange(1, 3660),
+    metavar="N",
     help="For --view agenda and due: how many days; default: 7.",
 )
 @when_options
@@ -125,9 +126,9 @@ def next_(
     """Show the next scheduled times (also: agenda, due).
 
     Show the times of all plans together, or of one cron expression. For a directory this
-    includes its board, its triggers and its crew; an agent that ticks has only its next time,
-    because later ones depend on how that tick ends. Pauses and last runs come from the running
-    engine, else from the ledger; stderr says which.
+    includes its board, its triggers and its crew. For an agent that ticks at an interval only
+    the next time is shown, because later ones depend on how that tick ends. Pauses and last
+    runs come from the running engine, else from the ledger; the source is shown on stderr.
     """
     output = Output.of(form)
     if view != "times":

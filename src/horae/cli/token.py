@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def token() -> None:
     """Manage access tokens and sessions.
 
-    A token gives a program access on the port. Its scopes: `read` to look, `run` to start and
-    stop, `edit` to change definitions, `admin` for everything. The token of the operator is in
-    the data directory and allows everything.
+    A token gives a program access to the HTTP API of the engine. The scopes of a token: `read`
+    shows everything, `run` starts and stops runs, `edit` changes definitions, `admin` allows
+    everything. The token of the operator is in the data directory and allows everything.
     """
 
 

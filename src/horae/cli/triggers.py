@@ -435,7 +435,7 @@ def rotate(
 def enable(name: str, *, root: str, data: str | None, form: str | None) -> int:
     """Enable a trigger.
 
-    A delay whose time has passed runs at once.
+    A one-time trigger (--at) whose time has passed runs at once.
     """
     return _turn(name, root=root, data=data, form=form, on=True)
 

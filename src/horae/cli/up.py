@@ -56,7 +56,7 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 @click.option(
     "--fresh-ledger",
     is_flag=True,
-    help="Replace a lost or damaged ledger by a new one.",
+    help="Replace a lost or damaged ledger with a new one.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation of --fresh-ledger.")
 def up(
@@ -71,7 +71,8 @@ def up(
 ) -> int:
     """Run what is scheduled in your plan files.
 
-    Run until Ctrl-C or SIGTERM: start what is due, show what happens, and serve the page.
+    This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
+    times, shows events, and serves the page, a web page for the browser.
     """
     from horae.cli.desk import refuse_no_root
     from horae.config import load
@@ -156,7 +157,7 @@ def _agrees(directory: Path) -> bool:
 )
 @click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
 def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> int:
-    """Run as a node that never leads.
+    """Run a node that never becomes the leader.
 
     DIR is a working copy of the plan, of which only the origin and horae.toml are used; the
     setting `store` names the database that all nodes share.
