@@ -1,6 +1,6 @@
 """Make the pictures of the documents: the page in a browser, and a transcript of a terminal.
 
-    .venv/bin/python scripts/pictures.py          takes about two minutes
+    .venv/bin/python scripts/pictures.py          takes about two and a half minutes
 
 The demo runs for a while on a free port, and chromium logs in with the link that the demo prints.
 The files in docs/pictures:
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
 MOST: Final = 300_000  # bytes of one picture
-SETTLED: Final = 75.0  # seconds after which the demo has something of everything to show
-WIDTH: Final = 96
+SETTLED: Final = 110.0  # seconds after which the demo has something of everything to show
+WIDTH: Final = 110
 
 PLAN: Final = """\
 * Back up the plan
 :PROPERTIES:
-:SCHEDULE: */5 * * * * *
+:SCHEDULE: */10 * * * * *
 :COMMAND:  sh -c 'tar -czf plan.tar.gz plan.org && echo "plan.tar.gz written"'
 :END:
 
@@ -56,7 +56,7 @@ PLAN: Final = """\
 """
 TYPED: Final = (
     "cat plan.org",
-    "horae up --log plain --seconds 12",
+    "horae up --log plain --seconds 15",
     'horae why "Back up the plan"',
 )
 # path, name, scheme
@@ -64,7 +64,7 @@ SHOTS: Final = (
     ("/", "now", "light"),
     ("/", "now-dark", "dark"),
     ("/crew", "agents", "light"),
-    ("/timeline?span=1h", "timeline", "light"),
+    ("/timeline?span=5m", "timeline", "light"),
 )
 
 
@@ -138,6 +138,8 @@ def shoot(link: str, profile: Path) -> None:
             paint(driver, scheme)
             driver.get(base + path)
             time.sleep(2)
+            while path == "/" and "Cancel run" not in driver.page_source:
+                time.sleep(1)  # until an entry runs; the page shows it by itself
             (PICTURES / f"{name}.png").write_bytes(picture(driver))
 
 
@@ -156,6 +158,8 @@ def transcript() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "plan.org").write_text(PLAN)
         for command in TYPED:
+            if " up " in command:  # begin between two runs, and so end between two
+                time.sleep((5 - time.time()) % 10)
             console.print(Text.assemble(("$ ", "dim"), (command, "bold")), soft_wrap=True)
             shown = said(command, Path(folder)).replace(folder, "~/myplan").rstrip("\n")
             console.print(Text.from_ansi(shown), soft_wrap=True)
