@@ -473,7 +473,8 @@ class Config:
         "watch.poll",
         optional(LENGTH),
         None,
-        "poll for changes at this interval instead of watching",
+        "poll for changes at this interval instead of watching; in a cluster also the interval at"
+        " which the origin of the plan is fetched (default there: 15s)",
     )
     logs_keep = Setting("logs.keep", LENGTH, "30d", "time for which the output of runs is kept")
     logs_most = Setting("logs.most", SIZE, "1GiB", "maximum size of the output that is kept")
@@ -496,7 +497,8 @@ class Config:
         "board.dir",
         optional(Kind("a path from the plan root", _text)),
         None,
-        "directory of the board; default: `board`, or the directory of the other tool",
+        "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
+        " exists",
     )
     board_auto_dispatch = Setting(
         "board.auto_dispatch", SWITCH, True, "assign open tasks to free members of the crew"
@@ -542,7 +544,11 @@ class Config:
         "keeper.timeout", LENGTH, "15m", "time limit of a tick", "WB_KEEPER_RUN_TIMEOUT_MS"
     )
     keeper_mode = Setting(
-        "keeper.mode", choice("plan", "edit"), "plan", "instructions for a tick", "WB_KEEPER_MODE"
+        "keeper.mode",
+        choice("plan", "edit"),
+        "plan",
+        "mode in the prompt of a tick, for its instructions",
+        "WB_KEEPER_MODE",
     )
     cluster_name = Setting(
         "cluster.name",
