@@ -105,7 +105,7 @@ def test_nothing_beyond_the_base_dependencies_is_needed(tmp_path: Path, args: li
 def test_the_files_of_the_demo_are_part_of_the_package() -> None:
     folder = files("horae") / "demo"
     assert (folder / "plan.org").is_file()
-    assert (folder / "agentd" / "workflows" / "once.yml").is_file()
+    assert (folder / "agentd" / "workflows" / "deploy.yml").is_file()
 
 
 def test_the_lock_holds_every_package_that_is_asked_for_with_its_hashes() -> None:
