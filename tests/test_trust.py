@@ -95,10 +95,15 @@ def test_every_setting_that_names_a_program_or_a_place_is_guarded() -> None:
     }  # fmt: skip
     reaching = [each for each in SETTINGS if each.kind.read in readers]
     assert [each.name for each in reaching if not is_guarded(each.path)] == []
-    for name in ("secrets.KEY", "runner.x.command", "board.command", "server.remote", "gitops"):
+    for name in ("secrets.KEY", "agent.command", "board.dir", "server.remote", "gitops"):
         assert is_guarded(tuple(name.split(".")))
     for name in ("zone", "gate.slots", "agents", "secret"):
         assert not is_guarded(tuple(name.split(".")))
+
+
+def test_every_guarded_name_is_a_setting_or_a_table_of_settings() -> None:
+    known = {".".join(each.path[:length]) for each in SETTINGS for length in (1, 2)} | {"secrets"}
+    assert [name for name in GUARDED if name not in known] == []
 
 
 def test_every_guarded_setting_is_in_the_reference() -> None:
@@ -373,7 +378,7 @@ def test_trust_asks_and_status_and_doctor_tell(
         True,
     )
     code, said = horae("config", "trust")
-    assert (code, "add --yes" in said) == (2, True)
+    assert (code, "use --yes" in said) == (2, True)
     assert f'agent.command: ["mine"] -> ["theirs"]  # commit {commit[:12]}' in said
     assert world.command() == ("mine",)
     code, said = horae("config", "trust", "--yes")

@@ -19,7 +19,6 @@ MOST: Final = 100  # arrivals of one file that are remembered
 GUARDED: Final[Mapping[str, str]] = {
     "agent": "starts programs",
     "alert.heartbeat": "sets an external address",
-    "board.command": "starts programs",
     "board.dir": "sets a path that may be outside the plan root",
     "cluster.address": "controls access to this machine",
     "cluster.branch": "selects the plan",
@@ -31,9 +30,6 @@ GUARDED: Final[Mapping[str, str]] = {
     "keeper.def": "starts programs",
     "lifecycle.def": "sets a path that may be outside the plan root",
     "listen": "controls access to this machine",
-    "run.env": "controls what runs can read",
-    "runner": "starts programs",
-    "runners": "starts programs",
     "secrets": "controls what runs can read",
     "server": "controls access to this machine",
     "store": "names an external database",
