@@ -566,7 +566,9 @@ def test_what_is_no_setting_is_a_finding_and_the_rest_holds(
     config = settings_from(toml)
     [finding] = config.findings
     assert (finding.file, finding.line, finding.code) == ("horae.toml", line, "setting-unknown")
-    assert finding.message == f"no setting is called {message}"
+    name, _, meant = message.partition("; ")
+    hint = f"; {meant}" if meant else ""
+    assert finding.message == f"there is no setting {name}; it is ignored{hint}"
     assert finding.fix == fix
     assert config.gate_slots == 4
 

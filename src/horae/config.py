@@ -1039,18 +1039,22 @@ def _unknown(file: _File) -> Iterator[Diagnostic]:
 
     for count, (line, path) in enumerate(sorted(strange)):
         name = ".".join(path)
-        meant = _meant(name) if count < 20 else None  # to look for a name takes a millisecond
+        meant = (
+            meant_setting(name) if count < 20 else None
+        )  # to look for a name takes a millisecond
         fix = f"write {meant}" if meant else None
-        message = f"no setting is called {_short(name)}"
+        message = f"there is no setting {_short(name)}; it is ignored"
         message += f"; did you mean {meant}?" if meant else ""
         yield Diagnostic(file.name, line, 1, "setting-unknown", Severity.WARNING, message, fix)
 
 
-def _meant(name: str) -> str | None:
+def meant_setting(name: str) -> str | None:
     """Return the setting that *name* was probably meant to be.
 
-    >>> _meant("gate.slot"), _meant("slots"), _meant("gaet.slots"), _meant("colour")
-    ('gate.slots', 'gate.slots', 'gate.slots', None)
+    >>> [meant_setting(name) for name in ("gate.slot", "slots", "gaet.slots")]
+    ['gate.slots', 'gate.slots', 'gate.slots']
+    >>> meant_setting("zoen"), meant_setting("colour")
+    ('zone', None)
     """
     from difflib import get_close_matches
 

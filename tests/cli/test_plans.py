@@ -195,6 +195,15 @@ def test_a_check_reads_the_crew_and_the_keeper_that_the_settings_name(
     assert files == {"k.org", "day.org"}
 
 
+def test_a_check_reports_what_is_no_setting(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
+    ending = call("check", "garden.org", "--json")
+    [found] = ending.data
+    assert ending.code == 0
+    assert (found["file"], found["line"], found["code"]) == ("horae.toml", 2, "setting-unknown")
+    assert found["message"] == "there is no setting 'gate.foo'; it is ignored"
+
+
 def test_warnings_alone_do_not_fail_a_check(call: Call, tmp_path: Path) -> None:
     (tmp_path / "odd.org").write_text("* Rest :workflw:\n")
     assert call("check", "odd.org").code == 0

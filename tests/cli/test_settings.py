@@ -43,7 +43,25 @@ def test_one_setting_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_unknown_setting_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, name="horae", args=["config", "gate.slot"]) == 2
-    assert "there is no setting called 'gate.slot'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "there is no setting 'gate.slot'; did you mean gate.slots?" in said
+    assert "Usage: horae config [OPTIONS] [NAME]\n" in said
+    assert "horae config show" not in said
+
+
+def test_a_second_name_is_a_usage_error_of_the_same_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(command, name="horae", args=["config", "show", "zone"]) == 2
+    said = capsys.readouterr().err
+    assert ("Usage: horae config" in said, "config show" in said) == (True, False)
+
+
+def test_a_name_that_is_near_no_setting_says_where_the_settings_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(command, name="horae", args=["config", "colour"]) == 2
+    assert "there is no setting 'colour'; `horae config` lists" in capsys.readouterr().err
 
 
 def test_an_unknown_key_is_said_and_the_rest_counts(

@@ -274,3 +274,10 @@ def test_another_program_with_one_of_our_names_is_told(tmp_path: Path) -> None:
     assert first.found == f"{theirs}/wb is run instead of {ours}/wb"
     alone = check_programs(str(theirs))
     assert alone.found == f"{theirs}/wb is run instead of Horae's wb"
+
+
+def test_a_doctor_warns_of_what_is_no_setting(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
+    [(grade, found, remedy)] = rows(call, "settings")
+    assert (grade, found) == ("warn", "horae.toml:2: there is no setting 'gate.foo'; it is ignored")
+    assert "`horae config` lists the settings" in remedy

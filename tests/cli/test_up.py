@@ -324,3 +324,11 @@ def test_a_line_about_an_entry_names_it(tmp_path: Path) -> None:
     engine.send_signal(signal.SIGINT)
     out, err = engine.communicate(timeout=30)
     assert re.search(r"  paused       Tick  by \S+, on the command line$", out, re.MULTILINE), err
+
+
+def test_it_names_the_line_of_what_is_no_setting(tmp_path: Path) -> None:
+    (tmp_path / "plan.org").write_text(PLAN)
+    (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
+    engine = up(tmp_path, "--seconds", "0.1", "--log", "plain")
+    _, err = engine.communicate(timeout=30)
+    assert "horae.toml:2: there is no setting 'gate.foo'; it is ignored" in err

@@ -140,6 +140,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     found = check_plans(read, Clock(zone.key, now, config.check_floor))
     found += check_ready(read, root, config)
     found += check_alerts(read, paths)
+    found += config.findings
     found += [*_check_keepers(config), *check_boards(boards, now=now), *check_triggers(triggers)]
     found.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     match output.form:

@@ -12,11 +12,24 @@ from horae.cli.desk import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
-from horae.config import Waiting, confirm, load, untrusted
+from horae.config import Waiting, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
 
 if TYPE_CHECKING:
     from horae.config import Origin
+
+
+class _ShownContext(click.Context):
+    """The context of `config NAME`, whose command has no name of its own."""
+
+    @property
+    def command_path(self) -> str:
+        """Return the name of the group, as it is typed."""
+        return super().command_path if self.parent is None else self.parent.command_path
+
+
+class _Show(click.Command):
+    context_class = _ShownContext
 
 
 class _Settings(SharedGroup):
@@ -49,7 +62,7 @@ def config() -> None:
     """
 
 
-@config.command(hidden=True)
+@config.command(hidden=True, cls=_Show)
 @click.argument("name", required=False)
 @click.option("--show-origin", is_flag=True, help="Show the origin of each value.")
 @root_option
@@ -60,7 +73,9 @@ def show(name: str | None, *, show_origin: bool, root: str, form: str | None) ->
     settings = load(root)
     shown = [row for row in settings.origins() if name in {None, row.name}]
     if not shown:
-        raise click.UsageError(f"there is no setting called {name!r}.")
+        meant = meant_setting(name or "")
+        hint = f"did you mean {meant}?" if meant else "`horae config` lists the settings."
+        raise click.UsageError(f"there is no setting {name!r}; {hint}")
     for finding in settings.findings:
         echo(f"horae: {finding}", err=True)
     match output.form:

@@ -112,12 +112,17 @@ def _check_settings(config: Config) -> Check:
     """Return whether all of `horae.toml` counts."""
     from horae.config import untrusted
 
-    waiting = untrusted(config).waiting
-    if not waiting:
+    waiting, unknown = untrusted(config).waiting, config.findings
+    if not waiting and not unknown:
         return Check("settings", Grade.OK, "all settings in horae.toml are used")
-    found = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
-    remedy = "review it, and run `horae config trust` to use it"
-    return Check("settings", Grade.WARN, f"{found}, which is not used yet", remedy)
+    found = [f"{each.file}:{each.line}: {each.message}" for each in unknown[:3]]
+    found += [f"{len(unknown) - 3} more unknown settings"] if len(unknown) > 3 else []
+    remedies = ["correct or remove it; `horae config` lists the settings"] if unknown else []
+    if waiting:
+        named = "; ".join(f"commit {each.commit[:12]} changes {each.name}" for each in waiting)
+        found.append(f"{named}, which is not used yet")
+        remedies.append("review it, and run `horae config trust` to use it")
+    return Check("settings", Grade.WARN, "; ".join(found), "; ".join(remedies))
 
 
 def _check_languages(config: Config) -> Iterator[Check]:

@@ -90,7 +90,7 @@ def up(
         return Exit.FINDINGS
     shown = log or ("screen" if sys.stdout.isatty() else "plain")
     for finding in config.findings:
-        echo(f"horae: {finding.message}", err=True)
+        echo(f"horae: {finding.file}:{finding.line}: {finding.message}", err=True)
     allow_descriptors()
     if config.store is not None:
         return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
