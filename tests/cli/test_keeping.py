@@ -135,8 +135,30 @@ def test_what_is_no_backup_is_not_restored(call: Call, data: Path, tmp_path: Pat
     was = (data / "ledger.db").read_bytes()
     assert call("restore", "letter.db").code == 5
     missing = call("restore", "nowhere.db")
-    assert (missing.code, "nowhere.db: no backup to restore" in missing.err) == (4, True)
+    assert (missing.code, "nowhere.db: the file does not exist; " in missing.err) == (4, True)
     assert (data / "ledger.db").read_bytes() == was
+
+
+def test_a_restore_says_what_is_wrong_with_the_file_and_names_the_backups(
+    call: Call, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "letter.org").write_text("* Pay the rent, which is due on the first\n")
+    (tmp_path / "empty.db").touch()
+    for name, code, reason in (
+        ("letter.org", 5, "not a backup: the file is not an SQLite database"),
+        ("nowhere.db", 4, "the file does not exist"),
+        (".", 4, "cannot be read (Is a directory)"),
+        ("empty.db", 5, "not a backup: the file is empty"),
+    ):
+        ending = call("restore", name)
+        said = f"horae: {name}: {reason}; there are no backups in .horae/backups\n"
+        assert (ending.code, ending.err) == (code, said)
+    call("backup")
+    [backup] = (data / "backups").iterdir()
+    said = f"the file does not exist; there is one backup: .horae/backups/{backup.name}\n"
+    assert call("restore", "nowhere.db").err.endswith(said)
+    (tmp_path / "cut.db").write_bytes(backup.read_bytes()[:9000])
+    assert "cut.db: the backup is damaged (" in call("restore", "cut.db").err
 
 
 def test_a_restore_into_nothing_says_that_there_was_none(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 BACKUPS: Final = "backups"  # in the data directory
 _MIB: Final = 1024 * 1024
+_SQLITE: Final = b"SQLite format 3\0"  # how each of its files begins
 _YEARS: Final = re.compile(r"([1-9]\d{0,2})y", re.ASCII)
 
 
@@ -52,6 +53,18 @@ class BackupError(HoraeError):
 
     code = "backup"
     exit_code = Exit.CONFLICT
+
+    def __init__(self, path: str, reason: str, *, remedy: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}; {remedy}")
+
+
+class NotBackupError(HoraeError):
+    """A file to restore that does not exist, or is no file."""
+
+    code = "no_backup"
+    exit_code = Exit.NOT_FOUND
 
     def __init__(self, path: str, reason: str, *, remedy: str) -> None:
         self.path = path
@@ -108,9 +121,16 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
-    if not Path(file).exists():
-        raise NoBackupError(file, [])
-    _restore(output, place, Path(file), load(root, flags={"data": data}))
+    config = load(root, flags={"data": data})
+    remedy = _names_of(place.directory / BACKUPS)
+    _refuse_no_backup(Path(file), remedy)
+    try:
+        _restore(output, place, Path(file), config)
+    except LedgerDamagedError as error:
+        if error.place != str(Path(file)):
+            raise
+        reason = error.reason.replace("the ledger is damaged", "the backup is damaged")
+        raise LedgerDamagedError(file, reason, remedy=remedy) from None
     return Exit.OK
 
 
@@ -205,6 +225,32 @@ def _unused(home: Path, stem: str) -> Path:
     suffixes = chain([""], (f"-{number}" for number in count(2)))
     names = (home / f"{stem}{suffix}.db" for suffix in suffixes)
     return next(each for each in names if not each.exists())
+
+
+def _refuse_no_backup(file: Path, remedy: str) -> None:
+    """Raise what is wrong with something to restore that is no database at all."""
+    if not file.exists():
+        raise NotBackupError(str(file), "the file does not exist", remedy=remedy)
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(len(_SQLITE))
+    except OSError as error:  # a directory, or a file of another user
+        raise NotBackupError(
+            str(file), f"cannot be read ({error.strerror})", remedy=remedy
+        ) from None
+    if head and head != _SQLITE:
+        reason = "not a backup: the file is not an SQLite database"
+        raise LedgerDamagedError(str(file), reason, remedy=remedy)
+
+
+def _names_of(home: Path) -> str:
+    """Return which backups can be named, the newest first."""
+    backups = _backups(home)
+    if not backups:
+        return f"there are no backups in {home}"
+    more = f", and {len(backups) - 3} more in {home}" if len(backups) > 3 else ""
+    said = "the newest backups are" if len(backups) > 1 else "there is one backup:"
+    return f"{said} {', '.join(map(str, backups[:3]))}{more}"
 
 
 def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
