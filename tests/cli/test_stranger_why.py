@@ -70,3 +70,24 @@ def test_what_was_asked_for_beside_takes_no_moment_its_receipt(kept: Call) -> No
     assert all(each["said"].startswith("waiting: ") for each in said["answers"])
     assert all("another" not in each["said"] for each in said["answers"])
     assert said["more"]
+
+
+def test_a_word_after_the_at_of_an_entry_that_exists_is_not_a_time(kept: Call) -> None:
+    for asked in ("Poll@9am", "1@yesterday"):
+        ending = kept("why", asked)
+        when = asked.partition("@")[2]
+        assert (ending.code, f"{when!r} is not a time; write it like" in ending.err) == (2, True)
+    ending = kept("why", "Pol@9am")
+    assert (ending.code, "no entry is called 'Pol@9am'" in ending.err) == (4, True)
+
+
+def test_the_same_holds_for_an_entry_that_only_the_plan_has(call: Call) -> None:
+    Path("plan.org").write_text(POLL)
+    ending = call("why", "Poll@9am")
+    assert (ending.code, "'9am' is not a time" in ending.err) == (2, True)
+    assert call("why", "Pol@9am").code == 4
+
+
+def test_an_entry_whose_title_has_an_at_is_found_by_it(kept: Call) -> None:
+    Path("plan.org").write_text(POLL.replace("Poll", "Poll@home"))
+    assert kept("why", "Poll@home").code == 0

@@ -28,6 +28,7 @@ from horae.config import load, untrusted
 from horae.engine.desk import EntryNotFoundError, no_progress
 from horae.engine.ports import LedgerError
 from horae.engine.why import (
+    AskedMomentError,
     at_the_gate,
     late,
     length_text,
@@ -189,12 +190,16 @@ def why(
     asked = parse_ask(what)
     try:
         said = read(place, lambda desk: desk.why(asked, limit=limit), at=place.moment(at))
-    except (EntryNotFoundError, NoLedgerError):
+    except (EntryNotFoundError, NoLedgerError, AskedMomentError):
         from horae.cli.written import look_up
 
         now = place.moment(at) or SystemClock().now()
         found = look_up(asked.word, place, output, now=now)
         if not found:
+            word, _, when = asked.word.rpartition("@")
+            is_entry = word.strip() and look_up(word.strip(), place, output, now=now)
+            if asked.start is None and is_entry:
+                raise AskedMomentError(when.strip()) from None
             raise
         match output.form:
             case Form.TABLE:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.desk.base import BATCH, GOING, Base
 from horae.engine.desk.errors import (
+    EntryNotFoundError,
     ReceiptNotFoundError,
     RequestError,
     RunNotFoundError,
     RunStateError,
 )
 from horae.engine.desk.shapes import Account, Happened, History, Roll, RunLine, Why
-from horae.engine.why import Answer, answer_of, answers, nearest, nothing_comes
+from horae.engine.why import (
+    Answer,
+    AskedMomentError,
+    answer_of,
+    answers,
+    nearest,
+    nothing_comes,
+)
 from horae.rules.entry import Entry, key_time
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment, project, unpaused
@@ -126,13 +135,26 @@ class Looking(Base):
         found = tuple(await self._ledger.events_after(after, limit=limit))
         return Happened(found, found[-1].number if found else after, self._zone)
 
+    async def _asked(self, ask: Ask) -> Listed:
+        """Return the entry of a question; of ENTRY@WORD, say that the word is not a time."""
+        try:
+            return await self.named(ask.word)
+        except EntryNotFoundError:
+            word, _, when = ask.word.rpartition("@")
+            if not word.strip() or ask.start is not None:
+                raise
+            with suppress(EntryNotFoundError):
+                await self.named(word.strip())
+                raise AskedMomentError(when.strip()) from None
+            raise
+
     async def why(self, ask: Ask, *, limit: int = 20) -> Why:
         """Return what was decided about the moments that are asked for, or why nothing was.
 
         Without a moment it is the last one and the next.
         """
         now = self._clock.now()
-        found = await self.named(ask.word)
+        found = await self._asked(ask)
         about = self._entry_line(found)
         try:
             window = ask.window(about.zone)
