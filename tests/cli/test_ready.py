@@ -239,3 +239,17 @@ def test_an_alert_of_something_that_is_nowhere_is_a_finding(home: Call) -> None:
     assert found("nosuch", "plan.org") == [], "it may be in another file"
     for of in ("Tell", "once", "all", "agent:anybody"):
         assert found(of) == []
+
+
+def test_a_language_that_cannot_be_run_is_an_error(call: Call, tmp_path: Path) -> None:
+    block = "#+begin_src {}\necho\n#+end_src\n"
+    text = "* Digest :workflow:\n** Sum up :component:\n" + block
+    (tmp_path / "plan.org").write_text(text.format("cobol"))
+    ending = call("check", "plan.org", "--json")
+    [found] = ending.data
+    assert (ending.code, found["line"], found["code"]) == (1, 3, "component-language")
+    assert found["message"] == "blocks in 'cobol' cannot be run"
+    assert found["fix"].startswith("supported languages: python, ")
+    for known in ("sh", "Python"):
+        (tmp_path / "plan.org").write_text(text.format(known))
+        assert call("check", "plan.org", "--json").data == []

@@ -135,13 +135,23 @@ def test_a_single_moment_in_the_past_is_due(call: Call, tmp_path: Path) -> None:
     assert (row["standing"], row["at"]) == ("due", "2026-06-06T09:00:00+02:00")
 
 
+def test_explain_says_that_an_alert_has_no_other_schedule(call: Call, tmp_path: Path) -> None:
+    drawer = ":PROPERTIES:\n:COMMAND: true\n:SCHEDULE: 0 3 * * *\n:AFTER: failed\n:END:\n"
+    (tmp_path / "alert.org").write_text(f"* Tell\n{drawer}")
+    said = call("explain", "alert.org:1", "--table").out.splitlines()
+    assert said[1] == "the :AFTER: property is used: failed; :SCHEDULE: is ignored"
+    (tmp_path / "alert.org").write_text(f"* Tell\nSCHEDULED: <2026-06-01 Mon>\n{drawer}")
+    said = call("explain", "alert.org:1", "--table").out.splitlines()
+    assert said[1] == "the :AFTER: property is used: failed; :SCHEDULE: and SCHEDULED are ignored"
+
+
 def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> None:
     ending = call("explain", "plan.org:8", "--table", "--at", "2026-11-15")
     lines = ending.out.splitlines()
     assert lines[0] == "Night job  plan.org:7"
     assert lines[1] == (
-        "the :SCHEDULE: property is used; it overrides SCHEDULED: <2026-06-01 Mon 09:00 ++1w>: "
-        "30 2 * * *"
+        "the :SCHEDULE: property is used: 30 2 * * *; "
+        "it overrides SCHEDULED: <2026-06-01 Mon 09:00 ++1w>"
     )
     assert lines[2] == "at 02:30 every day (America/New_York)"
     assert lines[3] == "  2026-11-15 Sun 02:30 America/New_York"

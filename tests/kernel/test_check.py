@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = sorted(Path(room.__file__).parent.glob("*.py"))
 # What is found about time, days and crews is not the kernel's; tests/rules has it.
 PAGE: Final = re.sub(
-    r"^## (?:Time|Properties and commands|Lifecycles, crews and agents)\n.*?(?=^## |\Z)",
+    r"^## (?:Time|Properties and commands|Settings|Lifecycles, crews and agents)\n.*?(?=^## |\Z)",
     "",
     (ROOT / "docs" / "reference" / "check.md").read_text(encoding="utf-8"),
     flags=re.MULTILINE | re.DOTALL,
@@ -743,6 +743,25 @@ SCHEDULES: Final = [
         ("0 6 * * *", "overrides", "<2026-06-13>"),
         "keep the one you mean",
         clean="* Plan :workflow:\nDEADLINE: <2026-06-13>\n:PROPERTIES:\n:SCHEDULE: 0 6 * * *\n:END:\n",
+    ),
+    Case(
+        "schedule-both",
+        "warning",
+        "* Plan\n:PROPERTIES:\n:COMMAND: true\n:SCHEDULE: 0 6 * * *\n:AFTER: failed\n:END:\n",
+        (5, 9),
+        (":AFTER: 'failed' overrides :SCHEDULE: '0 6 * * *'",),
+        "keep the one you mean",
+        clean="* Plan :workflow:\nDEADLINE: <2026-06-13>\n:PROPERTIES:\n:AFTER: failed\n:END:\n",
+    ),
+    Case(
+        "schedule-both",
+        "warning",
+        "* Plan\nSCHEDULED: <2026-06-13>\n:PROPERTIES:\n:COMMAND: true\n:SCHEDULE: 0 6 * * *\n"
+        ":AFTER: failed\n:END:\n",
+        (6, 9),
+        (":AFTER: 'failed' overrides :SCHEDULE: '0 6 * * *' and SCHEDULED: '<2026-06-13>'",),
+        "keep the one you mean",
+        clean="* Plan\nSCHEDULED: <2026-06-13>\n:PROPERTIES:\n:COMMAND: true\n:END:\n",
     ),
 ]
 

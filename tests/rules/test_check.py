@@ -124,6 +124,22 @@ def test_a_policy_that_cannot_be_read_is_an_error_where_it_stands() -> None:
     assert finding.message == ":OVERLAP: maybe: write skip, queue or allow"
 
 
+def test_each_property_that_cannot_be_read_is_an_error() -> None:
+    lines = (
+        ":TZ: Mars/Base",
+        ":RETRY: often",
+        ":TIMEOUT: long",
+        ":CATCHUP: some",
+        ":COMMAND: sh -c 'open",
+        ":ENV: 1X",
+        ":AFTER: soon",
+    )
+    told = [(each.line, each.code) for each in found(scheduled("61 6 * * *", *lines))]
+    codes = ["cron", "zone", "policy", "policy", "policy", "command", "command", "after"]
+    kept = [each for each in told if each[1] != "schedule-both"]
+    assert kept == list(enumerate(codes, start=3))
+
+
 def test_words_that_the_rule_does_not_keep_are_pointed_at_with_the_rule_they_mean() -> None:
     text = "* Send the report :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 9 * * TUE\n:END:\nIt goes out on Mondays.\n"
     [finding] = found(text)

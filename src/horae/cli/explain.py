@@ -147,6 +147,12 @@ def _why(headline: Headline) -> str:
     """Return which of the possible rules counts, and why."""
     planning = headline.planning
     stamp = planning.scheduled.text if planning and planning.scheduled else None
+    if "AFTER" in headline.props:
+        ignored = [":SCHEDULE:"] if "SCHEDULE" in headline.props else []
+        ignored += ["SCHEDULED"] if headline.scheduled and headline.scheduled.active else []
+        verb = "is" if len(ignored) == 1 else "are"
+        unused = f"; {' and '.join(ignored)} {verb} ignored" if ignored else ""
+        return f"the :AFTER: property is used{unused}"
     if "SCHEDULE" in headline.props:
         over = f"; it overrides SCHEDULED: {stamp}" if stamp else ""
         return f"the :SCHEDULE: property is used{over}"
@@ -162,7 +168,8 @@ def _print(said: Explanation) -> None:
     item = said.item
     if item.origin.file != "-":
         echo(f"{item.title}  {item.origin}")
-        echo(f"{said.won}: {said.written}" if said.written else said.won)
+        used, semicolon, rest = said.won.partition("; ")
+        echo(f"{used}: {said.written}{semicolon}{rest}" if said.written else said.won)
     if isinstance(item, Unarmed):
         echo(f"not armed: {item.reason}")
         return

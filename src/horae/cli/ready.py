@@ -33,6 +33,7 @@ def check_ready(plans: Sequence[tuple[str, Plan]], root: str, config: Config) ->
     """Return what in plans, or in the crew that the settings name, could not run here."""
     return [
         *(each for name, plan in plans for each in _check_programs(name, plan, config)),
+        *(each for name, plan in plans for each in _check_languages(name, plan)),
         *_check_blocks(plans, root),
         *_check_keepers(config),
     ]
@@ -138,6 +139,28 @@ def _unread(headline: Headline, config: Config) -> Unready | None:
     except CommandError:
         return None  # said by what reads it
     return None if call is None else unread(secrets_of(config), call.variables)
+
+
+def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
+    """Yield the components whose block is in a language that cannot be run."""
+    if not any("component" in each.tags for each in plan.headlines):
+        return
+    from horae.kernel.world import every, worlds
+    from horae.runner.languages import RunError, language_of
+
+    for world in every(worlds(plan)):
+        for component in world.components:
+            block = component.block
+            if block is None or not block.lang[:1].isalnum():
+                continue  # it has no language, which is said by what reads it
+            try:
+                language_of(block.lang)
+            except RunError as error:
+                message, _, fix = str(error).partition("; ")
+                at = block.span.start
+                found = Found(at, "component-language", Severity.ERROR, message, fix)
+                headline = plan.headlines[component.at]
+                yield found.located(file, plan.places()[component.at], headline.text)
 
 
 def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diagnostic]:

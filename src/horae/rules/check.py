@@ -145,7 +145,9 @@ class _Workflow:
 
     @property
     def zone(self) -> str:
-        return self.headline.props.get("TZ", self.clock.zone)
+        """Return its own zone, or the plan's if there is no such zone."""
+        own = self.headline.props.get("TZ", self.clock.zone)
+        return self.clock.zone if _zone_error(own) else own
 
     def found(
         self,
@@ -207,25 +209,15 @@ def _check_properties(workflow: _Workflow) -> Iterator[Diagnostic]:
 
 
 def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
-    """Yield the findings about the times of one workflow."""
-    try:
-        zone(workflow.zone)
-    except ZoneError as error:
+    """Yield the findings about the times of one workflow, those of each property."""
+    props = workflow.headline.props
+    error = _zone_error(props.get("TZ", workflow.clock.zone))
+    if error is not None:
         yield workflow.found(workflow.value_at("TZ"), "zone", Severity.ERROR, str(error))
-        return
-    try:
-        policy_of(workflow.headline.props, zone_name=workflow.zone)
-    except PolicyError as error:
-        at = workflow.value_at(error.key)
-        yield workflow.found(at, "policy", Severity.ERROR, str(error))
-    try:
-        call_of(workflow.headline.props)
-    except CommandError as error:
-        yield workflow.found(workflow.value_at(error.key), "command", Severity.ERROR, str(error))
-    else:
-        yield from _check_shell(workflow)
-    if "SCHEDULE" in workflow.headline.props:
-        yield from _check_cron(workflow, workflow.headline.props["SCHEDULE"])
+    yield from _check_policies(workflow)
+    yield from _check_calls(workflow)
+    if "SCHEDULE" in props:
+        yield from _check_cron(workflow, props["SCHEDULE"])
     try:
         rule = rule_of(workflow.headline, zone_name=workflow.zone)
     except AfterError as error:
@@ -233,8 +225,45 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
         return
     except ScheduleError:
         return  # said above, or by the kernel
-    yield from _check_seams(workflow, rule)
+    if error is None:
+        yield from _check_seams(workflow, rule)
     yield from _check_drift(workflow, rule)
+
+
+def _zone_error(name: str) -> ZoneError | None:
+    """Return what is wrong with the name of a zone, if something is."""
+    try:
+        zone(name)
+    except ZoneError as error:
+        return error
+    return None
+
+
+def _check_policies(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield each policy that cannot be read."""
+    for key, value in workflow.headline.props.items():
+        try:
+            policy_of({key: value}, zone_name=workflow.zone)
+        except PolicyError as error:
+            yield workflow.found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
+
+
+def _check_calls(workflow: _Workflow) -> Iterator[Diagnostic]:
+    """Yield what cannot be read of a command, an address or the variables of a command."""
+    props = workflow.headline.props
+    called = [{key: props[key]} for key in ("COMMAND", "POST") if key in props][:1]
+    if "COMMAND" in props and "ENV" in props:
+        called.append({"COMMAND": "true", "ENV": props["ENV"]})
+    is_read = True
+    for each in called:
+        try:
+            call_of(each)
+        except CommandError as error:
+            is_read = False
+            at = workflow.value_at(error.key)
+            yield workflow.found(at, "command", Severity.ERROR, str(error))
+    if is_read:
+        yield from _check_shell(workflow)
 
 
 def _check_shell(workflow: _Workflow) -> Iterator[Diagnostic]:

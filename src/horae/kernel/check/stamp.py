@@ -272,8 +272,8 @@ def _never_fires(section: Section) -> Iterator[Found]:
             message = "SCHEDULED in square brackets is inactive: it is recorded but never fires"
             yield Found(planning.scheduled.start, "inactive", Severity.INFO, message)
         return
-    if planning and planning.scheduled:
-        return  # its stamp says nothing, and that was said
+    if (planning and planning.scheduled) or "AFTER" in headline.props:
+        return  # its stamp says nothing, and that was said; or it follows other entries
     if planning and headline.deadline is not None and planning.deadline:
         message = "this workflow has only a DEADLINE and never fires"
         fix = "add SCHEDULED: with the time to run"
@@ -297,15 +297,21 @@ def _prose(section: Section) -> re.Match[str] | None:
 def _both(section: Section) -> Iterator[Found]:
     """Yield which of two schedules wins."""
     headline = section.headline
-    planning = headline.planning
-    if not is_workflow(headline) or "SCHEDULE" not in headline.props or headline.scheduled is None:
+    if not is_fired(headline):
         return
-    assert planning is not None
-    assert planning.scheduled is not None
-    cron, stamp = shown(headline.props["SCHEDULE"]), shown(planning.scheduled.text)
-    message = f":SCHEDULE: {cron} overrides SCHEDULED: {stamp}"
-    fix = "keep the one you mean"
-    yield Found(section.place_of("SCHEDULE"), "schedule-both", Severity.WARNING, message, fix)
+    props, planning, stamp = headline.props, headline.planning, headline.scheduled
+    written = [(f":{key}:", props[key]) for key in ("AFTER", "SCHEDULE") if key in props]
+    if written and stamp is not None and (stamp.active or "AFTER" not in props):
+        assert planning is not None
+        assert planning.scheduled is not None
+        written.append(("SCHEDULED:", planning.scheduled.text))
+    if len(written) < 2:
+        return
+    (name, won), *others = written
+    lost = " and ".join(f"{key} {shown(value)}" for key, value in others)
+    message = f"{name} {shown(won)} overrides {lost}"
+    at = section.place_of(name.strip(":"))
+    yield Found(at, "schedule-both", Severity.WARNING, message, "keep the one you mean")
 
 
 STAMPS: Final[tuple[Check, ...]] = (_planning_stamps, _never_fires, _both)
