@@ -153,6 +153,18 @@ def test_a_headline_that_repeats_comes_round_again(call: Call, plan: Path) -> No
     )
 
 
+def test_an_entry_that_no_longer_runs_is_told(call: Call, plan: Path) -> None:
+    for rule in (":SCHEDULE: 0 3 * * *", ":AFTER: failed"):
+        plan.write_text(f"* Back up\n:PROPERTIES:\n{rule}\n:COMMAND: true\n:END:\n")
+        said = call("done", "plan.org", "Back up", "--table").out.splitlines()
+        assert said[:2] == [
+            "plan.org:1: Back up: DONE",
+            "the entry no longer runs; to run it again, remove the state DONE",
+        ]
+    plan.write_text("* Back up\n:PROPERTIES:\n:SCHEDULE: 0 3 * * *\n:END:\n")
+    assert "no longer runs" not in call("done", "plan.org", "Back up", "--table").out
+
+
 def test_an_unknown_headline_is_not_found(call: Call, plan: Path) -> None:
     ending = call("done", "plan.org", "Sowing")
     assert (ending.code, ending.err) == (

@@ -114,8 +114,8 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
 
     ID is the :ID: of a headline or its exact title. A headline whose timestamp has a
     repeater moves to its next date and stays open; any other headline gets its done state, such
-    as DONE, and a CLOSED timestamp. Under git the file is committed, unless it has uncommitted
-    changes.
+    as DONE, and a CLOSED timestamp. An entry with a :SCHEDULE: or an :AFTER: then no longer
+    runs. Under git the file is committed, unless it has uncommitted changes.
     """
     from horae.cli.moments import moment_and_zone
     from horae.workspace.committing import edit_and_commit
@@ -198,6 +198,8 @@ def _done_lines(ended: Completed, commit: Commit) -> list[str]:
         return [f"{where}: was {ended.after} already"]
     verb = "done, and repeats" if ended.moved else ended.after
     lines = [f"{where}: {verb}", *(f"{a} -> {b}" for a, b in ended.moved)]
+    if ended.is_disarmed:
+        lines.append(f"the entry no longer runs; to run it again, remove the state {ended.after}")
     note = commit.words if commit.sha is None else f"committed as {commit.sha[:12]}"
     return [*lines, note] if note else lines
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import Exit, ScheduleError
+from horae.kernel.check.finding import is_fired
 from horae.kernel.org.document import read
 from horae.kernel.org.drawer import properties
 from horae.kernel.org.element import bare, keywords
@@ -110,6 +111,7 @@ class Completed(NamedTuple):
     after: str | None
     moved: tuple[tuple[str, str], ...]  # timestamps, as they were and as they are
     is_changed: bool = True
+    is_disarmed: bool = False  # whether it had a rule of its own that no longer fires
 
 
 def complete(
@@ -204,7 +206,16 @@ def _completed(plan: Plan, index: int, path: str, *, now: datetime, zone: str) -
         for span, new in _moves(plan, index, now=now, zone=zone, path=path)
     )
     after = _reopened(plan, headline) if moved else _done_word(plan, headline)
-    return Completed(path, line, headline.title, headline.state, after, moved)
+    has_rule = is_fired(headline) and not {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
+    return Completed(
+        path,
+        line,
+        headline.title,
+        headline.state,
+        after,
+        moved,
+        is_disarmed=has_rule and not moved,
+    )
 
 
 def completion(plan: Plan, index: int, *, now: datetime, zone: str, path: str) -> list[Edit]:
