@@ -145,8 +145,9 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
     """Yield the components whose block is in a language that cannot be run."""
     if not any("component" in each.tags for each in plan.headlines):
         return
+    from horae.errors import HoraeError
     from horae.kernel.world import every, worlds
-    from horae.runner.languages import RunError, language_of
+    from horae.runner.languages import language_of
 
     for world in every(worlds(plan)):
         for component in world.components:
@@ -155,7 +156,7 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
                 continue  # it has no language, which is said by what reads it
             try:
                 language_of(block.lang)
-            except RunError as error:
+            except HoraeError as error:
                 message, _, fix = str(error).partition("; ")
                 at = block.span.start
                 found = Found(at, "component-language", Severity.ERROR, message, fix)
