@@ -136,7 +136,7 @@ def test_what_is_odd_is_said_with_its_line_and_the_rest_is_listed(
 
 
 def test_no_agent_is_no_error(call: Call) -> None:
-    assert call("agent", "list", "--table").out.strip() == "no agent"
+    assert call("agent", "list", "--table").out.strip() == "no agents"
     assert call("agent", "list", "--json").data == []
 
 
@@ -146,11 +146,15 @@ def test_one_is_shown_with_its_tools_and_whether_they_are_kept(call: Call, tmp_p
     assert data["tools"] == ["Git", "Bash(npm *)"]
     assert (data["tools_are"], data["variables"]) == ("told, not kept", ["REGION"])
     assert data["prompt"] == "You write."
+    shown = call("agent", "show", "wren", "--table").out
+    assert "tools are   mentioned in the prompt, not enforced\n" in shown
     lay(tmp_path, w_org=WRITER.replace("sh -c 'cat; echo for $HORAE_MODEL in $PWD'", "claude"))
     data = call("agent", "show", "wren", "--json").data
     assert data["tools_are"] == "kept"
     assert data["program"].startswith("claude (")
-    assert "command     claude\n" in call("agent", "show", "wren", "--table").out
+    shown = call("agent", "show", "wren", "--table").out
+    assert "command     claude\n" in shown
+    assert "tools are   enforced\n" in shown
 
 
 def test_an_unknown_name_is_not_found(call: Call, tmp_path: Path) -> None:

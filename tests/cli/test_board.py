@@ -184,7 +184,7 @@ def test_a_list_names_the_files_of_such_a_number(call: Call, tasks: Path) -> Non
 
 def test_without_a_board_that_is_said(call: Call) -> None:
     ending = call("task", "schedule", "42", "--clear")
-    missing = "failed to read tasks directory: board/tasks: it does not exist"
+    missing = "board/tasks: the board cannot be read: the directory does not exist"
     assert (ending.code, ending.err) == (1, f"horae: {missing}; `horae task add` creates it\n")
     assert call("task", "list").code == 4
 

@@ -43,7 +43,7 @@ def test_the_plan_it_writes_is_armed_and_has_no_finding(tmp_path: Path) -> None:
 def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text("* Mine\n")
     done = CliRunner().invoke(init, [str(tmp_path)])
-    assert f"kept {tmp_path / 'plan.org'}, which exists" in done.output
+    assert f"{tmp_path / 'plan.org'} already exists and was not changed" in done.output
     assert (tmp_path / "plan.org").read_text() == "* Mine\n"
     assert "zone = " in (tmp_path / "horae.toml").read_text()
 

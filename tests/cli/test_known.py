@@ -105,7 +105,7 @@ def test_due_names_what_is_paused_and_until_when(kept: Call) -> None:
 
 
 def test_a_command_says_whose_times_it_shows(kept: Call) -> None:
-    said = "horae: planned from the files; pauses and last runs from the ledger in .horae\n"
+    said = "horae: times from the plan files; pauses and last runs from the ledger in .horae\n"
     assert kept("next", "--at", NOON, "--table").err == said
     assert kept("agenda", "--at", NOON, "--table").err == said
     assert kept("next", "--at", NOON, "--json").err == "", "a program reads no notes"

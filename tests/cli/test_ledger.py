@@ -251,7 +251,7 @@ def test_a_history_goes_on_where_it_was_cut(call: Call) -> None:
 @pytest.mark.usefixtures("data")
 def test_a_history_of_nothing_says_so(call: Call) -> None:
     ending = call("history", "--since", "2030-01-01", "--table")
-    assert (ending.code, ending.out) == (0, "no receipt\n")
+    assert (ending.code, ending.out) == (0, "no receipts\n")
     assert call("history", "--since", "2030-01-01", "--json").data == []
     assert call("history", "--status", "lost").code == 2
     assert call("history", "--since", "yesterday").code == 2
@@ -409,7 +409,10 @@ def test_a_backfill_lists_first_and_then_files_the_same(call: Call) -> None:
 def test_too_long_a_backfill_says_how_many_it_would_be(call: Call) -> None:
     ending = call("backfill", "Poll", "--from", "2000-01-01", "--to", "2020-01-01")
     assert ending.code == 2
-    assert "the window has 175,320 runs, and a backfill can have at most 10,000" in ending.err
+    assert (
+        "the period has 175,320 scheduled times, and a backfill can have at most 10,000"
+        in ending.err
+    )
 
 
 @pytest.mark.usefixtures("data")

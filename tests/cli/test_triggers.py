@@ -117,7 +117,7 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     assert off.out == "digest is disabled\n"
     assert call("horae", "trigger", "enable", "digest", "--json").data["enabled"] is True
     assert call("horae", "trigger", "remove", "digest", "--table").out == "digest is removed\n"
-    assert call("horae", "trigger", "list", "--table").out == "no trigger\n"
+    assert call("horae", "trigger", "list", "--table").out == "no triggers\n"
     gone = call("horae", "trigger", "show", "digest")
     assert (gone.code, gone.err) == (4, "horae: not found: there is no workflow 'digest'\n")
 
@@ -260,7 +260,7 @@ def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
 def test_an_approval_is_listed_given_and_refused(call: Call) -> None:
     policy = '{"mode": "require_approval"}'
     added(call, "report", "--manual", "--prompt", "Deploy.", "--tools", policy)
-    assert call("horae", "approval", "list", "--table").out == "no run waits for approval\n"
+    assert call("horae", "approval", "list", "--table").out == "no runs are waiting for approval\n"
     numbers = [
         str(call("horae", "trigger", "run", "report", "--key", key, "--json").data["receipt"])
         for key in ("one", "two")

@@ -73,7 +73,7 @@ def test_it_fires_stops_by_itself_and_says_what_became_of_the_time(tmp_path: Pat
     assert len(set(keys)) == len(keys)
     assert re.search(r"\d\d:\d\d:\d\d \S+  done         Tick  plan.org:1", out)
     assert f"running the plans in {tmp_path}" in err
-    assert re.search(r"stopped; since \S+Z: \d+ done", err)
+    assert re.search(r"stopped; receipts since \S+Z: \d+ done", err)
 
 
 def test_lines_for_programs_are_json(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_workflow_that_is_not_there_is_said_with_those_that_are(call: Call, ho
     with pytest.raises(Exception, match="contains no workflow 'Gone'; its workflows: Flow"):
         call(workflow="Gone")
     (home / "plan.org").write_text("* Prose\n")
-    with pytest.raises(Exception, match="contains no workflow; its workflows: none"):
+    with pytest.raises(Exception, match="contains no workflow; to run an entry"):
         call()
 
 

@@ -90,7 +90,7 @@ def test_there_are_at_least_thirty_real_lines() -> None:
         ("@every_minute x", "1:1", "is not standard cron"),
         ("@fortnightly x", "1:1", "is not a cron nickname"),
         ("0 9 * * *", "1:1", "has 5 fields"),
-        ("hello", "1:1", "has 1 fields"),
+        ("hello", "1:1", "the line has 1 field;"),
         ("0 9 * * * x\0y", "1:1", "control character"),
         ("CRON_TZ=Mars/Base", "1:9", "no such time zone"),
     ],

@@ -260,7 +260,7 @@ def test_what_waits_for_an_event_has_no_moment_of_its_own(kind: Kind) -> None:
 def test_a_disabled_trigger_is_known_and_not_armed() -> None:
     item = scanned(kept(made(is_enabled=False))).item
     assert isinstance(item, Unarmed)
-    assert item.reason == "the workflow is disabled"
+    assert item.reason == "the trigger is disabled"
 
 
 # Orders

@@ -164,7 +164,7 @@ async def test_a_delay_that_is_over_is_disabled_however_often_that_is_said(
         assert not await is_enabled(ledger)
     rests = await taken(ledger, now=NINE + MINUTE)
     assert isinstance(rests, Unarmed)
-    assert rests.reason == "the workflow is disabled"
+    assert rests.reason == "the trigger is disabled"
 
 
 @story

@@ -92,7 +92,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert await problems(here) == ()
         assert (await here.house.desk.why(Ask("daily"))).entry.broken == ""
         await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
-        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the workflow is disabled"
+        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the trigger is disabled"
         [never] = await problems(here)
         assert never.endswith("it matches no date")
         await edit(here, ground, DAILY)
@@ -149,4 +149,4 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
         await edit(here, ground, DAILY)
         assert (await here.house.desk.why(Ask("daily"))).entry.is_armed
         await edit(here, ground, f"{DAILY}enabled: false\n")
-        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the workflow is disabled"
+        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the trigger is disabled"

@@ -303,7 +303,7 @@ def test_a_file_named_for_a_number_that_cannot_be_read_says_what_is_wrong(board:
 
 def test_a_board_that_is_not_there_is_said(tmp_path: Path) -> None:
     for look in (lambda: Board(tmp_path / "no").read(), lambda: Board(tmp_path / "no").card(1)):
-        with pytest.raises(BoardMissingError, match="failed to read tasks directory: "):
+        with pytest.raises(BoardMissingError, match="the board cannot be read: "):
             look()
 
 

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
 _MARK: Final = ":agent:"
+_KEPT, _TOLD = "kept", "told, not kept"
+_TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "mentioned in the prompt, not enforced"}
 
 _name = click.argument("name", metavar="NAME")
 
@@ -90,8 +92,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     if output.form is Form.TABLE:
         for key, value in shown.items():
             if value not in (None, "", []):
-                words = shlex.join if key == "command" else ", ".join
-                echo(f"{key:<10}  {words(value) if isinstance(value, list) else value}")
+                echo(f"{key.replace('_', ' '):<10}  {_said(key, value)}")
     elif output.form is Form.JSON:
         print_json(shown)
     else:
@@ -528,12 +529,26 @@ def _shown(registry: Registry, known: Known) -> dict[str, Any]:
         "timeout": format_duration(definition.timeout) if definition.timeout else None,
         "tools_mode": None if policy.is_open else policy.mode.value,
         "tools": list(map(str, policy.tools)) or None,
-        "tools_are": None if policy.is_open else "kept" if is_kept else "told, not kept",
+        "tools_are": None if policy.is_open else _KEPT if is_kept else _TOLD,
         "program": f"{row.name} ({row.documented})" if row.name else None,
         "variables": list(dict.fromkeys(variables)),
         "wake": definition.wake.value if definition.wake else None,
         "prompt": definition.prompt,
     }
+
+
+def _said(key: str, value: Any) -> str:
+    """Return a value of `_shown` in words."""
+    match key, value:
+        case "command", list():
+            return shlex.join(value)
+        case "tools_are", str():
+            return _TOOLS_ARE[value]
+        case _, bool():
+            return "yes" if value else "no"
+        case _, list():
+            return ", ".join(value)
+    return str(value)
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -550,7 +565,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         can_run = safe("yes", style="green") if row["can_run"] else safe(f"no: {row['obstacle']}")
         cells = (row["agent"], runner, row["model"] or "", row["where"] or "by request")
         table.add_row(*map(safe, cells), can_run)
-    console().print(table if rows else safe("no agent", style="dim"))
+    console().print(table if rows else safe("no agents", style="dim"))
 
 
 def _spent(facts: Mapping[str, object]) -> str:

@@ -515,10 +515,16 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     ground = Ground.of(cards.tasks, archived=cards.archived)
     found = _standing(card.task, ground, now) if is_there else None
     pauses = Ledgers([root], output, zone_name="UTC").pauses(root)
-    coming = _coming_text(card.task, now, pauses) if is_there and not card.task.is_archived else []
-    data = {**card_data(card, found), "next": coming, "body": card.task.body}
+    is_open = is_there and not card.task.is_archived
+    coming = list(islice(_coming(card.task, now, pauses), 3)) if is_open else []
+    data = {
+        **card_data(card, found),
+        "next": [f"{key_time(row.at)} {row.what}" for row in coming],
+        "body": card.task.body,
+    }
     if output.form is not Form.TABLE:
         return _print(output, data)
+    data["next"] = [f"{key_time(row.at)} {row.word}" for row in coming]
     echo(f"#{card.task.id}  {card.task.title}")
     for key, value in data.items():
         if value not in (None, "", []) and key not in {"id", "title", "body"}:
@@ -558,7 +564,7 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
         ]  # fmt: skip
         return _print_all(output, data)
     for row in rows:
-        echo(f"{moment_text(row.at, row.zone)}  #{row.task}  {row.title}  ({row.what})")
+        echo(f"{moment_text(row.at, row.zone)}  #{row.task}  {row.title}  ({row.word})")
     if not rows:
         echo("no scheduled times")
     return Exit.OK
@@ -726,6 +732,11 @@ class _Coming(NamedTuple):
     what: str
     zone: str
 
+    @property
+    def word(self) -> str:
+        """What happens at that moment, as a table says it."""
+        return "recurs" if self.what == "trigger" else self.what
+
 
 def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_Coming]:
     """Yield the moments of a task that are still to come."""
@@ -737,11 +748,6 @@ def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[
         for each in triggers_of(task, now, pause=pauses.get(f"task:{task.id}"))
     )
     return merge(held, triggers)
-
-
-def _coming_text(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> list[str]:
-    """Return the next three moments of a task."""
-    return [f"{key_time(row.at)} {row.what}" for row in islice(_coming(task, now, pauses), 3)]
 
 
 def _answer(output: Output, root: str, card: Card, words: str) -> int:

@@ -31,8 +31,8 @@ class NoStoreError(HoraeError):
     def __init__(self, root: str) -> None:
         self.root = root
         super().__init__(
-            f'{root}: no database is set; `store = "postgresql://…"` in horae.toml, or'
-            " HORAE_STORE, names the database that the nodes share"
+            f'{root}: no database is set; set `store = "postgresql://…"` in horae.toml, or'
+            " HORAE_STORE, to the database that the nodes share"
         )
 
 

@@ -454,7 +454,7 @@ def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
     """Return when something ends: a length of time from now, or a moment."""
     with suppress(DurationError):
         return now + parse_duration(text)
-    return parse_moment(text, where)
+    return parse_moment(text, where, or_length="2h")
 
 
 def _desk(

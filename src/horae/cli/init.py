@@ -127,7 +127,7 @@ def init(*, root: str) -> int:
     for name, text in texts.items():
         path = os.path.join(root, name)  # noqa: PTH118
         if os.path.lexists(path):
-            echo(f"kept {path}, which exists")
+            echo(f"{path} already exists and was not changed")
             continue
         create(path, text.encode())
         echo(f"wrote {path}")

@@ -234,8 +234,8 @@ def _source(engine: EngineFacts) -> str:
     """Return where the times come from, in words."""
     where = _near(engine.directory)
     if engine.is_running:
-        return f"planned by the running engine (ledger in {where})"
-    return f"planned from the files; pauses and last runs from the ledger in {where}"
+        return f"times from the running engine (ledger in {where})"
+    return f"times from the plan files; pauses and last runs from the ledger in {where}"
 
 
 def _with(item: Entry, known: Entry) -> Entry:

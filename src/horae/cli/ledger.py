@@ -14,6 +14,7 @@ from horae.app import SystemClock
 from horae.cli.desk import (
     NoLedgerError,
     Place,
+    engine_at,
     engine_of,
     new_id,
     parse_until,
@@ -362,6 +363,8 @@ def backfill(
             echo(f"horae: {went_on}", err=True)
         raise
     _print(output, done, _print_backfill)
+    if done.moments and not dry_run and output.form is Form.TABLE and engine_at(place) is None:
+        echo("horae: no engine is running; `horae up` starts the runs", err=True)
     return Exit.OK
 
 
@@ -549,10 +552,10 @@ def _print_history(found: History) -> None:
     from horae.cli.tables import console, safe
 
     if not found.lines:
-        echo("no receipt")
+        echo("no receipts")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("receipt", "planned", "entry", "status", "late", "reason"):
+    for name in ("receipt", "scheduled", "entry", "status", "late", "reason"):
         table.add_column(name, overflow="fold")
     for line in found.lines:
         receipt = line.filed.receipt
@@ -655,7 +658,8 @@ def _print_backfill(done: Backfill) -> None:
         for moment in done.moments:
             echo(moment_text(moment, entry.zone))
     runs = f"{len(done.moments):,} run{'s' * (len(done.moments) != 1)}"
-    said = f"would be {runs}" if done.dry_run else f"{runs} wait; backfill {done.name}"
+    are = "is" if len(done.moments) == 1 else "are"
+    said = f"would be {runs}" if done.dry_run else f"{runs} {are} queued (backfill {done.name})"
     echo(f"{name} from {first} to {last}: {said}")
 
 

@@ -35,8 +35,11 @@ def moment_and_zone(
     return (SystemClock().now() if text is None else parse_moment(text, where)), where
 
 
-def parse_moment(text: str, where: ZoneInfo) -> datetime:
-    """Return a moment: RFC 3339, or a date and a time on the wall of the zone."""
+def parse_moment(text: str, where: ZoneInfo, *, or_length: str = "") -> datetime:
+    """Return a moment: RFC 3339, or a date and a time on the wall of the zone.
+
+    The error also shows *or_length*, a length of time that the caller takes.
+    """
     wall = _WALL.fullmatch(text.strip())
     try:
         if wall is None:
@@ -45,5 +48,5 @@ def parse_moment(text: str, where: ZoneInfo) -> datetime:
     except (Rfc3339Error, ValueError):
         raise click.UsageError(
             f"{text!r} is not a time; write it like 2026-06-06T09:00:00Z, "
-            "'2026-06-06 09:00' or 2026-06-06."
+            f"'2026-06-06 09:00' or 2026-06-06{or_length and f', or a duration like {or_length}'}."
         ) from None

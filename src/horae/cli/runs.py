@@ -329,7 +329,7 @@ def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | N
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None:
-        raise _no_engine(place, "so nothing runs")
+        raise _no_engine(place, "so there is nothing to cancel")
     found = read(place, lambda desk: _meant(desk, what, is_going=True))
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"

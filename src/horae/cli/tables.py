@@ -51,7 +51,7 @@ def print_headlines(shown: Iterable[tuple[str, Headline]]) -> None:
             safe(cron or _stamp(headline.scheduled)),
             safe(_stamp(headline.deadline)),
         )
-    console().print(table if table.row_count else safe("no headline", style="dim"))
+    console().print(table if table.row_count else safe("no headlines", style="dim"))
 
 
 def print_worlds(source: Source) -> None:
@@ -68,7 +68,7 @@ def print_worlds(source: Source) -> None:
     for world in found:
         screen.print(trees[world.at])
     if not found:
-        screen.print(safe("no workflow", style="dim"))
+        screen.print(safe("no workflows", style="dim"))
 
 
 def print_findings(found: Sequence[Diagnostic], plans: Mapping[str, Plan]) -> None:

@@ -333,8 +333,8 @@ def list_(*, limit: int, offset: int, root: str, data: str | None, form: str | N
         )
         for each in page["items"]
     ]
-    names = ("name", "state", "agent", "waits for", "id")
-    _print_many(output, page["items"], names, rows, empty="no trigger")
+    names = ("name", "state", "agent", "when", "id")
+    _print_many(output, page["items"], names, rows, empty="no triggers")
     left = page["total"] - offset - len(rows)
     if left > 0 and output.form is Form.TABLE:
         echo(f"there are {left} more: --offset {offset + len(rows)}")
@@ -526,8 +526,8 @@ def history(
         )
         for each in page["items"]
     ]
-    names = ("receipt", "planned", "key", "status", "reason")
-    _print_many(output, page["items"], names, rows, empty="nothing yet")
+    names = ("receipt", "scheduled", "key", "status", "reason")
+    _print_many(output, page["items"], names, rows, empty="no receipts")
     return Exit.OK
 
 
@@ -582,7 +582,7 @@ def approvals(*, root: str, data: str | None, form: str | None) -> int:
         for each in found
     ]
     names = ("receipt", "trigger", "agent", "until", "prompt")
-    _print_many(output, found, names, rows, empty="no run waits for approval")
+    _print_many(output, found, names, rows, empty="no runs are waiting for approval")
     return Exit.OK
 
 

@@ -485,6 +485,7 @@ async def _sum_up(house: House, *, after: int) -> None:
         after = events[-1].number
         told = (str(event.facts["status"]) for event in events if event.kind == "receipt")
         counts.update(status for status in told if status in FINAL)
-    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "nothing"
-    since = house.almanac.started_at or house.clock.now()
-    echo(f"horae: stopped; since {key_time(since)}: {said}", err=True)
+    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    since = key_time(house.almanac.started_at or house.clock.now())
+    what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
+    echo(f"horae: stopped; {what}", err=True)

@@ -116,10 +116,11 @@ class _Asked:
         top = worlds(plan)
         chosen = [each for each in every(top) if each.name == workflow] if workflow else top
         if not chosen or (workflow and len(chosen) > 1):
-            names = ", ".join(each.name for each in every(top)) or "none"
-            what = f"{len(chosen) or 'no'} workflow{'s' if chosen else ''}"
+            names = ", ".join(each.name for each in every(top))
+            what = f"{len(chosen)} workflows" if chosen else "no workflow"
             what += "" if workflow is None else f" {workflow!r}"
-            raise PlanMissingError(file, f"contains {what}; its workflows: {names}")
+            hint = f"its workflows: {names}" if names else "to run an entry: `horae run ENTRY`"
+            raise PlanMissingError(file, f"contains {what}; {hint}")
         kept = Path(config.data).resolve() if data or config.data.is_dir() else state_directory()
         place = Place(root, kept, os.environ, config.run_timeout, named=secrets_of(config))
         return cls(str(path.relative_to(root)), plan, chosen, place, config)

@@ -546,7 +546,7 @@ def scanned(trigger: Trigger) -> Scanned:
     about = (trigger.address, origin, definition.name)
     if not definition.is_enabled:
         is_gone = definition.file and definition.is_wanted is None
-        return Scanned(mark, Unarmed(*about, GONE if is_gone else "the workflow is disabled"), text)
+        return Scanned(mark, Unarmed(*about, GONE if is_gone else "the trigger is disabled"), text)
     try:
         entry = Entry(
             *about,

@@ -72,7 +72,7 @@ _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f"\\\u2028\u2029\ufeff\ufffe\uf
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
-_NOWHERE: Final = "it does not exist; `horae task add` creates it"
+_NOWHERE: Final = "the directory does not exist; `horae task add` creates it"
 
 
 class TaskFileError(PlanFileError):
@@ -138,7 +138,7 @@ class BoardMissingError(HoraeError):
     def __init__(self, directory: str, reason: str = _NOWHERE) -> None:
         self.directory = directory
         self.reason = reason
-        super().__init__(f"failed to read tasks directory: {directory}: {reason}")
+        super().__init__(f"{directory}: the board cannot be read: {reason}")
 
 
 class Card(NamedTuple):

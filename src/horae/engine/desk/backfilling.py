@@ -90,7 +90,9 @@ def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: s
     if end > now:
         raise RequestError(f"{last} is in the future; a backfill covers only past times")
     if start >= end:
-        raise RequestError(f"the window from {first} to {last} is empty")
+        raise RequestError(
+            f"the period is empty: its start ({first}) is not before its end ({last})"
+        )
 
 
 def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
@@ -100,8 +102,8 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
     if len(found) > MOST:
         total = MOST + 1 + _count_after(entry, found[-1].at, end - TINY)
         raise RequestError(
-            f"the window has {total:,} runs, and a backfill can have at most {MOST:,}; "
-            "choose a shorter window"
+            f"the period has {total:,} scheduled times, and a backfill can have at most {MOST:,}; "
+            "choose a shorter period"
         )
     return found
 

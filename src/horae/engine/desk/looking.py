@@ -76,7 +76,7 @@ class Looking(Base):
     ) -> History:
         """Return receipts, newest first, of one entry or of all, planned in a window."""
         if since is not None and until is not None and until < since:
-            raise RequestError(f"the window from {key_time(since)} to {key_time(until)} is empty")
+            raise RequestError(f"the period from {key_time(since)} to {key_time(until)} is empty")
         found = None if word is None else await self.named(word)
         page = await self._ledger.receipts(
             entry=None if found is None else found.number,

@@ -164,7 +164,7 @@ def broken_words(found: Listed) -> str:
         return f"{name} has been broken since {since}; {kept}: {found.broken}"
     if isinstance(found.item, Entry):
         return f"{name} is armed without the parts that cannot be read: {found.broken}"
-    return f"{name} has never been armed: {found.broken}"
+    return f"{name} is not armed: {found.broken}"
 
 
 def _troubles(agent: AgentLine) -> Iterator[str]:

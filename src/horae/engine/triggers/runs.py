@@ -92,7 +92,7 @@ class Runs(Base):
         """Return why a workflow would not fire by itself; nothing if it would."""
         trigger = await self.found(word)
         if not trigger.definition.is_enabled:
-            return "the workflow is disabled"
+            return "the trigger is disabled"
         known = await self._store.entry(trigger.id)
         if known is None or known.gone_at is not None:
             return "the engine has not loaded it yet"

@@ -220,7 +220,8 @@ class _Reader:
                 texts = (texts[0][1:], *texts[1:])
         needed = count + 1 + self._is_system
         if len(fields) < needed:
-            what = f"has {len(fields)} fields; a job needs at least {needed}"
+            many = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+            what = f"the line has {many}; a job needs at least {needed}"
             parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
             user = ", the user" if self._is_system else ""
             raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
