@@ -10,6 +10,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.engine.actor import ENGINE
@@ -1149,14 +1150,20 @@ class Book:
 
 def _told(filed: Filed | Standing, status: Status, reason: Reason, at: int) -> _Event:
     """Return what is told when a receipt moves."""
-    facts = compact_words(reason=reason, reason_code=reason.code, status=status)
+    facts = _told_facts(reason, reason.code, status)
     return _Event(at, "receipt", facts, filed.entry, filed.number)
+
+
+# Thousands of receipts start and end for a few reasons.
+@lru_cache(maxsize=256)
+def _told_facts(reason: str, code: str, status: str) -> str:
+    return compact_words(reason=reason, reason_code=code, status=status)
 
 
 def _moved(stands: Standing, status: Status, *, reason: Reason, now: datetime) -> _Moved:
     """Return how a receipt moves that has neither ended nor waits."""
-    was, code = stands.status.value, str(reason.code)
-    row = _Move(stands.number, was, status.value, str(reason), code, stands.attempts)
+    was, code = stands.status.value, reason.code
+    row = _Move(stands.number, was, status.value, reason, code, stands.attempts)
     return _Moved(row, _told(stands, status, reason, micros(now)))
 
 
