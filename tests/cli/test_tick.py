@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -111,10 +112,24 @@ def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, ho
         assert [each["next_run"] is None for each in status.data["agents"]] == [False, True]
 
 
+def test_tick_and_run_answer_alike_to_a_name_that_no_agent_has(call: Call, home: Path) -> None:
+    ran, ticked = (call("agent", ask, "robin") for ask in ("run", "tick"))
+    assert (ticked.code, ticked.err) == (ran.code, ran.err)
+    assert ticked.err == "horae: there is no agent 'robin'; `horae agent list` lists the agents\n"
+    near = call("agent", "tick", "wrn", "--json")
+    assert json.loads(near.err)["error"]["message"] == "there is no agent 'wrn'; did you mean wren?"
+    agent(home, "lark", "true")  # which no crew has
+    lark = call("agent", "tick", "lark")
+    assert (lark.code, "lark does not tick: it is neither a member" in lark.err) == (6, True)
+
+
 def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
     with engine(home):
         nobody = call("agent", "tick", "robin")
-        assert (nobody.code, "no entry is called 'robin'" in nobody.err) == (4, True)
+        assert (nobody.code, "there is no agent 'robin'; `horae agent list`" in nobody.err) == (
+            4,
+            True,
+        )
         digest = call("agent", "tick", "Digest")
         assert (digest.code, "the entry is not an agent that ticks" in digest.err) == (6, True)
         call("pause", "wren", "--note", "on holiday")

@@ -10,10 +10,25 @@ import click
 from horae.cli.desk import Place, engine_at
 from horae.cli.far import EngineUnreachableError
 from horae.cli.options import place_options
-from horae.cli.output import Output, echo, form_options, print_answer
+from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for
 from horae.config import load
-from horae.errors import Exit
+from horae.engine.desk.errors import EntryNotFoundError
+from horae.errors import Exit, HoraeError
+
+
+class NoTicksError(HoraeError):
+    """An agent that is run on request only."""
+
+    code = "no_ticks"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{name} does not tick: it is neither a member of the crew nor the keeper; "
+            f"to run it now: `horae agent run {name}`"
+        )
 
 
 @click.command()
@@ -42,6 +57,28 @@ def tick(
     failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
+    try:
+        return _tick(name, output, watch=watch, note=note, raw=raw, root=root, data=data)
+    except HoraeError as error:
+        if error.code != EntryNotFoundError.code:
+            raise
+        from horae.cli.agents import Everybody
+
+        Everybody.of(root, data, Output(Form.TABLE)).get(name)  # raises unless there is one
+        raise NoTicksError(name) from None
+
+
+def _tick(
+    name: str,
+    output: Output,
+    *,
+    watch: bool,
+    note: str,
+    raw: bool,
+    root: str,
+    data: str | None,
+) -> int:
+    """Let an agent tick, by the engine or here."""
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     if far is None and place.store is not None:
