@@ -152,3 +152,17 @@ def test_a_look_from_another_moment_asks_no_engine(root: Path) -> None:
         wait_until(lambda: standing(root)["problems"])
         then = json.loads(horae(root, "status", "--json", "--at", "2020-01-01T00:00:00Z"))
         assert then["problems"] == []
+
+
+def test_an_entry_that_cannot_be_read_is_told_once(root: Path) -> None:
+    bad = PLAN.replace("0 9 1 1 *", "61 9 1 1 *").replace("slow", "bad").replace("Slow", "Bad cron")
+    done = PLAN.replace("* Slow", "* DONE Old").replace("slow", "old")
+    (root / "plan.org").write_text(bad + done)
+    with kept(root):
+        wait_until(lambda: standing(root)["unarmed"])
+    said = horae(root, "status")
+    assert said.count("minute 61 is outside 0-59") == 1
+    assert "Bad cron (plan.org:1) is not armed: " in " ".join(said.split())
+    assert "never been armed" not in said
+    assert "the state is DONE" in said
+    assert [each["title"] for each in standing(root)["unarmed"]] == ["Bad cron", "Old"]

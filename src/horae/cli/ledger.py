@@ -428,7 +428,14 @@ def print_status(stands: Standing) -> None:
     _print_part("missed in the last day", map(_receipt_row, stands.missed))
     _print_part("failed in the last day", map(_receipt_row, stands.failed))
     _print_part("paused", map(_paused_row, stands.paused))
-    _print_part("not armed", map(_unarmed_row, stands.unarmed))
+    said = frozenset(stands.problems)
+    others = (each for each in stands.unarmed if not _is_said(each, said))
+    _print_part("not armed", map(_unarmed_row, others))
+
+
+def _is_said(line: EntryLine, problems: frozenset[str]) -> bool:
+    """Tell whether an entry that is not armed is among the problems, with the same reason."""
+    return f"{line.title} ({line.origin}) is not armed: {line.reason}" in problems
 
 
 def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
