@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
 _PACE: Final = 0.1
+_LINE_PACE: Final = 5.0  # seconds between two lines where there is no terminal
 _SHOWN: Final = 6  # so many receipts of a day have a line each
 _RAN: Final = frozenset(
     {Status.DONE, Status.NO_WORK, Status.FAILED, Status.KILLED, Status.INTERRUPTED}
@@ -246,6 +247,8 @@ def simulate(
     count, and a run takes as long as the last ones took; else it ends at once. With --seed and
     --faults faults are injected, and every guarantee of the engine is checked. With --seed and
     no paths the plans are generated too.
+
+    An entry that runs every minute makes a simulation slow: shorten it with --days.
     """
     output = Output.of(form)
     if faults != Level.NONE and seed is None:
@@ -274,7 +277,7 @@ def simulate(
         lengths=past.lengths,
     )
     rehearsal = Rehearsal(place)
-    with _progress() as show:
+    with _progress(days, says=output.form is Form.TABLE) as show:
 
         def tell(line: str) -> None:
             show((world.clock.now() - world.start) / setting.length)
@@ -291,10 +294,13 @@ def simulate(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float], None]]:
-    """Show on a terminal how far a simulation is, once it has taken more than a second."""
+def _progress(days: int, *, says: bool) -> Iterator[Callable[[float], None]]:
+    """Show how far a simulation is: a bar on a terminal, else a line now and then if it *says* so.
+
+    A program that reads JSON gets no lines among its errors.
+    """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield _lines(days) if says else lambda _: None
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -314,6 +320,19 @@ def _progress() -> Iterator[Callable[[float], None]]:
     finally:
         if bar.live.is_started:  # or it would leave an empty line
             bar.stop()
+
+
+def _lines(days: int) -> Callable[[float], None]:
+    """Return what prints how many days are simulated, at most every five seconds."""
+    shown_at = monotonic() + _LINE_PACE
+
+    def show(part: float) -> None:
+        nonlocal shown_at
+        if monotonic() >= shown_at:
+            shown_at = monotonic() + _LINE_PACE
+            echo(f"horae: simulated {int(days * min(part, 1.0))} of {days} days", err=True)
+
+    return show
 
 
 def _outage(text: str, place: ZoneInfo) -> Outage:
