@@ -119,7 +119,10 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     assert call("horae", "trigger", "remove", "digest", "--table").out == "digest is removed\n"
     assert call("horae", "trigger", "list", "--table").out == "no triggers\n"
     gone = call("horae", "trigger", "show", "digest")
-    assert (gone.code, gone.err) == (4, "horae: not found: there is no workflow 'digest'\n")
+    assert (gone.code, gone.err) == (
+        4,
+        "horae: not found: there is no trigger 'digest'; `horae trigger list` lists the triggers\n",
+    )
 
 
 def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: Path) -> None:
@@ -139,14 +142,14 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--cron", "0 9 * * *", "--manual"), 2, "has one start condition"),
         (("--cron", "61 * * * *", "--prompt", "Go."), 2, "Invalid cron expression '61 * * * *'"),
         (("--manual", "--prompt", "{{tite}}"), 2, "Did you mean '{{title}}'?"),
-        (("--manual",), 2, "missing field `prompt_template`"),
+        (("--manual",), 2, "missing option: --prompt or --prompt-file"),
         (("--manual", "--prompt", "a", "--prompt-file", "b"), 2, "not both"),
         (("--manual", "--prompt-file", "nowhere.md"), 4, "nowhere.md: does not exist"),
         (("--manual", "--prompt", "Go.", "--tools", "[]"), 2, "--tools must be a JSON object"),
         (("--webhook", "a long secret", "--prompt", "Go."), 2, "use the scheme github"),
         (("--webhook", "short", "--scheme", "github", "--prompt", "Go."), 2, "at least 8"),
         (("--scheme", "github", "--manual"), 2, "--scheme requires --webhook"),
-        (("--after", "nobody", "--prompt", "Go."), 4, "there is no workflow 'nobody'"),
+        (("--after", "nobody", "--prompt", "Go."), 4, "there is no trigger 'nobody'"),
     ],
 )
 def test_what_cannot_be_made_is_said(
@@ -216,7 +219,10 @@ def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
     changed = call("horae", "trigger", "edit", "by-name", "--after", "second", "--json").data
     assert changed["trigger_config"] == {**follow, "source_workflow_id": second["id"]}
     none = call("horae", "trigger", "edit", "by-name", "--after", "third")
-    assert (none.code, none.err) == (4, "horae: not found: there is no workflow 'third'\n")
+    assert (none.code, none.err) == (
+        4,
+        "horae: not found: there is no trigger 'third'; `horae trigger list` lists the triggers\n",
+    )
 
 
 def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_both(

@@ -381,7 +381,7 @@ async def test_why_tells_what_was_decided_and_how_its_runs_went() -> None:
             1,
             "cron:2026-04-01T09:00:00Z",
         )
-        assert "retried at most 3 times" in str(data["policy"])
+        assert "up to 3 retries" in str(data["policy"])
 
 
 @story

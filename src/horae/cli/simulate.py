@@ -381,7 +381,8 @@ def _print_days(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> None
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
     kept = "all guarantees were kept" if verdict.broken is None else "a guarantee was broken"
-    echo(f"\n{setting.length.days} days: {_totals(rehearsal.receipts)}; {kept}")
+    days = "1 day" if setting.length.days == 1 else f"{setting.length.days} days"
+    echo(f"\n{days}: {_totals(rehearsal.receipts)}; {kept}")
 
 
 def _alike(receipts: Iterable[What]) -> Iterator[list[What]]:

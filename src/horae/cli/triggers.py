@@ -214,6 +214,19 @@ def trigger() -> None:
     """Start agents by cron, webhook, issue or request."""
 
 
+_HELP: Final = {
+    "catchup": "What to run after an outage: all, latest or none.",
+    "overlap": "What to do while the previous run is running: skip, queue or allow.",
+    "retry": "How often to retry a failed run, and the first delay: 2 5m.",
+    "timeout": "The time limit of a run, such as 15m.",
+    "jitter": "Start a run up to this much later, such as 5m.",
+    "pause_after": "Pause after this many failures in a row.",
+    "until": "The last day on which the trigger starts runs.",
+    "requires": "The labels that a node of a cluster must have.",
+    "api": "The scopes of the API token that the agent gets.",
+}
+
+
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all that says what a trigger is."""
     options = [
@@ -262,7 +275,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 f"--{name.replace('_', '-')}",
                 name,
                 metavar="TEXT",
-                help=f"The setting {name} of its entry.",
+                help=_HELP[name],
             )
             for name in OPTIONS
         ),
@@ -292,6 +305,10 @@ def add(
             "name what starts the trigger: --cron, --at, --webhook, --issues, --pulls, --after, "
             "--on or --manual."
         )
+    if "prompt_template" not in said:
+        raise click.UsageError("missing option: --prompt or --prompt-file.")
+    if "agent" not in said:
+        raise click.UsageError("missing option: --agent.")
 
     async def make(triggers: Triggers) -> dict[str, Any]:
         return await triggers.create(await _with_source(triggers, said))

@@ -382,15 +382,16 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
 
     >>> from horae.rules.entry import Policy, Retry
     >>> policy_words(Policy(retry=Retry(3, timedelta(seconds=30))), zone_name="UTC")
-    'catch-up default, overlap skip, retried at most 3 times, first after 30s'
+    'catch-up default, overlap skip, up to 3 retries, the first after 30s'
     """
     said = [
         f"catch-up {policy.catchup or 'default'}",
         f"overlap {policy.overlap}",
     ]
     if policy.retry is not None:
-        times = "once" if policy.retry.attempts == 1 else f"at most {policy.retry.attempts} times"
-        said.append(f"retried {times}, first after {format_duration(policy.retry.wait)}")
+        many, wait = policy.retry.attempts, format_duration(policy.retry.wait)
+        words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"
+        said.append(f"{words} after {wait}")
     if policy.timeout is not None:
         said.append(f"time limit {format_duration(policy.timeout)}")
     if policy.jitter:

@@ -14,7 +14,7 @@ from horae.engine.desk.errors import RequestError
 from horae.engine.desk.looking import TINY, check_calendar
 from horae.engine.desk.shapes import Backfill
 from horae.engine.why import length_text
-from horae.rules.entry import CronRule, RepeaterRule, key_time
+from horae.rules.entry import CadenceRule, CronRule, RepeaterRule, key_time
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import decided, project, unpaused
 from horae.rules.reason import Reason, ReasonCode
@@ -125,7 +125,7 @@ def _follows_ends(entry: Entry) -> bool:
     rule = entry.rule
     if isinstance(rule, RepeaterRule):
         return rule.repeater.kind is Kind.RESTART
-    return not isinstance(rule, CronRule)
+    return isinstance(rule, CadenceRule)
 
 
 def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:

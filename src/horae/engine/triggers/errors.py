@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from horae.engine.actor import actor_words
 from horae.errors import Exit, HoraeError
@@ -10,6 +10,16 @@ from horae.rules.trigger import TriggerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# How a message calls what a request calls otherwise, and which command lists them.
+_LISTED: Final = {
+    "workflow": ("trigger", "; `horae trigger list` lists the triggers"),
+    "approval": (
+        "pending approval of receipt",
+        "; `horae approval list` lists the pending approvals",
+    ),
+}
 
 
 class TriggerNotFoundError(HoraeError):
@@ -21,7 +31,8 @@ class TriggerNotFoundError(HoraeError):
     def __init__(self, what: str, word: str) -> None:
         self.what = what
         self.word = word
-        super().__init__(f"not found: there is no {what} {word!r}")
+        name, hint = _LISTED.get(what, (what, ""))
+        super().__init__(f"not found: there is no {name} {word!r}{hint}")
 
 
 class TriggerConflictError(HoraeError):
