@@ -16,7 +16,7 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,7 +62,7 @@ from store.ledger_suite import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from horae.engine.ports import Filed
     from horae.store.book import Book
@@ -646,6 +646,16 @@ async def test_one_that_fails_is_undone_alone_and_those_beside_it_are_kept(tmp_p
     await ledger.close()
 
 
+async def together(ledger: SqliteLedger, *works: Callable[[Book], None]) -> Sequence[object]:
+    """Return what became of writes that are committed as one, as they wait behind another."""
+    are_waiting = Event()
+    first = ledger.write(1, lambda _: are_waiting.wait(10), is_alone=True)
+    tasks = [asyncio.create_task(each) for each in (first, *(ledger.write(1, w) for w in works))]
+    await asyncio.sleep(0)
+    are_waiting.set()
+    return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
+
+
 @story
 async def test_if_the_disk_fails_under_several_writes_each_hears_of_it_and_none_is_kept(
     tmp_path: Path,
@@ -657,10 +667,7 @@ async def test_if_the_disk_fails_under_several_writes_each_hears_of_it_and_none_
     def fail(_: Book) -> None:
         raise failure
 
-    works = (told("before"), fail, told("after"))
-    answers = await asyncio.gather(
-        *(ledger.write(1, work) for work in works), return_exceptions=True
-    )
+    answers = await together(ledger, told("before"), fail, told("after"))
     assert [type(each) for each in answers] == [LedgerWriteError] * 3
     assert await kinds(ledger) == []
     await ledger.write(1, told("again"))
@@ -677,11 +684,7 @@ async def test_if_the_commit_fails_nobody_is_told_that_it_was_kept(tmp_path: Pat
         book.execute("PRAGMA defer_foreign_keys = ON")
         book.execute("INSERT INTO run (receipt, attempt, started_at) VALUES (99, 1, 0)")
 
-    answers = await asyncio.gather(
-        ledger.write(1, told("before")),
-        ledger.write(1, break_the_rules),
-        return_exceptions=True,
-    )
+    answers = await together(ledger, told("before"), break_the_rules)
     assert [type(each) for each in answers] == [sqlite3.IntegrityError] * 2
     assert await kinds(ledger) == []
     await ledger.write(1, told("again"))
