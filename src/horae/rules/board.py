@@ -60,9 +60,9 @@ class TransitionError(HoraeError):
     def __init__(self, before: str, after: str) -> None:
         self.before = before
         self.after = after
-        may = ", ".join(_MOVES.get(before, ())) or "no other status"
-        said = f"illegal task state transition: {_variant(before)} -> {_variant(after)}"
-        super().__init__(f"{said}; from {before} a task can move to {may}")
+        may = ", ".join(_MOVES.get(before, ()))
+        only = f", only to {may}" if may else ""
+        super().__init__(f"a task cannot move from {before} to {after}{only}")
 
 
 class DependencyError(HoraeError):
@@ -439,11 +439,6 @@ def _dependency_reason(task: Task, ground: Ground) -> str | None:
 def _has_rested(task: Task, *, now: datetime, after: timedelta) -> bool:
     completed = moment(task.text("completed"))
     return completed is not None and now - completed.astimezone(UTC) >= after
-
-
-def _variant(status: str) -> str:
-    """Return a status as the errors of boards have always spelled it."""
-    return "".join(word.capitalize() for word in status.split("-"))
 
 
 def _number(task: Task) -> int:

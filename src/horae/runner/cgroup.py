@@ -211,7 +211,7 @@ class Standing:
     def words(self) -> str:
         """It in words, and what would be needed."""
         if self.path is None:
-            return f"no cgroups: {self.missing}; {_REMEDY}"
+            return f"cgroups are not used: {self.missing}; {_REMEDY}"
         can = f"limits on {', '.join(self.limits)} and " if self.limits else ""
         return f"cgroups below {self.path}: {can}all processes of a run can be killed at once"
 
