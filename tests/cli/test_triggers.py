@@ -149,6 +149,7 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
         (("--webhook", "a long secret", "--prompt", "Go."), 2, "use the scheme github"),
         (("--webhook", "short", "--scheme", "github", "--prompt", "Go."), 2, "at least 8"),
         (("--scheme", "github", "--manual"), 2, "--scheme requires --webhook"),
+        (("--manual", "--agent", "x", "--prompt", "Go."), 2, "there is no agent 'x'; `horae agent"),
         (("--after", "nobody", "--prompt", "Go."), 4, "there is no trigger 'nobody'"),
     ],
 )

@@ -41,7 +41,7 @@ again. If it fails, it is retried up to two times, the first time after a minute
 :AFTER:    failed stuck
 :COMMAND:  sh -c 'echo "$HORAE_AFTER_ENTRY: $HORAE_AFTER_REASON"'
 :END:
-Replace the command by one that reaches you: mail, a chat message, a push notification.
+Replace the command with one that notifies you: mail, a chat message, a push notification.
 
 # A workflow is a headline with blocks of code. The output of one block is the input of the next.
 # Remove the hashes, and this one runs every morning at seven:

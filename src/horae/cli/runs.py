@@ -391,7 +391,7 @@ def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
         return str(told["reason"])
     line = far.get("gate", limit=1000)["waiting"]
     reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
-    return next(reasons, f"it starts at {told['start_at']} or later")
+    return next(reasons, f"{told['reason']}; it starts at {told['start_at'][:19]}Z or later")
 
 
 def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -22,7 +22,7 @@ from horae.engine.triggers import (
     plan_files,
     plan_teardown,
 )
-from horae.errors import Exit
+from horae.errors import Exit, HoraeError
 from horae.rules.reason import ReasonCode
 from horae.rules.trigger import OPTIONS, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
@@ -31,7 +31,7 @@ from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from horae.cli.far import Far
@@ -311,7 +311,8 @@ def add(
         raise click.UsageError("missing option: --agent.")
 
     async def make(triggers: Triggers) -> dict[str, Any]:
-        return await triggers.create(await _with_source(triggers, said))
+        with _naming(said["agent"]):
+            return await triggers.create(await _with_source(triggers, said))
 
     made = Room(root=root, data=data).write(make)
     _print_with_secret(output, made, f"{made['name']} is created: {made['id']}", secret)
@@ -413,7 +414,8 @@ def edit(
         if zone is not None:
             config = said.get("trigger_config") or (await triggers.get(name))["trigger_config"]
             said["trigger_config"] = {**config, "timezone": zone}
-        return await triggers.update(name, await _with_source(triggers, said))
+        with _naming(given["agent"]):
+            return await triggers.update(name, await _with_source(triggers, said))
 
     made = room.write(change)
     _print_with_secret(output, made, f"{made['name']} is changed", secret)
@@ -703,6 +705,18 @@ def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if config is not None:
         said["trigger_config"] = config
     return said
+
+
+@contextmanager
+def _naming(agent: str | None) -> Iterator[None]:
+    """Name the agent in the error that the API words without it."""
+    try:
+        yield
+    except HoraeError as error:
+        if agent is None or not str(error).endswith("Agent not found"):
+            raise
+        reason = f"there is no agent {agent!r}; `horae agent list` lists the agents"
+        raise TriggerError(reason, field="agent") from None
 
 
 def new_secret() -> str:
