@@ -108,7 +108,7 @@ def test_every_guarded_name_is_a_setting_or_a_table_of_settings() -> None:
 
 def test_every_guarded_setting_is_in_the_reference() -> None:
     page = (Path(__file__).parents[1] / "docs" / "reference" / "settings.md").read_text()
-    rows = page.partition("## Who may set what")[2].splitlines()
+    rows = page.partition("## Protected settings")[2].splitlines()
     for name, why in GUARDED.items():
         assert any(row.startswith(f"| {why} | ") and f"`{name}`" in row for row in rows), name
 

@@ -443,7 +443,11 @@ class Config:
         "server.public", SWITCH, False, "show the state of the agents without a login"
     )
     tenant = Setting(
-        "tenant", ID, "local", "tenant whose repository receives the commits", "WB_TENANT"
+        "tenant",
+        ID,
+        "local",
+        "directory in `WB_DATA` that is the plan root; only `WB_TENANT` has an effect",
+        "WB_TENANT",
     )
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")
     git_local = Setting(
