@@ -814,6 +814,17 @@ async def test_what_counts_from_its_own_ends_has_no_moments_to_make_good() -> No
         assert (done.moments, done.follows_ends) == ((), True)
 
 
+@story
+async def test_what_has_no_schedule_is_told_so_and_not_that_it_follows_its_ends() -> None:
+    alert = "* Tell\n:PROPERTIES:\n:COMMAND: true\n:AFTER: failed\n:END:\n"
+    once = "* Once :workflow:\nSCHEDULED: <2020-04-02 Thu>\n"
+    async with office(f"* Deploy :workflow:\n{alert}{once}") as here:
+        for name, has_schedule in (("Deploy", False), ("Tell", False), ("Once", True)):
+            done = await here.desk.backfill(name, start=NOW - 9 * DAY)
+            assert (done.moments, done.follows_ends) == ((), False)
+            assert done.has_schedule is has_schedule
+
+
 @given(
     hour=st.integers(0, 23),
     step=st.sampled_from(["*", "*/2", "MON-FRI", "SUN"]),

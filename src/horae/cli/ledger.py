@@ -657,6 +657,9 @@ def _print_backfill(done: Backfill) -> None:
     entry = done.entry
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"
+    if not done.has_schedule:
+        echo(f"{name} has no schedule, so there is nothing to backfill")
+        return
     if not done.moments:
         why = "; its times depend on when its runs end" if done.follows_ends else ""
         echo(f"{name} has no scheduled time from {first} to {last}{why}")

@@ -14,7 +14,14 @@ from horae.engine.desk.errors import RequestError
 from horae.engine.desk.looking import TINY, check_calendar
 from horae.engine.desk.shapes import Backfill
 from horae.engine.why import length_text
-from horae.rules.entry import CadenceRule, CronRule, RepeaterRule, key_time
+from horae.rules.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    OnDemandRule,
+    RepeaterRule,
+    key_time,
+)
 from horae.rules.misfire import Receipt, Status
 from horae.rules.project import decided, project, unpaused
 from horae.rules.reason import Reason, ReasonCode
@@ -71,6 +78,7 @@ class Backfilling(Asking):
             tuple(each.at for each in moments),
             dry_run=dry_run,
             follows_ends=_follows_ends(entry),
+            has_schedule=not isinstance(entry.rule, OnDemandRule | AfterRule),
         )
         if dry_run:
             return plan

@@ -373,6 +373,7 @@ class Backfill:
     lines: tuple[Line, ...] = ()
     dry_run: bool = False
     follows_ends: bool = False  # so that its past has no moments of its own
+    has_schedule: bool = True  # False: it runs on request, or after other entries
 
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
