@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from horae.engine.actor import acting
 from horae.engine.desk import (
@@ -311,7 +311,6 @@ async def test_a_status_reads_no_entry_that_it_does_not_show() -> None:
         assert (stands.entries, len(stands.coming)) == (60, 5)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 7)), max_size=25))
 def test_a_status_counts_what_a_look_at_every_entry_counts(deeds: list[tuple[str, int]]) -> None:
     asyncio.run(counted(deeds))
