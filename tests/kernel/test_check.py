@@ -586,6 +586,15 @@ STAMPS: Final = [
         for written in ("+d", "+1dd", "+", "+++1d", ".+", "+-1d", "+1.5d", "+1d/")
     ),
     Case(
+        "repeater-sign",
+        "warning",
+        stamp("<2026-06-13 03:20 1d>"),
+        (2, 12),
+        ("'1d'", "does not repeat"),
+        "<2026-06-13 03:20 +1d>",
+        clean=stamp("<2026-06-13 03:20 +1d>"),
+    ),
+    Case(
         "repeater-unit",
         "error",
         stamp("<2026-06-13 +1x>"),

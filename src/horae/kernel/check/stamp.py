@@ -25,6 +25,7 @@ _REPEATER: Final = re.compile(r"(?:\+\+|\.\+|\+)(\d+)(.?)(?:/(\d+)(.?))?", re.AS
 _ISO: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
+_UNSIGNED: Final = re.compile(r"[1-9][0-9]{0,5}[hdwmy]")  # a repeater without its sign
 _RANGE: Final = re.compile(r"[>\]]--[<\[]")
 _RANGE_MIDDLE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
 _PROSE: Final = re.compile(
@@ -163,6 +164,10 @@ def _odd(stamp: Stamp) -> Iterator[Found]:
         yield Found(at, "time-impossible", Severity.ERROR, message, "write it as HH:MM")
     if stamp.time.repeat is not None:
         yield from _repeater(at, stamp.time.repeat, has_time=bool(time))
+    elif unsigned := next(filter(_UNSIGNED.fullmatch, tokens), None):
+        message = f"{shown(unsigned)} is ignored, so this timestamp does not repeat"
+        fix = text.replace(unsigned, f"+{unsigned}")
+        yield Found(at, "repeater-sign", Severity.WARNING, message, fix)
     if not is_range:
         yield from _said_twice(at, tokens)
 
