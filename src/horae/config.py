@@ -446,7 +446,7 @@ class Config:
         "tenant",
         ID,
         "local",
-        "directory in `WB_DATA` that is the plan root; only `WB_TENANT` has an effect",
+        "directory in `WB_DATA` that is the plan root; only the variable `WB_TENANT` is read",
         "WB_TENANT",
     )
     gitops = Setting("gitops", SWITCH, False, "pull before each tick", "WB_GITOPS")
@@ -505,7 +505,10 @@ class Config:
         " exists",
     )
     board_auto_dispatch = Setting(
-        "board.auto_dispatch", SWITCH, True, "assign open tasks to free members of the crew"
+        "board.auto_dispatch",
+        SWITCH,
+        True,
+        "assign tasks in `todo` or `backlog` to free members of the crew",
     )
     crew_def = Setting(
         "crew.def",
