@@ -230,9 +230,13 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     ended_at = time.time()
     while time.time() < int(ended_at) + 1:  # until a moment has come that no engine saw
         time.sleep(0.02)
-    done = up(root, "--data", str(data), "--empty-plan", "--seconds", "1", "--log", "plain")
-    out, _ = done.communicate(timeout=30)
-    assert "entry_gone" in out
+    engine = up(root, "--data", str(data), "--empty-plan", "--log", "plain")
+    try:
+        assert engine.stdout is not None
+        assert next(line for line in engine.stdout if "entry_gone" in line)
+    finally:
+        engine.terminate()
+        engine.communicate(timeout=30)
     last = history(root, "--data", str(data))[0]
     assert (last["status"], last["reason"]) == ("skipped", "no longer in the plan")
 
