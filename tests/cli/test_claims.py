@@ -62,7 +62,7 @@ def test_a_lost_claim_is_exit_code_six_and_names_the_winner(call: Call, plan: Pa
     ending = call("claim", "plan.org", "Sow", "--agent", "moss")
     assert (ending.code, ending.err) == (
         6,
-        "horae: plan.org: Sow: is claimed by wren; choose another task\n",
+        "horae: plan.org: Sow: is claimed by wren; claim another headline\n",
     )
 
 

@@ -36,7 +36,7 @@ def test_a_task_for_nobody_in_the_crew_is_not_well(crew: Call) -> None:
     wrong = "is assigned to 'ghost', who is not a member of the crew"
     ending = crew("task", "health", "--table")
     assert ending.code == 1
-    assert ending.out == f"#2: {wrong}; write one of wren, or remove assignee\n"
+    assert ending.out == f"#2: {wrong}; write wren, or remove assignee\n"
     checked = crew("check", "--table").out
     assert f"board/tasks/002-sweep.md:5:1: warning task: {wrong}\n" in checked
 

@@ -234,7 +234,7 @@ def test_a_word_that_is_the_id_of_one_and_the_name_of_another_is_refused_with_bo
     add = ("horae", "trigger", "add", "follow", "--agent", "worker", "--prompt", "Go.")
     ending = call(*add, "--after", first["id"])
     assert (ending.code, ending.out) == (6, "")
-    assert f"'{first['id']}' matches two workflows, {first['id']} (called 'first')" in ending.err
+    assert f"'{first['id']}' matches two triggers, {first['id']} (called 'first')" in ending.err
     assert f"; use 'first' or '{other['id']}'" in ending.err
     assert call(*add, "--after", "first").code == 0
     assert call("horae", "trigger", "edit", "follow", "--after", other["id"]).code == 0

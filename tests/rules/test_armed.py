@@ -314,7 +314,7 @@ def test_until_is_read_in_the_zone_of_the_entry() -> None:
         ),
         (
             workflow(DAILY, RETRY="often"),
-            ":RETRY: often: write the number of retries and the first wait, such as 3 30s",
+            ":RETRY: often: write the number of retries (at most 100) and the first wait, such as 3 30s",
         ),
     ],
 )
@@ -574,11 +574,31 @@ def test_policies_stand_side_by_side() -> None:
     [
         ("CATCHUP", "sometimes", "write all, latest or none"),
         ("OVERLAP", "never", "write skip, queue or allow"),
-        ("RETRY", "0", "write the number of retries and the first wait, such as 3 30s"),
-        ("RETRY", "-1", "write the number of retries and the first wait, such as 3 30s"),
-        ("RETRY", "101", "write the number of retries and the first wait, such as 3 30s"),
-        ("RETRY", "9" * 5_000, "write the number of retries and the first wait, such as 3 30s"),
-        ("RETRY", "\N{ARABIC-INDIC DIGIT THREE}", "write the number of retries and the first wait"),
+        (
+            "RETRY",
+            "0",
+            "write the number of retries (at most 100) and the first wait, such as 3 30s",
+        ),
+        (
+            "RETRY",
+            "-1",
+            "write the number of retries (at most 100) and the first wait, such as 3 30s",
+        ),
+        (
+            "RETRY",
+            "101",
+            "write the number of retries (at most 100) and the first wait, such as 3 30s",
+        ),
+        (
+            "RETRY",
+            "9" * 5_000,
+            "write the number of retries (at most 100) and the first wait, such as 3 30s",
+        ),
+        (
+            "RETRY",
+            "\N{ARABIC-INDIC DIGIT THREE}",
+            "write the number of retries (at most 100) and the first wait",
+        ),
         ("RETRY", "3 soon", "duration 'soon': must be numbers with units, such as 90s"),
         ("RETRY", "3 30s 5", "duration '30s 5'"),
         ("TIMEOUT", "90 minutes", "write 1h30m"),

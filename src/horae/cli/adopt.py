@@ -375,6 +375,8 @@ def _text(path: str) -> str:
     """Return the text of a file, or what is piped in."""
     from horae.workspace.files import LIMIT, PlanFileError, decoded, read_plan
 
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to load
+        raise PlanFileError(path, "is a directory; name the files in it")
     if path != "-":
         return read_plan(path).text
     data = sys.stdin.buffer.read(LIMIT + 1)

@@ -363,7 +363,8 @@ def add(
 ) -> int:
     """Add a task to the board.
 
-    The task gets the next free number.
+    The task gets the next free number. With a crew, a task with the status backlog or todo is
+    dispatched as soon as a member is free.
     """
     if not " ".join(title.split()):
         raise TaskRequestError("a task needs a title")

@@ -51,11 +51,11 @@ _local = click.option(
 def claim(
     file: str, name: str, *, agent: str, ttl: str | None, local: bool, form: str | None
 ) -> int:
-    """Claim a task for an agent.
+    """Claim a headline for an agent.
 
     The headline gets the state DOING, and the name of the agent in :AGENT:. ID is the :ID: of a
     headline or its exact title. Under git the claim is committed, and pushed if there is an
-    origin. Exit code 6: the task is claimed by another agent.
+    origin. Exit code 6: the headline is claimed by another agent.
     """
     length = None if ttl is None else parse_duration(ttl)
     config = load(plan_root((file,)))
@@ -82,10 +82,10 @@ def claim(
 @_local
 @form_options
 def release(file: str, name: str, *, agent: str, local: bool, form: str | None) -> int:
-    """Release a claimed task.
+    """Release a claimed headline.
 
-    ID is the :ID: of a headline or its exact title. Exit code 6: the task is claimed by another
-    agent.
+    ID is the :ID: of a headline or its exact title. Exit code 6: the headline is claimed by
+    another agent.
     """
     config = load(plan_root((file,)))
     made = asyncio.run(

@@ -443,6 +443,13 @@ def engine_of(place: Place) -> EngineFacts:
     return EngineFacts(True, directory, pid=holder.pid, since=holder.since)
 
 
+def say_source(engine: EngineFacts) -> None:
+    """Say on stderr, if no engine runs, that the ledger may not know the newest plan files."""
+    if not engine.is_running:
+        words = "the entries are those that were last read from the plan files"
+        echo(f"horae: no engine is running; {words}; `horae next` reads the files", err=True)
+
+
 def new_id() -> str:
     """Return a name that nothing else has."""
     from secrets import token_hex

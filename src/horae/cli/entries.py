@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.app import SystemClock
-from horae.cli.desk import NoLedgerError, Place, read, refuse_no_root
+from horae.cli.desk import NoLedgerError, Place, engine_of, read, refuse_no_root, say_source
 from horae.cli.options import at_option, data_option, root_argument
-from horae.cli.output import Output, echo, form_options, print_rows
+from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.errors import Exit
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL
@@ -121,6 +121,8 @@ def list_(
     with_gone = with_gone or State.GONE in states
     try:
         found = read(place, lambda desk: _known(desk, with_gone=with_gone), at=now)
+        if at is None and output.form is Form.TABLE:
+            say_source(engine_of(place))
     except NoLedgerError:
         refuse_no_root(root, place.directory)
         found = list(_written(place, output, now=now or SystemClock().now()))

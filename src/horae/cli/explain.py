@@ -42,8 +42,8 @@ def explain(what: str, *, at: str | None, tz: str | None, form: str | None) -> i
 
     The argument is a cron expression ('0 9 * * MON-FRI', several separated by ;), an org
     timestamp ('<2026-06-06 Sat 06:00 +1d>'), or a position in a plan (plan.org:12). The next
-    five times are shown, with the clock changes that affect them. For a position the output
-    also shows which rule applies, or why the entry does not run.
+    five times are shown, and the clock changes of the next year that affect the schedule. For a
+    position the output also shows which rule applies, or why the entry does not run.
     """
     output = Output.of(form)
     place = None if what.startswith(("<", "[", "@")) else _PLACE.fullmatch(what)

@@ -86,8 +86,8 @@ _TABLE: Final = (
         "export", "export:export", "Export schedules to crontab, systemd, iCalendar", Section.WRITE
     ),
     Command("done", "claims:done", "Mark a headline as done", Section.WRITE),
-    Command("claim", "claims:claim", "Claim a task for an agent", Section.WRITE),
-    Command("release", "claims:release", "Release a claimed task", Section.WRITE),
+    Command("claim", "claims:claim", "Claim a headline for an agent", Section.WRITE),
+    Command("release", "claims:release", "Release a claimed headline", Section.WRITE),
     Command("agent", "", "List, show, run and tick agents", Section.WORK),
     Command(
         "agent list",

@@ -44,7 +44,8 @@ again. If it fails, it is retried up to two times, the first time after a minute
 Replace the command with one that notifies you: mail, a chat message, a push notification.
 
 # A workflow is a headline with blocks of code. The output of one block is the input of the next.
-# Remove the hashes, and this one runs every morning at seven:
+# Remove the hash and the space at the start of each of these lines, and this workflow runs every
+# morning at seven:
 #
 # * Daily digest :workflow:
 # :PROPERTIES:

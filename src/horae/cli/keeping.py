@@ -148,8 +148,8 @@ def restore(file: str, *, root: str, data: str | None, form: str | None) -> int:
 def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str | None) -> int:
     """Remove the details of old receipts.
 
-    Old receipts are summarised as ranges, and their runs, events and texts are removed.
-    Receipts that have not ended, or whose result has not been processed yet, are kept.
+    Old receipts are summarised as ranges, and their runs, events and copies of the plan text are
+    removed. Receipts that have not ended, or whose result has not been processed yet, are kept.
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
@@ -163,7 +163,10 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
     }
     zone_name = place.zone.key
     said = {"before": moment.isoformat(timespec="seconds"), "dry_run": dry_run, **counts}
-    amounts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    words = ("receipts", "runs", "events", "copies of plan text")
+    amounts = ", ".join(
+        f"{counts[name]:,} {what}" for name, what in zip(counts, words, strict=True)
+    )
     verb = "would remove" if dry_run else "removed"
     print_answer(
         output, said, f"{verb} details from before {moment_text(moment, zone_name)}: {amounts}"

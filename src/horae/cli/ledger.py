@@ -19,6 +19,7 @@ from horae.cli.desk import (
     new_id,
     parse_until,
     read,
+    say_source,
     write,
 )
 from horae.cli.far import Far
@@ -92,6 +93,8 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
+    if at is None and output.form is Form.TABLE:
+        say_source(engine)
     _print(output, stands, print_status)
     return Exit.OK
 
@@ -215,7 +218,8 @@ def why(
     if at is None:
         answers = at_the_gate(said.answers, _obstacles(place, said))
         said = replace(said, answers=answers, cannot_run=_cannot_run(place, said))
-    _print(output, said, _print_why)
+    is_over = at is None and place.store is None and not engine_of(place).is_running
+    _print(output, said, lambda each: _print_why(each, is_over=is_over))
     if output.form is Form.TABLE and said.entry.source == "org" and said.entry.gone_at is None:
         _print_doubles(place, output, said)
     return Exit.OK
@@ -224,10 +228,12 @@ def why(
 def _print_doubles(place: Place, output: Output, said: Why) -> None:
     """Print what else in the plans has the same name, and why it is not armed."""
     from horae.cli.written import look_up
+    from horae.rules.entry import Entry
 
     entry = said.entry
     for each in look_up(entry.title, place, output, now=said.at):
-        if each.item.address == entry.address and each.item.origin != entry.origin:
+        is_armed = isinstance(each.item, Entry)  # then it is the entry, perhaps on another line
+        if each.item.address == entry.address and each.item.origin != entry.origin and not is_armed:
             echo("")
             each.print()
 
@@ -421,12 +427,13 @@ def print_status(stands: Standing) -> None:
     echo(", ".join([armed, *counts]))
     _print_part("problems", [(each,) for each in stands.problems])
     _print_part("agents", (agent_row(each, stands) for each in stands.agents))
-    _print_part("running", map(_receipt_row, stands.running))
+    going = "running" if engine.is_running else "running when the engine exited"
+    _print_part(going, map(_receipt_row, stands.running))
     _print_part("waiting", (_waiting_row(each, stands.at) for each in stands.waiting))
     _print_part("next", map(_next_row, stands.coming))
     _print_part("late in the last day", map(_late_row, stands.late))
     _print_part("missed in the last day", map(_receipt_row, stands.missed))
-    _print_part("failed in the last day", map(_receipt_row, stands.failed))
+    _print_part("failed, scheduled in the last day", map(_receipt_row, stands.failed))
     _print_part("paused", map(_paused_row, stands.paused))
     said = frozenset(stands.problems)
     others = (each for each in stands.unarmed if not _is_said(each, said))
@@ -579,8 +586,8 @@ def _print_history(found: History) -> None:
         echo(f"there is more: --cursor {found.cursor}")
 
 
-def _print_why(said: Why) -> None:
-    """Print what there is to say about an entry's moments."""
+def _print_why(said: Why, *, is_over: bool) -> None:
+    """Print what there is to say about an entry's moments; *is_over*: no engine is running."""
     entry = said.entry
     echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
     if entry.rule:
@@ -605,7 +612,7 @@ def _print_why(said: Why) -> None:
         echo(f"cannot run: {said.cannot_run}")
     for answer in said.answers:
         echo("")
-        _print_answer(answer, entry.zone)
+        _print_answer(answer, entry.zone, is_over=is_over)
     if said.window is not None and not any(each.is_moment for each in said.answers):
         for word, moment in (("before", said.before), ("after", said.after)):
             nearest = moment_text(moment, entry.zone) if moment else "none"
@@ -614,7 +621,7 @@ def _print_why(said: Why) -> None:
         echo("\nnot all are shown; increase -n")
 
 
-def _print_answer(answer: Answer, zone_name: str) -> None:
+def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
     """Print what there is to say about one moment."""
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     echo(f"{at}{answer.said}")
@@ -635,7 +642,7 @@ def _print_answer(answer: Answer, zone_name: str) -> None:
     echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
     echo(f"  {policy_words(filed.policy, zone_name=zone_name)}")
     for run in answer.runs:
-        echo(f"  {run_words(run, zone_name)}")
+        echo(f"  {run_words(run, zone_name, is_over=is_over)}")
 
 
 def _print_paused(rest: Rest) -> None:

@@ -52,8 +52,8 @@ _LONGEST: Final = timedelta(days=31)
 @click.option(
     "--from",
     "start",
-    metavar="STATE [HITS]",
-    help="The current state, and how often it was completed; default: the start.",
+    metavar="STATE",
+    help="The current state; default: the start.",
 )
 @click.option(
     "--every",
@@ -77,7 +77,8 @@ def lifecycle(
 
     Show the state of the agent at each tick, and how long it waits. FILE declares a state with
     each heading. Each run is assumed to end at once. Problems in the file are listed on stderr;
-    the exit code is 1 if there are errors.
+    the exit code is 1 if there are errors. HITS is how often the state of --from was completed:
+    `horae agent lifecycle FILE --from update 1`.
     """
     output = Output.of(form)
     assumed, pace = _outcomes(outcomes), _pace(every)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _EXTRAS: Final = {"psycopg": "postgres", "pgqueuer": "postgres"}
 
 
+# What click says of an argument that is not a number -> what it is not.
+_NUMBERS: Final = {"integer": "a whole number", "float": "a number"}
+
+
 def run(command: click.Command, *, name: str, args: Sequence[str] | None = None) -> int:
     """Run *command* and return its exit code; no ending shows a traceback."""
     speaker = _Speaker(name, Form.TABLE)
@@ -92,7 +96,22 @@ class _Speaker(NamedTuple):
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             echo(error.format_message(), err=True)  # the whole help: nothing is left to add
             return
-        self.say("usage", error.format_message())
+        self.say("usage", _usage_words(error))
         context = getattr(error, "ctx", None)
         if context is not None and self.form is Form.TABLE:
             echo(f"{context.get_usage()}\nTry '{context.command_path} --help'.", err=True)
+
+
+def _usage_words(error: click.ClickException) -> str:
+    """Return what click says is wrong, on one line; click calls a bounded number a range."""
+    words = error.format_message().replace("\n\t", " ")
+    for kind, name in _NUMBERS.items():
+        for ending in (f"is not a valid {kind} range.", f"is not a valid {kind}."):
+            words = words.replace(ending, f"is not {name}.")
+    parameter = getattr(error, "param", None)
+    if parameter is not None and parameter.name == "receipt":
+        words = words.replace(
+            "is not a whole number.",
+            "is not the number of a receipt; `horae history` lists the receipts.",
+        )
+    return words

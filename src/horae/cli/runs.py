@@ -391,7 +391,12 @@ def _obstacle(far: Far, told: Mapping[str, Any]) -> str:
         return str(told["reason"])
     line = far.get("gate", limit=1000)["waiting"]
     reasons = (each["reason"] for each in line if each["receipt"] == told["receipt"])
-    return next(reasons, f"{told['reason']}; it starts at {told['start_at'][:19]}Z or later")
+    start = f"starts at {told['start_at'][:19]}Z or later"
+    if told["runs"]:
+        last = told["runs"][-1]
+        ended = f"attempt {last['attempt']} {last['outcome'] or 'ended'} ({told['reason']})"
+        return next(reasons, f"{ended}; the next attempt {start}")
+    return next(reasons, f"{told['reason']}; the run {start}")
 
 
 def _log(far: Far, number: int, *, start: int = 0, follow: bool = False) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from horae.cli.output import Form, Output, echo, form_options, print_answer, pri
 from horae.config import load
 from horae.engine.actor import actor_words
 from horae.engine.triggers import (
+    TriggerConflictError,
     TriggerNotFoundError,
     Triggers,
     apply_changes,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _NEW: Final = ""  # asks for a secret that is made
+_SCHEMES: Final = {Scheme.STANDARD: "Standard Webhooks", Scheme.GITHUB: "GitHub"}
 
 
 class Room:
@@ -709,10 +711,13 @@ def definition_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _naming(agent: str | None) -> Iterator[None]:
-    """Name the agent in the error that the API words without it."""
+    """Name the agent in the error that the API words without it, and call a trigger a trigger."""
     try:
         yield
     except HoraeError as error:
+        if error.code == TriggerConflictError.code:
+            reason = str(error).removeprefix("conflict: ").replace("workflow", "trigger", 1)
+            raise TriggerConflictError(reason) from None
         if agent is None or not str(error).endswith("Agent not found"):
             raise
         reason = f"there is no agent {agent!r}; `horae agent list` lists the agents"
@@ -826,7 +831,7 @@ def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
         case "agent_lifecycle":
             return f"{config['event']} of its agent"
         case "webhook":
-            return f"a signed message ({config['scheme']})"
+            return f"a signed message ({_SCHEMES.get(config['scheme'], config['scheme'])})"
     return "a request"
 
 

@@ -359,11 +359,13 @@ async def _tell_beginning(house: House) -> None:
     stands = await house.desk.status(engine)
     for problem in (each for each in stands.problems if each not in engine.problems):
         echo(f"horae: {problem}", err=True)
+    if not stands.entries and not stands.unarmed:
+        echo(f"horae: {house.root} has no entries; `horae init` writes an example plan", err=True)
     ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
         when = f"{local(at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
-        echo(f"horae: {first.name} ticks first, at {when}", err=True)
+        echo(f"horae: the first tick is that of {first.name}, at {when}", err=True)
 
 
 async def _tell_problems(house: House) -> None:

@@ -293,6 +293,8 @@ def nothing_comes(found: Listed) -> str:
     if not isinstance(item, Entry):
         return "nothing scheduled: the entry is not armed"
     way = f"run it now with `horae run {found.number}`"
+    if found.pause is not None:  # a paused entry cannot be run
+        way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
     match item.rule:
         case OnDemandRule() if item.deadline is not None:
             return f"the entry has only a DEADLINE, which never fires; {way}"
@@ -407,11 +409,16 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
     return ", ".join(said)
 
 
-def run_words(run: Run, zone_name: str) -> str:
-    """Return one attempt in words."""
+def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
+    """Return one attempt in words; *is_over*: no engine is running, so that no run is."""
     begun = f"attempt {run.attempt}: from {moment_text(run.started_at, zone_name)}"
+    if run.ended_at is None and is_over:
+        return f"{begun}, ended with the engine; the next engine records the outcome"
     if run.ended_at is None:
         return f"{begun}, in progress"
+    if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
+        # When the run ended is not known: the next engine wrote the end.
+        return f"{begun}, {run.outcome.value} ({run.reason})"
     took = length_text(run.ended_at - run.started_at)
     outcome = "not started" if run.outcome is None else run.outcome.value.replace("_", " ")
     code = "" if run.exit_code is None else f"exit code {run.exit_code}"

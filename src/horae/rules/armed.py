@@ -411,7 +411,7 @@ POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
 _EXPECTED: Final = {
     "CATCHUP": "write all, latest or none",
     "OVERLAP": "write skip, queue or allow",
-    "RETRY": "write the number of retries and the first wait, such as 3 30s",
+    "RETRY": "write the number of retries (at most 100) and the first wait, such as 3 30s",
     "TIMEOUT": "write a duration such as 15m",
     "JITTER": "write a duration such as 5m",
     "PAUSE-AFTER": "write a number of failures, such as 5",

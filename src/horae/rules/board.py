@@ -414,7 +414,8 @@ def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
     name = task.text("assignee")
     if crew and name and name not in crew and task.status not in CLOSED:
         message = f"is assigned to {name!r}, who is not a member of the crew"
-        fix = f"write one of {', '.join(crew)}, or remove assignee"
+        known = f"one of {', '.join(crew)}" if len(crew) > 1 else crew[0]
+        fix = f"write {known}, or remove assignee"
         yield Complaint(task, "assignee", message, fix)
 
 

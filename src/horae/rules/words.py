@@ -48,7 +48,7 @@ def words(rule: Rule, *, zone_name: str) -> str:
         case CadenceRule(base):
             return f"{format_duration(base)} after the end of each tick"
         case OnDemandRule():
-            return "on demand"
+            return "on request"
         case AfterRule(occasions, of):
             return f"after {of or 'any entry'} ({' or '.join(occasions)})"
 

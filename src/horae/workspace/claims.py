@@ -66,7 +66,7 @@ class ClaimLostError(ClaimError):
         *,
         winner: str,
         until: str | None = None,
-        remedy: str = "; choose another task",
+        remedy: str = "; claim another headline",
     ) -> None:
         self.winner = winner
         self.until = until
