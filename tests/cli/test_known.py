@@ -150,7 +150,7 @@ def test_a_long_simulation_says_how_far_it_is_where_there_is_no_terminal(
     asked = ("simulate", "--from", NOON, "--days", "2")
     assert "simulated" not in kept(*asked, "--table").err  # it is over in less than five seconds
     monkeypatch.setattr("horae.cli.simulate._LINE_PACE", 0.0)
-    assert "horae: simulated 1 of 2 days\n" in kept(*asked, "--table").err
+    assert "horae: simulating, 1 of 2 days so far\n" in kept(*asked, "--table").err
     assert "simulated" not in kept(*asked, "--json").err
 
 

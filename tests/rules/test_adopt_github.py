@@ -109,7 +109,7 @@ def test_jobs_stand_in_the_order_in_which_they_need_one_another() -> None:
     ("text", "place", "what"),
     [
         ("on: push\n", "1:1", "has no `on: schedule:`"),
-        ("- a\n", "1:1", "is not a workflow"),
+        ("- a\n", "1:1", "this is not a workflow of GitHub Actions"),
         ("on:\n  schedule:\n    - cron: '0 0 * *'\n", "3:7", "the cron has 4 fields"),
         ("on:\n  schedule:\n    - cron: '@daily'\n", "3:7", "the cron has 1 fields"),
         ("on:\n  schedule:\n    - cron: '0 0 * * 7'\n", "3:7", "weekday 7 is outside 0-6"),

@@ -640,7 +640,7 @@ def board_health(*, at: str | None, root: str, output: Output) -> int:
 @root_option
 @_telling
 def board_tick(*, at: str | None, root: str, output: Output) -> int:
-    """Recycle done tasks that are due to recur.
+    """Set done tasks that are due to recur to todo again.
 
     A running engine does this by itself.
     """

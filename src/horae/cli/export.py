@@ -70,11 +70,11 @@ def ics(
 ) -> int:
     """Print the scheduled times as an iCalendar.
 
-    For a directory this includes its board and its triggers. An entry recurs where every
-    calendar program computes the same times as horae; else its times are listed, at most 1,000
-    for one entry. Entries that do not run are listed on stderr. An event keeps its identity
-    as long as its headline keeps its :ID:, or else its file, relative to the current directory,
-    and its title.
+    For a directory this includes its board and its triggers. An entry becomes a
+    recurring event if calendar programs then compute the same times as horae; otherwise it
+    becomes one event per time, at most 1,000. Entries that do not run are listed on stderr. The
+    UID of an event depends on the :ID: of its headline; without an :ID:, on the title and on the
+    file, relative to the current directory.
     """
     moment, where = moment_and_zone(now, tz=tz, root=plan_root(paths))
     start, end = _window(moment, where, since=since, days=days, until=until)

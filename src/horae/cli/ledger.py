@@ -316,7 +316,12 @@ def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
 @_entry
 @click.option("--from", "start", metavar="T", required=True, help="The start of the period.")
 @click.option("--to", "end", metavar="T", help="The end of the period, exclusive; default: now.")
-@click.option("--id", "name", metavar="NAME", help="A name that makes a repeated call safe.")
+@click.option(
+    "--id",
+    "name",
+    metavar="NAME",
+    help="A name for this backfill: the same name creates no run twice.",
+)
 @click.option("--dry-run", is_flag=True, help="List the scheduled times, and run nothing.")
 @place_options
 @form_options

@@ -120,7 +120,8 @@ def run(
     with _missed_as_a_file(entry):
         if far is None:
             if waits is False or key is not None:
-                raise _no_engine(place, "and only one can do that; start it with `horae up`")
+                flag = "--no-wait" if waits is False else "--key"
+                raise _no_engine(place, f"and {flag} needs one; start it with `horae up`")
             config = load(root, flags={"data": data})
             return print_end(output, _run_alone(place, config, entry, note, output, raw=raw))
         asked = through(
@@ -289,7 +290,8 @@ def logs(
 ) -> int:
     """Show the output of a run.
 
-    Name the run by its number, or an entry for its last run. Into a pipe the output is written
+    Name the run by its number, or an entry for its last run. A number of `horae history` is that
+    of a receipt; `horae why ENTRY --json` shows those of runs. Into a pipe the output is written
     unchanged; on a terminal control characters are shown as text.
     """
     place = Place.of(root=root, data=data)
@@ -323,7 +325,8 @@ def logs(
 def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
     """Cancel a run and all processes it started.
 
-    Name the run by its number, or the entry that is running.
+    Name the entry that is running, or the run by its number (in `horae why ENTRY --json`; the
+    numbers in `horae history` are those of receipts).
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)

@@ -54,7 +54,7 @@ def _options(command: _Command) -> _Command:
     options = (
         root_option,
         click.option(
-            "--user", "is_user", is_flag=True, help="Install for your user, without root."
+            "--user", "is_user", is_flag=True, help="A service of your user, without root."
         ),
         click.option("--as", "user", metavar="USER", help="Run as this system user."),
         click.option("--launchd", is_flag=True, help="Use launchd (macOS) instead of systemd."),
@@ -92,7 +92,7 @@ def install(*, force: bool, **given: Any) -> int:
 def uninstall(*, force: bool, **given: Any) -> int:
     """Remove the unit and print what to run next.
 
-    Plan files and the data directory are kept.
+    Plan files and the data directory are kept. Disable and stop the service first.
     """
     unit = _unit(**given)
     echo(f"{take_away(unit.path, force=force)} {unit.path}")
@@ -125,7 +125,7 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
     if is_user:
         steps.append("loginctl enable-linger   # keeps it running while you are logged out")
     steps.append(f"{ctl} status {name}.service")
-    stops = (f"{ctl} disable --now {name}.service", f"{ctl} daemon-reload")
+    stops = (f"{ctl} stop {name}.service", f"{ctl} daemon-reload")
     return _Unit(f"{where}/{name}.service", systemd_unit(place), tuple(steps), stops)
 
 

@@ -330,7 +330,7 @@ def _lines(days: int) -> Callable[[float], None]:
         nonlocal shown_at
         if monotonic() >= shown_at:
             shown_at = monotonic() + _LINE_PACE
-            echo(f"horae: simulated {int(days * min(part, 1.0))} of {days} days", err=True)
+            echo(f"horae: simulating, {int(days * min(part, 1.0))} of {days} days so far", err=True)
 
     return show
 

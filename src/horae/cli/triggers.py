@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_EVENTS: Final = "session_start, session_end or context_clear"
 _NEW: Final = ""  # asks for a secret that is made
 _SCHEMES: Final = {Scheme.STANDARD: "Standard Webhooks", Scheme.GITHUB: "GitHub"}
 
@@ -256,9 +257,11 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--after",
             metavar="NAME",
-            help="Run after another trigger ends, by name or id; `all` is any.",
+            help="Run after another trigger ends, by name or id; `all` means every trigger.",
         ),
-        click.option("--on", "event", metavar="EVENT", help="Run on an event of its own agent."),
+        click.option(
+            "--on", "event", metavar="EVENT", help=f"Run on an event of the agent: {_EVENTS}."
+        ),
         click.option("--manual", is_flag=True, help="Run only on request."),
         click.option("--tz", metavar="ZONE", help="The time zone of --cron."),
         click.option(
@@ -435,7 +438,7 @@ def rotate(
 ) -> int:
     """Rotate the secret of a webhook.
 
-    The older secret is valid until --end.
+    Both secrets are valid until you run this command with --end.
     """
     output = Output.of(form)
     if is_end and secret is not None:

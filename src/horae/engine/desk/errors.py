@@ -96,8 +96,12 @@ class RunNotFoundError(HoraeError):
 
     def __init__(self, what: int | str) -> None:
         self.what = what
-        who = f"there is no run {what}" if isinstance(what, int) else f"{what} has no run"
-        super().__init__(f"{who}; `horae history` shows what ran")
+        remedy = "`horae history` shows what ran"
+        if isinstance(what, int):
+            numbers = "`horae why ENTRY --json` shows the numbers of runs"
+            super().__init__(f"there is no run {what}; a receipt has another number; {numbers}")
+        else:
+            super().__init__(f"{what} has no run; {remedy}")
 
 
 class RunStateError(HoraeError):

@@ -98,7 +98,9 @@ class Workflows(Doorman):
         config = dict(trigger.definition.config)
         was = config.pop("old_secret", None)
         if secret is not None and was is not None:
-            reason = f"'{trigger.definition.name}' already has two secrets; end the older one first"
+            name = trigger.definition.name
+            end = f"`horae trigger rotate {name} --end` ends the older one"
+            reason = f"'{name}' already has two secrets; {end}"
             raise TriggerConflictError(reason)
         if secret is not None:
             config |= {"secret": secret, "old_secret": config["secret"]}

@@ -161,7 +161,8 @@ def _odd(stamp: Stamp) -> Iterator[Found]:
         yield from _day_name(stamp, day, tokens)
     if time and not _is_real_time(time):
         message = f"the time {shown(time)} does not exist"
-        yield Found(at, "time-impossible", Severity.ERROR, message, "write it as HH:MM")
+        fix = "write a time from 00:00 to 23:59, as HH:MM"
+        yield Found(at, "time-impossible", Severity.ERROR, message, fix)
     if stamp.time.repeat is not None:
         yield from _repeater(at, stamp.time.repeat, has_time=bool(time))
     elif unsigned := next(filter(_UNSIGNED.fullmatch, tokens), None):

@@ -53,7 +53,8 @@ def read_workflow(text: str, *, name: str) -> Reading:
         reading.refuse(error.line, error.column, error.reason, error.fix)
         return reading
     if not isinstance(data, YamlMap):
-        reading.refuse(1, 1, "is not a workflow", "name a file of .github/workflows")
+        what = "this is not a workflow of GitHub Actions"
+        reading.refuse(1, 1, what, "name a file of .github/workflows")
         return reading
     asked = data.get("on")
     items = asked.get("schedule") if isinstance(asked, YamlMap) else None

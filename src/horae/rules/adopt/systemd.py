@@ -107,8 +107,10 @@ def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
         is_long = len(line) > LONGEST_LINE
         if is_long or not equals or _ODD.search(line):
             if reading is not None:
-                what = f"is longer than {LONGEST_LINE:,} characters" if is_long else ""
-                reading.refuse(number, 1, what or "is not a line of a unit file", "write Key=value")
+                what = "this is not a line of a unit file"
+                if is_long:
+                    what = f"the line is longer than {LONGEST_LINE:,} characters"
+                reading.refuse(number, 1, what, "write Key=value")
             continue
         column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
         found.append(Setting(section, key.strip(), value.strip(), number, column))
