@@ -107,7 +107,7 @@ def test_a_headline_whose_moments_differ_is_refused() -> None:
     job = read_crontab("0 9 * * 1 x", zone_name="UTC").jobs[0]
     adopted = adopt(replace(job, schedule="0 9 * * 2"), now=NOW)
     assert not adopted.is_taken
-    assert adopted.reason == "the run times would differ, first at 2026-11-16T09:00:00Z"
+    assert adopted.reason == "the scheduled times would differ, first at 2026-11-16T09:00:00Z"
 
 
 def test_a_headline_that_a_plan_has_is_known_again() -> None:

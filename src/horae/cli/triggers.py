@@ -233,7 +233,9 @@ _HELP: Final = {
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all that says what a trigger is."""
     options = [
-        click.option("--agent", metavar="NAME", help="The agent that the trigger starts."),
+        click.option(
+            "--agent", metavar="NAME", help="The agent that the trigger starts; required by `add`."
+        ),
         click.option("--cron", metavar="EXPR", help="Run by this cron expression, in UTC or --tz."),
         click.option("--at", "run_at", metavar="T", help="Run once, such as 2026-04-01T09:00:00Z."),
         click.option(
@@ -265,7 +267,10 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--manual", is_flag=True, help="Run only on request."),
         click.option("--tz", metavar="ZONE", help="The time zone of --cron."),
         click.option(
-            "--prompt", metavar="TEXT", help="The prompt for the agent; {{names}} are replaced."
+            "--prompt",
+            metavar="TEXT",
+            help="The prompt for the agent; {{names}} are replaced. `add` needs this or "
+            "--prompt-file.",
         ),
         click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
         click.option(

@@ -84,7 +84,7 @@ def _proven(given: Given) -> Given:
     if proof.holds:
         return given
     first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""
-    raise UnfitError(f"the run times would differ{first}", _OWN)
+    raise UnfitError(f"the scheduled times would differ{first}", _OWN)
 
 
 def _crons(entry: Entry) -> list[str]:

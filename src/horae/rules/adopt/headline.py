@@ -219,7 +219,7 @@ def _refusal(proof: Proof) -> str:
         return ""
     if not proof.asked:
         return "the job never runs"
-    return f"the run times would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
+    return f"the scheduled times would differ, first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _entry(text: str) -> Entry | str:
