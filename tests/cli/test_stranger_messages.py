@@ -185,3 +185,20 @@ def test_a_run_without_an_engine_says_who_tries_again_and_when(call: Call) -> No
         f"horae: Flaky: waiting: exit code 1; an engine retries it at {when:%Y-%m-%d %a %H:%M:%S}"
         " Europe/Berlin or later; start one with `horae up`\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["up", "--seconds", "x"], "'x' is not a number."),
+        (["history", "--cursor", "x"], "'x' is not a whole number."),
+        (["history", "-n", "x"], "'x' is not a whole number."),
+        (["retry", "sow"], "'sow' is not the number of a receipt; `horae history` lists"),
+        (["completion"], "Choose from: bash, zsh, fish\n"),
+        (["import", "crontab", "."], "horae: .: is a directory; name the files in it\n"),
+    ],
+)
+@pytest.mark.usefixtures("plan")
+def test_a_wrong_argument_is_named_in_plain_words(call: Call, args: list[str], words: str) -> None:
+    ending = call(*args)
+    assert (ending.code != 0, words in ending.err) == (True, True)

@@ -268,3 +268,9 @@ def test_an_answer_of_the_plan_has_the_shape_of_one_of_the_ledger(kept: Call) ->
     assert written.keys() == known.keys()
     assert written["entry"].keys() == known["entry"].keys()
     assert written["answers"][0].keys() == known["answers"][0].keys()
+
+
+def test_a_paused_entry_is_resumed_before_it_is_run(kept: Call) -> None:
+    assert kept("pause", "Asked for").code == 0
+    way = "resume it with `horae resume 5`, then run it with `horae run 5`\n"
+    assert kept("why", "Asked for").out.endswith(way)
