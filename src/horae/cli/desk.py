@@ -446,8 +446,8 @@ def engine_of(place: Place) -> EngineFacts:
 def say_source(engine: EngineFacts) -> None:
     """Say on stderr, if no engine runs, that the ledger may not know the newest plan files."""
     if not engine.is_running:
-        words = "the entries are those that were last read from the plan files"
-        echo(f"horae: no engine is running; {words}; `horae next` reads the files", err=True)
+        words = "entries as last read from the plan files (no engine is running)"
+        echo(f"horae: {words}; `horae next` reads the files", err=True)
 
 
 def new_id() -> str:
