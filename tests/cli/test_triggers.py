@@ -205,7 +205,7 @@ def test_a_secret_that_is_made_is_shown_once(call: Call) -> None:
     assert ending.out.startswith("deploy accepts two secrets until `horae trigger rotate deploy")
     assert "\nsecret (shown only once): whsec_" in ending.out
     again = call("horae", "trigger", "rotate", "deploy")
-    assert (again.code, "end the older one first" in again.err) == (6, True)
+    assert (again.code, "ends the older one" in again.err) == (6, True)
     ended = call("horae", "trigger", "rotate", "deploy", "--end", "--json").data
     assert "old_secret" not in ended["trigger_config"]
     assert call("horae", "trigger", "rotate", "deploy", "--end", "--secret", "x").code == 2
