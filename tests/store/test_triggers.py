@@ -1014,7 +1014,7 @@ async def test_while_a_secret_is_replaced_both_are_good(ledger: BookLedger) -> N
     both = {**new, "webhook-signature": f"v1,{'A' * 43}= v1a,x {new['webhook-signature']}"}
     for headers in (old, new, both):
         assert await sent(stage, BODY, headers)
-    with pytest.raises(TriggerConflictError, match="end the older one first"):
+    with pytest.raises(TriggerConflictError, match="ends the older one"):
         await stage.triggers.rotate("report", SECRET)
     await stage.triggers.update("report", {"trigger_config": made["trigger_config"], "name": "b"})
     assert await sent(stage, BODY, old, "b"), "what is masked stays as it is"
