@@ -291,7 +291,7 @@ def logs(
     """Show the output of a run.
 
     Name the run by its number, or an entry for its last run. A number of `horae history` is that
-    of a receipt; `horae why ENTRY --json` shows those of runs. Into a pipe the output is written
+    of a receipt; `horae why ENTRY` shows those of runs. Into a pipe the output is written
     unchanged; on a terminal control characters are shown as text.
     """
     place = Place.of(root=root, data=data)
@@ -325,7 +325,7 @@ def logs(
 def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | None) -> int:
     """Cancel a run and all processes it started.
 
-    Name the entry that is running, or the run by its number (in `horae why ENTRY --json`; the
+    Name the entry that is running, or the run by its number (in `horae why ENTRY`; the
     numbers in `horae history` are those of receipts).
     """
     output = Output.of(form)

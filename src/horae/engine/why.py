@@ -411,7 +411,9 @@ def policy_words(policy: Policy, *, zone_name: str) -> str:
 
 def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
     """Return one attempt in words; *is_over*: no engine is running, so that no run is."""
-    begun = f"attempt {run.attempt}: from {moment_text(run.started_at, zone_name)}"
+    begun = (
+        f"attempt {run.attempt} (run {run.number}): from {moment_text(run.started_at, zone_name)}"
+    )
     if run.ended_at is None and is_over:
         return f"{begun}, ended with the engine; the next engine records the outcome"
     if run.ended_at is None:

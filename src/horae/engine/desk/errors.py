@@ -98,7 +98,7 @@ class RunNotFoundError(HoraeError):
         self.what = what
         remedy = "`horae history` shows what ran"
         if isinstance(what, int):
-            numbers = "`horae why ENTRY --json` shows the numbers of runs"
+            numbers = "`horae why ENTRY` shows the numbers of runs"
             super().__init__(f"there is no run {what}; a receipt has another number; {numbers}")
         else:
             super().__init__(f"{what} has no run; {remedy}")
