@@ -195,3 +195,7 @@ def test_no_document_uses_a_banned_phrase(page: Path) -> None:
 )
 def test_a_banned_phrase_is_found_with_what_to_say_instead(text: str, wrong: list[str]) -> None:
     assert list(banned(text)) == wrong
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
