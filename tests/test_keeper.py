@@ -532,7 +532,11 @@ async def test_status_calls_no_run_that_goes_on_the_last_one(
             asked = await here.house.desk.tick("wren")
             await until((ground.side / "on").exists)
             print_status(await here.house.desk.status(here.house.facts()))
-            [line] = [each for each in capsys.readouterr().out.splitlines() if "runs now" in each]
+            [line] = [
+                each
+                for each in capsys.readouterr().out.splitlines()
+                if each.strip().startswith("wren") and "running" in each
+            ]
             return asked.filed.number, line
 
         number, line = await tick_and_look()

@@ -227,7 +227,8 @@ def test_stop_without_an_engine_is_done(call: Call) -> None:
 
 
 def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "plan.org").write_text(PLAN.replace("true", "sleep 2"))
+    waits = "sh -c 'until test -e go; do sleep 0.05; done'"
+    (tmp_path / "plan.org").write_text(PLAN.replace("true", waits))
     with engine(tmp_path) as process:
         assert call("run", "Digest", "--no-wait").code == 0
         wait_until(lambda: call("list", "--json").data[0]["state"] == "running")
@@ -235,6 +236,7 @@ def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: 
         error = json.loads(late.err)["error"]
         assert (late.code, error["code"]) == (124, "not_stopped")
         assert error["facts"]["runs"] == ["Digest"]
+        (tmp_path / "go").touch()
         ending = call("stop")
         assert (ending.code, ending.out) == (0, f"the engine (process {process.pid}) has stopped\n")
         assert process.wait(10) == 0

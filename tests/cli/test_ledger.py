@@ -164,7 +164,10 @@ def test_a_status_shows_every_time_with_its_zone(call: Call) -> None:
     text = "\n".join(" ".join(line.split()) for line in lines)
     assert "next\n2026-04-01 Wed 06:00 America/New_York Poll plan.org:7" in text
     assert "2026-04-02 Thu 09:00 Europe/Berlin Digest plan.org:1" in text
-    assert "failed, scheduled in the last day\n2026-04-01 Wed 09:00 Europe/Berlin Digest" in text
+    assert (
+        "failed in the last day (by scheduled time)\n2026-04-01 Wed 09:00 Europe/Berlin Digest"
+        in text
+    )
     assert "missed in the last day\n2026-04-01 Wed 05:00 America/New_York Poll" in text
     assert "not armed\nNever plan.org:14" in text
 

@@ -39,7 +39,7 @@ class Command(NamedTuple):
 
 _TABLE: Final = (
     Command("up", "up:up", "Run what is scheduled in your plan files", Section.EVERYDAY),
-    Command("stop", "stop:stop", "Stop the engine after its runs have ended", Section.EVERYDAY),
+    Command("stop", "stop:stop", "Stop the engine; its runs get time to end", Section.EVERYDAY),
     Command(
         "status",
         "ledger:status",

@@ -438,7 +438,7 @@ def print_status(stands: Standing) -> None:
     _print_part("next", map(_next_row, stands.coming))
     _print_part("late in the last day", map(_late_row, stands.late))
     _print_part("missed in the last day", map(_receipt_row, stands.missed))
-    _print_part("failed, scheduled in the last day", map(_receipt_row, stands.failed))
+    _print_part("failed in the last day (by scheduled time)", map(_receipt_row, stands.failed))
     _print_part("paused", map(_paused_row, stands.paused))
     said = frozenset(stands.problems)
     others = (each for each in stands.unarmed if not _is_said(each, said))
@@ -492,7 +492,7 @@ def _day(agent: AgentLine) -> str:
     if agent.place is None:
         return ""
     place = agent.place
-    rests = " (rests)" if place["kind"] == "rem" else ""
+    rests = " (rest)" if place["kind"] == "rem" else ""
     return f"{place['state']} {place['hits']}{rests}, then {place['next_state']}"
 
 
@@ -506,7 +506,7 @@ def _went(agent: AgentLine) -> str:
     ended = str(agent.outcome).replace("_", " ")
     idle = f", idle {agent.streak} times in a row" if agent.streak else ""
     failures = agent.entry.failures
-    bad = f", {failures} failures in a row" if failures else ""
+    bad = f", {failures} failure{'s' * (failures != 1)} in a row" if failures else ""
     stuck = ", stuck" if agent.is_stuck else ""
     return f"last{when}: {ended}{idle}{bad}{stuck}"
 

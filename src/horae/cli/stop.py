@@ -73,7 +73,7 @@ class CannotStopError(HoraeError):
 def stop(
     *, root: str, timeout: str | None, no_wait: bool, data: str | None, form: str | None
 ) -> int:
-    """Stop the engine after its runs have ended.
+    """Stop the engine; its runs get time to end.
 
     The engine starts no more runs and waits for the current ones to end, at most for the time
     in the setting run.drain; then it ends them. This command waits until the engine has ended

@@ -103,6 +103,8 @@ def _summary(found: Sequence[Diagnostic], files: int) -> str:
     >>> _summary([], 3)
     '3 files checked, no problems'
     """
+    if not files and not found:
+        return "no file was checked"
     where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
     words = [f"{count} {_plural(kind, count)}" for kind, count in counts if count]
