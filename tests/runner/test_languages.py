@@ -372,7 +372,7 @@ async def test_a_directory_is_where_a_block_works_and_an_empty_block_is_the_prog
         none = await place.run(
             flow(step("A", "js" if shutil.which("node") else "sh", "", ":dir tool"))
         )
-        assert "holds no " in (only(none).error or "")
+        assert "contains no " in (only(none).error or "")
         out = await place.run(flow(step("A", "sh", "pwd", ":dir ..")))
         assert "is outside the plan root" in (only(out).error or "")
 

@@ -99,7 +99,7 @@ def test_a_task_is_found_by_its_id_and_its_drawer_is_used(plan: Path) -> None:
 def test_a_claimed_task_is_not_claimed_again_by_another(plan: Path) -> None:
     take(plan)
     before = plan.read_bytes()
-    with pytest.raises(ClaimLostError, match="claimed by wren; choose another") as caught:
+    with pytest.raises(ClaimLostError, match="claimed by wren; claim another") as caught:
         take(plan, agent="moss")
     assert (caught.value.winner, caught.value.exit_code) == ("wren", 6)
     assert plan.read_bytes() == before
