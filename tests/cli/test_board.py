@@ -287,7 +287,10 @@ def test_owners_are_set_and_cleared(call: Call, tasks: Path) -> None:
     assert (shown["claimed_by"], shown["review_owner"]) == ("wren", "ann")
     call("task", "assign", "42", "--execution-owner", "", "--review-owner", "")
     assert text_of(tasks) == REPORT
-    assert "at least one owner must be provided" in call("task", "assign", "42").err
+    assert (
+        "name an owner: --execution-owner, --review-owner or both"
+        in call("task", "assign", "42").err
+    )
 
 
 def test_the_board_is_listed_and_searched(call: Call, tasks: Path) -> None:

@@ -395,7 +395,7 @@ def test_a_backfill_lists_first_and_then_files_the_same(call: Call) -> None:
     assert listed.out.splitlines() == [
         "2020-03-28 Sat 09:00 Europe/Berlin",
         "2020-03-29 Sun 09:00 Europe/Berlin",
-        "Digest (entry 1) from 2020-03-28 Sat 00:00 Europe/Berlin to 2020-03-30 Mon 00:00 Europe/Berlin: would be 2 runs",
+        "Digest (entry 1) from 2020-03-28 Sat 00:00 Europe/Berlin to 2020-03-30 Mon 00:00 Europe/Berlin: 2 runs would be created",
     ]
     assert call("history", "--until", "2020-12-31", "--json").data == []
     filed = call(*asked, "--id", "spring", "--json").data

@@ -204,6 +204,18 @@ def test_a_check_reports_what_is_no_setting(call: Call, tmp_path: Path) -> None:
     assert found["message"] == "there is no setting 'gate.foo'; it is ignored"
 
 
+def test_the_total_counts_the_files_that_have_findings(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "horae.toml").write_text("[gate]\nfoo = 1\n")
+    (tmp_path / "odd.org").write_text("* Rest :workflw:\n")
+    assert call("check", "--table", "garden.org", "odd.org").out.splitlines()[-1] == (
+        "2 warnings in 2 files"
+    )
+    (tmp_path / "horae.toml").unlink()
+    assert call("check", "--table", "garden.org", "odd.org").out.splitlines()[-1] == (
+        "1 warning in 1 file"
+    )
+
+
 def test_warnings_alone_do_not_fail_a_check(call: Call, tmp_path: Path) -> None:
     (tmp_path / "odd.org").write_text("* Rest :workflw:\n")
     assert call("check", "odd.org").code == 0

@@ -139,10 +139,10 @@ def test_explain_says_that_an_alert_has_no_other_schedule(call: Call, tmp_path: 
     drawer = ":PROPERTIES:\n:COMMAND: true\n:SCHEDULE: 0 3 * * *\n:AFTER: failed\n:END:\n"
     (tmp_path / "alert.org").write_text(f"* Tell\n{drawer}")
     said = call("explain", "alert.org:1", "--table").out.splitlines()
-    assert said[1] == "the :AFTER: property is used: failed; :SCHEDULE: is ignored"
+    assert said[1] == "the rule is :AFTER: failed; :SCHEDULE: is ignored"
     (tmp_path / "alert.org").write_text(f"* Tell\nSCHEDULED: <2026-06-01 Mon>\n{drawer}")
     said = call("explain", "alert.org:1", "--table").out.splitlines()
-    assert said[1] == "the :AFTER: property is used: failed; :SCHEDULE: and SCHEDULED are ignored"
+    assert said[1] == "the rule is :AFTER: failed; :SCHEDULE: and SCHEDULED are ignored"
 
 
 def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> None:
@@ -150,8 +150,7 @@ def test_explain_says_which_rule_won_and_what_clock_changes_do(call: Call) -> No
     lines = ending.out.splitlines()
     assert lines[0] == "Night job  plan.org:7"
     assert lines[1] == (
-        "the :SCHEDULE: property is used: 30 2 * * *; "
-        "it overrides SCHEDULED: <2026-06-01 Mon 09:00 ++1w>"
+        "the rule is :SCHEDULE: 30 2 * * *; it overrides SCHEDULED: <2026-06-01 Mon 09:00 ++1w>"
     )
     assert lines[2] == "at 02:30 every day (America/New_York)"
     assert lines[3] == "  2026-11-15 Sun 02:30 America/New_York"

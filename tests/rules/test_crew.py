@@ -138,12 +138,12 @@ def test_a_finding_says_what_would_be_right() -> None:
     [interval] = parse_crew(member(":INTERVAL: 3d")).diagnostics
     assert interval.message == (
         ":INTERVAL: '3d' must be a number with s, m or h, or a bare number of milliseconds; "
-        "the member ticks every hour"
+        "until this is corrected, the member ticks every hour, which is the default"
     )
     assert interval.fix == "write 72h"
     [mode] = parse_crew(member(":MODE: destroy")).diagnostics
     assert (mode.message, mode.fix) == (
-        ":MODE: 'destroy' is not valid; the setting applies",
+        ":MODE: 'destroy' is not valid; until this is corrected, the setting applies",
         "write plan or edit",
     )
 

@@ -191,7 +191,7 @@ def schedule_task(board: Board, number: int, asked: Schedule) -> Card:
 def assign_task(board: Board, number: int, *, execution: str | None, review: str | None) -> Card:
     """Set or clear the owners of one task."""
     if execution is None and review is None:
-        raise TaskRequestError("at least one owner must be provided")
+        raise TaskRequestError("name an owner: --execution-owner, --review-owner or both")
     changes: dict[str, Value | None] = {}
     if execution is not None:
         now = key_time(SystemClock().now()) if execution else None

@@ -106,6 +106,7 @@ class Explanation(NamedTuple):
     item: Entry | Unarmed
     written: str | None
     won: str
+    told: str  # the same for people, with the rule in it
     moments: tuple[datetime, ...] = ()
     changes: tuple[str, ...] = ()
 
@@ -133,7 +134,9 @@ class Explanation(NamedTuple):
 
 def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Explanation:
     """Return what can be said of an entry at a moment."""
-    bare = Explanation(item, rule_text(headline) or None, _why(headline))
+    written = rule_text(headline)
+    told = _why(headline, written=written)
+    bare = Explanation(item, written or None, _why(headline), told)
     if isinstance(item, Unarmed):
         return bare
     coming = islice(project(item, now, now + _FAR), 5)
@@ -143,8 +146,8 @@ def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Expl
     )
 
 
-def _why(headline: Headline) -> str:
-    """Return which of the possible rules counts, and why."""
+def _why(headline: Headline, *, written: str = "") -> str:
+    """Return which of the possible rules counts, and why; as it is *written*, if that is given."""
     planning = headline.planning
     stamp = planning.scheduled.text if planning and planning.scheduled else None
     if "AFTER" in headline.props:
@@ -152,12 +155,15 @@ def _why(headline: Headline) -> str:
         ignored += ["SCHEDULED"] if headline.scheduled and headline.scheduled.active else []
         verb = "is" if len(ignored) == 1 else "are"
         unused = f"; {' and '.join(ignored)} {verb} ignored" if ignored else ""
-        return f"the :AFTER: property is used{unused}"
+        used = f"the rule is :AFTER: {written}" if written else "the :AFTER: property is used"
+        return f"{used}{unused}"
     if "SCHEDULE" in headline.props:
         over = f"; it overrides SCHEDULED: {stamp}" if stamp else ""
-        return f"the :SCHEDULE: property is used{over}"
+        used = f"the rule is :SCHEDULE: {written}" if written else "the :SCHEDULE: property is used"
+        return f"{used}{over}"
     if stamp is not None:
-        return "SCHEDULED is used, because there is no :SCHEDULE: property"
+        used = f"the rule is SCHEDULED: {written}" if written else "SCHEDULED is used"
+        return f"{used}, because there is no :SCHEDULE: property"
     if headline.deadline is not None:
         return "there is only a DEADLINE, which never starts a run"
     return "there is neither a :SCHEDULE: property nor SCHEDULED"
@@ -168,8 +174,7 @@ def _print(said: Explanation) -> None:
     item = said.item
     if item.origin.file != "-":
         echo(f"{item.title}  {item.origin}")
-        used, semicolon, rest = said.won.partition("; ")
-        echo(f"{used}: {said.written}{semicolon}{rest}" if said.written else said.won)
+        echo(said.told)
     if isinstance(item, Unarmed):
         echo(f"not armed: {item.reason}")
         return

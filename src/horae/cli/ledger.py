@@ -681,7 +681,8 @@ def _print_backfill(done: Backfill) -> None:
             echo(moment_text(moment, entry.zone))
     runs = f"{len(done.moments):,} run{'s' * (len(done.moments) != 1)}"
     are = "is" if len(done.moments) == 1 else "are"
-    said = f"would be {runs}" if done.dry_run else f"{runs} {are} queued (backfill {done.name})"
+    queued = f"{runs} {are} queued (backfill {done.name})"
+    said = f"{runs} would be created" if done.dry_run else queued
     echo(f"{name} from {first} to {last}: {said}")
 
 

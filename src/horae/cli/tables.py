@@ -98,23 +98,18 @@ def _pointed(found: Diagnostic, plan: Plan) -> tuple[str, str]:
 
 
 def _summary(found: Sequence[Diagnostic], files: int) -> str:
-    """Return how many findings of each kind there are.
+    """Return how many findings of each kind there are, and in how many files.
 
     >>> _summary([], 3)
     '3 files checked, no problems'
     """
-    if not files and not found:
+    files = len({each.file for each in found}) or files
+    if not files:
         return "no file was checked"
     where = f"{files} file{'s' * (files != 1)}"
     counts = [(kind, sum(each.severity is kind for each in found)) for kind in Severity]
-    words = [f"{count} {_plural(kind, count)}" for kind, count in counts if count]
+    words = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts if count]
     return f"{', '.join(words)} in {where}" if words else f"{where} checked, no problems"
-
-
-def _plural(kind: Severity, count: int) -> str:
-    """Return the word for *count* findings of a kind."""
-    word = {Severity.INFO: "note"}.get(kind, kind.value)
-    return word if count == 1 else f"{word}s"
 
 
 def _title(headline: Headline) -> Text:

@@ -250,13 +250,13 @@ def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
         except ValueError:
             reason, fix = "is not valid", _EXPECTED[key]
         broken.append(f":{key}: {shown(said)} {reason}; {fix}")
-        message = f":{key}: {shown(said)} {reason}; {otherwise}"
+        message = f":{key}: {shown(said)} {reason}; until this is corrected, {otherwise}"
         code = f"member-{key.lower()}"
         found.append(heading.found(file, code, Severity.ERROR, message, fix=fix, key=key))
         return None
 
     setting = "the setting applies"
-    interval = value("INTERVAL", parse_cadence, "the member ticks every hour")
+    interval = value("INTERVAL", parse_cadence, "the member ticks every hour, which is the default")
     member = Member(
         heading.name,
         heading.props["DEF"],

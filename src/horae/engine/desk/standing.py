@@ -163,7 +163,9 @@ def broken_words(found: Listed) -> str:
         kept = "the last valid version stays armed"
         return f"{name} has been broken since {since}; {kept}: {found.broken}"
     if isinstance(found.item, Entry):
-        return f"{name} is armed without the parts that cannot be read: {found.broken}"
+        return (
+            f"{name} is armed, but a part of its text cannot be read and is ignored: {found.broken}"
+        )
     return f"{name} is not armed: {found.broken}"
 
 
