@@ -959,6 +959,19 @@ class RunSuite:
         assert again.accounted_to == NINE + 3 * DAY + HOUR
 
     @story
+    async def test_times_before_a_pause_are_not_called_paused(self, ledger: Ledger) -> None:
+        entry, filed = await waiting(ledger)
+        with acting("token:ops"):
+            assert await ledger.pause(entry.number, now=NINE + 2 * DAY, term=1, note="holiday")
+        assert await ledger.resume(entry.number, now=NINE + 3 * DAY, term=1)
+        assert await status(ledger, filed) is Status.SKIPPED
+        assert await history(ledger, entry) == [
+            "1 skipped: paused by token ops: holiday",
+            "2 skipped: did not run before the entry was paused by token ops: holiday",
+            "1 skipped: paused from 2026-04-03T09:00:00Z to 2026-04-04T09:00:00Z",
+        ]
+
+    @story
     async def test_what_is_not_settled_is_listed_until_it_is(self, ledger: Ledger) -> None:
         entry, filed = await waiting(ledger)
         assert await ledger.unsettled() == []

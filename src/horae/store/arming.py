@@ -32,11 +32,12 @@ def pause(book: Book, number: int, *, now: datetime, note: str, until: datetime 
         return False
     was = book.entry(number)
     assert was is not None, "it was just paused"
-    reason = Reason(ReasonCode.PAUSED, by_words("paused", note, actor=book.actor))
-    if isinstance(was.item, Entry) and is_delay(was.item):
-        book.skip_pending(number, reason=reason, now=now)
-    else:
-        end_rule(book, was, now=now, reason=reason)
+    words = by_words("paused", note, actor=book.actor)
+    if isinstance(was.item, Entry) and not is_delay(was.item):
+        # These times are before the pause: without an engine, nothing has decided them yet.
+        passed = Reason(ReasonCode.PAUSED, f"did not run before the entry was {words}")
+        book.account(was.item, close(was.item, now=now, reason=passed), now=now)
+    book.skip_pending(number, reason=Reason(ReasonCode.PAUSED, words), now=now)
     facts = {"note": note, "until": None if until is None else key_time(until)}
     book.tell("paused", now=now, entry=number, facts=facts)
     return True
