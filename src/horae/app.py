@@ -39,7 +39,7 @@ class SystemClock:
 
         left = (until - self.now()).total_seconds()
         # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event is set.
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the wait is over
             async with asyncio.timeout(max(0.0, left)):
                 await event.wait()
 

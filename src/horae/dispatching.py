@@ -10,6 +10,7 @@ file itself says what is left to do.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.workspace.tasks import Card, Cards, CommittedBoard
+
+log = logging.getLogger(__name__)
 
 KEY: Final = "dispatch:"
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
@@ -149,10 +152,12 @@ class Dispatcher:
             try:
                 offer(await self.look(now))
             except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("dispatching failed, trying again in %s: %s", AGAIN, error)
                 self.problem, self.next_at = error, now + AGAIN
             except LedgerError:
                 raise
             except Exception as error:  # neither the board nor the crew may end the engine
+                log.debug("dispatching failed, trying again in %s", UNREAD, exc_info=error)
                 self.problem, self.next_at = error, now + UNREAD
 
     async def look(self, now: datetime) -> list[Filed]:

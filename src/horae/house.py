@@ -7,6 +7,7 @@ async with open_house(load(".")) as house:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from horae.engine.source import Source
     from horae.runner.agents import Agent
     from horae.store.ledger import BookLedger
+
+log = logging.getLogger(__name__)
 
 Watch: TypeAlias = "Callable[[House, asyncio.Event], Awaitable[None]]"
 
@@ -831,8 +834,12 @@ async def _follow_up(house: House, filed: Filed) -> None:
     """
     for source in house.sources:
         if source.name == filed.source and filed.status in FINAL:
-            with suppress(HoraeError, OSError):
+            try:
                 await source.settle(filed)
+            except (HoraeError, OSError) as error:
+                words = "settling receipt %d failed; the next engine tries again: %s"
+                extra = {"source": source.name, "entry": filed.entry, "receipt": filed.number}
+                log.warning(words, filed.number, error, extra=extra)
 
 
 def new_id() -> str:
@@ -854,7 +861,8 @@ async def _apply_soon(house: House) -> None:
     while True:
         try:
             await _apply(house)
-        except (LedgerBusyError, LedgerWriteError):
+        except (LedgerBusyError, LedgerWriteError) as error:
+            log.warning("applying .agentd failed, trying again in %s: %s", AGAIN, error)
             await house.clock.wait(asyncio.Event(), until=house.clock.now() + AGAIN)
         else:
             return
@@ -887,6 +895,7 @@ async def _watch(house: House, stop: asyncio.Event) -> None:
         except LedgerError:
             raise
         except Exception as error:  # no file may end the engine
+            log.debug("watching %s failed", house.root, exc_info=error)
             _note_once(house.notes, f"{_WATCH}{unexpected(error)}")
             await house.clock.wait(stop, until=house.clock.now() + UNREAD)
             await read_again(house)
@@ -934,6 +943,7 @@ async def _apply(house: House) -> None:
     except LedgerError:  # what is wrong with the ledger is not the files' own
         raise
     except Exception as error:  # no file may end the engine; what was made of them stands
+        log.debug("applying .agentd failed", exc_info=error)
         found = Synced([], [unexpected(error)], is_whole=False)
     for each in found.changes:
         if each.left:
@@ -1030,8 +1040,11 @@ def _ask_for(address: str) -> None:
     from urllib.request import Request, urlopen
 
     request = Request(address, headers={"User-Agent": "horae"})  # noqa: S310 - http(s) only
-    with suppress(OSError, ValueError), urlopen(request, timeout=10) as answer:  # noqa: S310
-        answer.read(1024)
+    try:
+        with urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+            answer.read(1024)
+    except (OSError, ValueError) as error:
+        log.warning("the heartbeat request failed: %s", error)
 
 
 def post_key(data: Path) -> bytes:
@@ -1041,7 +1054,7 @@ def post_key(data: Path) -> bytes:
     path = data / _SIGNATURE
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # then it is read below
             descriptor = os.open(path, flags, 0o600)
             try:
                 os.write(descriptor, token_hex(32).encode())

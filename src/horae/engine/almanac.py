@@ -10,6 +10,7 @@ is never decided twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
     from horae.rules.entry import Occasion
     from horae.rules.gate import Capacity
+
+log = logging.getLogger(__name__)
 
 LONGEST_REST: Final = timedelta(seconds=30)  # a machine that slept is noticed so soon
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
@@ -116,6 +119,7 @@ class Almanac:
         self._followers: list[Listed] | None = None  # the alerts there are, if that is known
         self._census = 0  # how often it was no longer known
         self._missing: frozenset[int] = frozenset()  # entries that the last scans missed
+        self._logged: dict[int, str] = {}  # why receipts wait, as far as it is in the log
         self.broken: tuple[Listed, ...] = ()  # entries whose text cannot be read
         self.may_be_empty = False  # whether a plan root without a plan is meant to be so
         self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
@@ -182,8 +186,9 @@ class Almanac:
             wake_at = await self.turn()
             turned()
             # A clock set back since the turn began must not make this a rest of hours.
-            latest = self._clock.now() + self.longest_rest
-            await self._clock.wait(self._poked, until=min(wake_at, latest))
+            until = min(wake_at, self._clock.now() + self.longest_rest)
+            log.debug("waiting until %s", until)
+            await self._clock.wait(self._poked, until=until)
 
     async def turn(self) -> datetime:
         """Decide all that has come due and start what may start; return when to wake."""
@@ -196,6 +201,7 @@ class Almanac:
                 wake_at = await self._keep_up(now)
             except (LedgerBusyError, LedgerWriteError) as error:
                 self.trouble = error
+                log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
                 return self._clock.now() + AGAIN  # to wait for another process took its time
             self.trouble = None
             return wake_at
@@ -219,8 +225,11 @@ class Almanac:
         except LedgerError:  # what is wrong with the ledger is not the source's own
             raise
         except Exception as error:  # no source may end the engine; what is known of it stands
+            log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
             problem = SourceError(name, error)
             scan = Scan((), standing=("",), problems=(problem,), index=index, is_bare=desk.is_bare)
+        counts = len(scan.entries), len(scan.problems)
+        log.debug("scanned %s: %d entries read, %d problems", name, *counts, extra={"source": name})
         desk.is_bare = scan.is_bare
         return scan
 
@@ -339,6 +348,7 @@ class Almanac:
         try:
             found = await self._revise(files) if files else None
         except Exception as error:  # no reason to keep a plan from being read
+            log.debug("cannot find the commit of %s: %s", name, error, extra={"source": name})
             desk.unrevised = (SourceError("git", error),)
             return None
         if found is None or found.files is None:
@@ -419,6 +429,7 @@ class Almanac:
         while due := await self._ledger.due(now=now, limit=BATCH):
             steps = [await self._step(each, now) for each in due]
             filed = await self._ledger.decide(steps, now=now, term=self._term)
+            log.debug("decided: %d entries due, %d receipts", len(due), len(filed))
             admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
             self._offer(admitted)
             self._has_unsettled |= len(admitted) < len(filed)
@@ -443,9 +454,22 @@ class Almanac:
         if admitted or refused:
             self._moved_at = self._clock.elapsed()
         for filed, reason in refused:
+            log.debug("receipt %d cannot start: %s", filed.number, reason, extra=_fields(filed))
             self.launch.refuse(filed, reason)
         for filed in admitted:
+            log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
             self.launch.start(filed)
+        if log.isEnabledFor(logging.DEBUG):
+            self._log_waits(now)
+
+    def _log_waits(self, now: datetime) -> None:
+        """Log what receipts wait for, where that has changed."""
+        waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
+        for ask, reason in waits.items():
+            if self._logged.get(ask.number) != reason:
+                extra = {"entry": ask.entry, "receipt": ask.number}
+                log.debug("receipt %d waits: %s", ask.number, reason, extra=extra)
+        self._logged = {ask.number: reason for ask, reason in waits.items()}
 
     async def _settle_all(self, now: datetime) -> None:
         """Let the sources follow up what is final; one that cannot is asked again later.
@@ -544,6 +568,8 @@ class Almanac:
             await desk.source.settle(filed)
         except Exception as error:  # it is asked again, and ends nothing else
             problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
+            words = "settling receipt %d failed, trying again in %s: %s"
+            log.debug(words, filed.number, UNSETTLED, problem, extra=_fields(filed))
             desk.unsettled = (*desk.unsettled, problem)
             return False
         return True
@@ -566,9 +592,11 @@ class Almanac:
         try:
             await self.rescan(name)
         except (LedgerBusyError, LedgerWriteError) as error:
+            log.debug("scanning %s failed: %s", name, error, extra={"source": name})
             self.trouble = error
             self._desks[name].look_at = self._clock.now() + AGAIN
-        except Exception as error:
+        except Exception as error:  # the next turn raises it, and the engine ends
+            log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
             self.launch.failure = error
         self.poke()
 
@@ -630,6 +658,11 @@ def _alert(
     words = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
     reason = Reason(ReasonCode.AFTER_ENTRY, words)
     return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
+
+
+def _fields(filed: Filed) -> dict[str, object]:
+    """Return what a line of the log about a receipt carries."""
+    return {"source": filed.source, "entry": filed.entry, "receipt": filed.number}
 
 
 def _moves(step: Step) -> bool:

@@ -11,6 +11,7 @@ follows from a second one; and each machine looks now and then for what waits fo
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from horae.engine.ports import Clock, Event, Filed, Run, Runner
     from horae.rules.gate import Machine
+
+log = logging.getLogger(__name__)
 
 CANCEL: Final = "cancel"  # the event by which a leader asks a machine to end a run
 
@@ -159,10 +162,14 @@ class Carried(Launch):
         async def done() -> None:
             try:
                 await part()
-            except (LedgerBusyError, LedgerWriteError):
+            except (LedgerBusyError, LedgerWriteError) as error:
+                extra = {"receipt": number}
+                log.warning("receipt %d cannot be handed on yet: %s", number, error, extra=extra)
                 self.is_unsure = True
                 self._end(number, None)
-            except Exception as error:
+            except Exception as error:  # the next turn raises it, and the engine ends
+                extra = {"receipt": number}
+                log.debug("receipt %d ended in an error", number, exc_info=error, extra=extra)
                 self.failure = error
 
         task = asyncio.create_task(done())

@@ -9,7 +9,7 @@ own end decides, and it is written down however long the ledger cannot be writte
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.engine.ports import Clock, Filed, Held, Ledger, Run, Runner
+
+log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
@@ -141,8 +143,10 @@ class Launch:
         """Leave nothing half started behind, if the ledger can be written in time."""
         never = asyncio.Event()
         while self.is_unsure and self.give_up_at is not None:
-            with suppress(LedgerBusyError, LedgerWriteError):
+            try:
                 await self.reconcile()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.warning("cannot find out which runs were started: %s", error)
             if self._clock.elapsed() >= self.give_up_at:
                 return  # the next start looks back
             if self.is_unsure:
@@ -155,9 +159,13 @@ class Launch:
             filed = None
             try:
                 filed = await part()
-            except (LedgerBusyError, LedgerWriteError):
+            except (LedgerBusyError, LedgerWriteError) as error:
+                words = "the start of receipt %d cannot be recorded: %s"
+                log.warning(words, story.filed.number, error, extra=story.fields())
                 self.is_unsure = True  # nothing was let go
-            except Exception as error:
+            except Exception as error:  # the next turn raises it, and the engine ends
+                words = "receipt %d ended in an error"
+                log.debug(words, story.filed.number, exc_info=error, extra=story.fields())
                 self.failure = error
             finally:
                 if story.held is not None and not story.is_over:
@@ -185,6 +193,9 @@ class Launch:
             return None
         except RunError as error:
             return await self._write_end(run, Ended(Status.FAILED, error.reason))
+        pid = story.held.process.pid
+        words = "run %d of receipt %d is process %d"
+        log.debug(words, run.number, filed.number, pid, extra=story.fields())
         if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
             return None
         if story.cancelled is None:
@@ -197,6 +208,8 @@ class Launch:
         else:
             story.held.cancel(story.cancelled.reason)
         ended = await self._ended(story.held)
+        words = "run %d of receipt %d ended: %s"
+        log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
         story.is_over = True
         if story.cancelled is None and ended.facts.get("released") is False:
             # Its time was over before it could begin: nothing of it has run.
@@ -270,7 +283,11 @@ class Launch:
                 )
                 # What was kept, though it was said not to be, may wait for its next try.
                 return await self._ledger.receipt(run.receipt) if is_again else filed
-            except (LedgerBusyError, LedgerWriteError):
+            except (LedgerBusyError, LedgerWriteError) as error:
+                if not is_again:
+                    words = "the end of run %d of receipt %d cannot be recorded yet: %s"
+                    extra = {"receipt": run.receipt, "run": run.number}
+                    log.warning(words, run.number, run.receipt, error, extra=extra)
                 is_again = True
                 if self.give_up_at is not None and self._clock.elapsed() >= self.give_up_at:
                     raise  # its own report is read at the next start
@@ -324,3 +341,8 @@ class _Story:
     cancelled: Ended | None = None
     actor: str = ENGINE  # who cancelled it
     is_over: bool = False
+
+    def fields(self) -> dict[str, object]:
+        """Return what a line of the log about the receipt and its run carries."""
+        run = {} if self.run is None else {"run": self.run.number}
+        return {"entry": self.filed.entry, "receipt": self.filed.number, **run}

@@ -91,7 +91,7 @@ async def judge_files(
         except HoraeError as error:
             wrong.append(_located(error, workflow))
             if isinstance(error, NeverComesError):  # somebody wants it to rest
-                with suppress(TriggerNotFoundError):
+                with suppress(TriggerNotFoundError):  # then there is nothing to disable
                     if (await triggers.found(workflow.name)).definition.is_enabled:
                         changes.append(_disabled(workflow.name, _place(workflow), is_wanted=False))
     return changes, wrong

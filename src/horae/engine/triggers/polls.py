@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from horae.engine.ports import Clock
     from horae.engine.triggers import Triggers
     from horae.engine.triggers.store import TriggerStore
+
+log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
 AT_ONCE: Final = 4  # looks that go on at the same time: one that hangs keeps no other waiting
@@ -82,7 +85,8 @@ class Polls:
                 await self._triggers.polled(trigger, text)
             except Exception as error:  # whatever is wrong elsewhere, it is asked again
                 self.errors[trigger.id] = self.errors.get(trigger.id, 0) + 1
-                reason = _reason(error)
+                reason = _reason(error)  # the event poll_failed has it
+                log.debug("polling for %s failed: %s", trigger.definition.name, reason)
             else:
                 self.errors.pop(trigger.id, None)
                 reason = ""
