@@ -8,6 +8,7 @@ The database's clock is the clock of all of them, and the plan is what its branc
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections import Counter
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from horae.rules.lease import Leader, Membership
     from horae.runner.command import Place
     from horae.store.ledger import BookLedger
+
+log = logging.getLogger(__name__)
 
 AGAIN: Final = timedelta(seconds=1)  # after a database that did not answer
 FOLLOW: Final = timedelta(seconds=15)  # between two looks at the plan's origin
@@ -148,7 +151,6 @@ class Member:
     members: list[Membership] = field(default_factory=list)
     leader: Leader | None = None
     plan_trouble: str = ""  # why the plan is not as its origin has it, if it is not
-    said: Callable[[str], None] = lambda _: None
     turned: Callable[[], None] = lambda: None
     may_be_empty: bool = False  # whether a branch without a plan is meant to be so
     app: ASGIApp | None = None  # of the engine, while this machine leads
@@ -202,16 +204,16 @@ class Member:
         porch = await open_porch(own, keys=self.keys, around=Porter(self).around)
         serving = asyncio.create_task(porch.serve(stop))
         try:
-            self.said(f"node {self.name} joined {self.ledger.place}, at {self.address}")
+            log.info("node %s joined %s, at %s", self.name, self.ledger.place, self.address)
             if porch.link is not None:
-                self.said(f"open {porch.link} (valid once)")
+                log.info("open %s (valid once)", porch.link)
             while not stop.is_set():
                 try:
                     await self._take_part(stop, may_lead=may_lead)
                 except (LeaseLostError, StaleTermError) as error:
-                    self.said(f"{error}; stopping its runs and joining again")
+                    log.warning("%s; stopping its runs and joining again", error)
                 except (LedgerBusyError, LedgerWriteError) as error:  # before anything was started
-                    self.said(f"{error}")
+                    log.warning("%s", error)
                     await self._pause(AGAIN, stop)
                 if not stop.is_set():
                     # A new generation counts the runs of the old one as lost: none may be alive.
@@ -280,7 +282,7 @@ class Member:
             try:
                 await part()
             except (LedgerBusyError, LedgerWriteError) as error:
-                self.said(f"{error}; its runs continue")
+                log.warning("%s; its runs continue", error)
             await asyncio.sleep(AGAIN.total_seconds())
 
     async def _beat(self, generation: int) -> None:
@@ -357,11 +359,11 @@ class Member:
             with suppress(LedgerBusyError, LedgerWriteError):
                 term = await leases.lead(self.name, self.lease)
             if term is not None:
-                self.said(f"this node is the leader in term {term}")
+                log.info("this node is the leader in term %d", term)
                 try:
                     await self._decide(term, began, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
-                    self.said(f"this node is no longer the leader: {error}")
+                    log.warning("this node is no longer the leader: %s", error)
                 with suppress(LedgerError):
                     await leases.resign(term)
             await self._pause(self.lease / 6, stop)
@@ -436,8 +438,8 @@ class Member:
                         term=term,
                         remember=partial(_remembered, machine=lost.name),
                     )
-                    self.said(
-                        f"node {lost.name} is lost; {len(taken)} of its receipts were reclaimed"
+                    log.warning(
+                        "node %s is lost; %d of its receipts were reclaimed", lost.name, len(taken)
                     )
                     for number in taken:
                         await launch.look(number)
@@ -518,13 +520,13 @@ class Member:
         """Bring the plan up to date, and tell of what came of it."""
         trouble = await self.plan.update() or ""
         if trouble and trouble != self.plan_trouble:
-            self.said(f"the plan: {trouble}")
+            log.warning("the plan: %s", trouble)
         head = await self.plan.head()
         has_moved = (head, trouble) != (self._head, self.plan_trouble)
         self._head, self.plan_trouble = head, trouble
         if has_moved:
             for words in [] if self._own is None else await self._own.settings.refresh():
-                self.said(words)
+                log.warning("%s", words)
             self._moved.set()
 
     async def _bring_home(self, ledger: BookLedger) -> None:

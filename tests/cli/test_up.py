@@ -106,7 +106,7 @@ def test_a_plan_that_is_saved_counts_at_once_and_sigterm_ends_it_well(tmp_path: 
 def test_what_runs_when_it_is_stopped_may_end_and_then_must(tmp_path: Path) -> None:
     text = PLAN.replace("* * * * * *", "* * * * * *").replace("echo", "sleep 60; echo")
     (tmp_path / "plan.org").write_text(text)
-    engine = up(tmp_path, "--log", "json", HORAE_RUN_DRAIN="500ms")
+    engine = up(tmp_path, "--log", "json", "--log-level", "debug", HORAE_RUN_DRAIN="500ms")
     assert engine.stdout is not None
     for line in engine.stdout:
         if json.loads(line).get("status") == "running":
@@ -215,11 +215,12 @@ def test_a_root_without_a_plan_is_said_and_its_entries_go_only_if_told_so(tmp_pa
     engine = up(root, "--data", str(data), "--log", "json")
     try:
         assert engine.stderr is not None
-        said = next(line for line in engine.stderr if "does not exist, but" in line)
-        assert said.endswith("to remove the entries, run horae up --empty-plan\n")
+        lines = map(json.loads, engine.stderr)
+        said = next(line["message"] for line in lines if "does not exist, but" in line["message"])
+        assert said.endswith("to remove the entries, run horae up --empty-plan")
         asked = [*HORAE, "run", "Tick", "--root", str(root), "--data", str(data)]
         refused = subprocess.run(asked, capture_output=True, text=True, check=False)
-        assert (refused.returncode, refused.stderr) == (6, said)
+        assert (refused.returncode, refused.stderr) == (6, f"horae: {said}\n")
         root.mkdir()
         (root / "plan.org").write_text(PLAN)
         wait_for(root, 1)

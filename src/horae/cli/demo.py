@@ -85,7 +85,9 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
+    from horae.app import machine_zone
     from horae.cli.desk import Place
+    from horae.cli.log import logging_to
     from horae.cli.up import run_plans
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
@@ -99,15 +101,16 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
         allow_descriptors()
         stack.callback(_request_ticks(place).set)
         began = monotonic()
-        code = asyncio.run(
-            run_plans(
-                load(root),
-                shown="plain",  # the screen of `up` would hide the first lines
-                seconds=seconds,
-                begin=lambda house, link: _begin(house, link, root=root, other=other),
-                pace=PACE,
-            )
+        config = load(root)
+        running = run_plans(
+            config,
+            shown="plain",  # the screen of `up` would hide the first lines
+            seconds=seconds,
+            begin=lambda house, link: _begin(house, link, root=root, other=other),
+            pace=PACE,
         )
+        with logging_to("plain", level="info", zone_name=config.zone or machine_zone().key):
+            code = asyncio.run(running)
         _sum_up(place, monotonic() - began)
     if keep is not None:
         echo(f"\nThe demo is in {root}; to continue it: horae up {root}")
@@ -196,12 +199,13 @@ def _free_address(root: Path) -> str | None:
 
 def _begin(house: House, link: str | None, *, root: Path, other: str | None) -> None:
     """Print what the demo does and where to look."""
+    from horae.cli.up import log_notes
+
     page = link or "the page could not be started, see below"
     if other is not None:
         page += f"  (port {other.rpartition(':')[2]}: the usual one is in use)"
     echo(_tour(root, page))
-    for note in house.notes:
-        echo(f"horae: {note}", err=True)
+    log_notes(house)
 
 
 def _tour(root: Path, page: str) -> str:

@@ -1,8 +1,9 @@
-"""`up`: the engine in the foreground, with a live screen on a terminal and lines elsewhere."""
+"""`up`: the engine in the foreground, with a live screen on a terminal and a log elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.log import EVENTS, level_option, logging_to, plain_line
 from horae.cli.options import data_option, root_argument
-from horae.cli.output import echo, print_line
+from horae.cli.output import echo
 from horae.engine.actor import ENGINE, acting, actor_words, user_name
 from horae.errors import Exit
 from horae.kernel.collector import calm_collector
@@ -26,14 +28,21 @@ from horae.rules.receipt import FINAL
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from horae.config import Config
     from horae.engine.ports import Event, Ledger
     from horae.house import House
     from horae.member import Member
 
-_QUIET: Final = frozenset({"assigned", "entry_new", "unassigned"})  # steps on the way
+log = logging.getLogger(__name__)
+events_log = logging.getLogger(EVENTS)
+
+# Events on the way to others, and events that need somebody's attention.
+_MINOR: Final = frozenset({"assigned", "entry_new", "unassigned"})
+_MAJOR: Final = frozenset(
+    {"clock_step", "entry_broken", "member_lost", "poll_failed", "undelivered"}
+)
 _DAY: Final = timedelta(days=1)
 _REFRESH: Final = 0.5  # seconds between two looks at what has happened
 _STALLED: Final = 10.0  # seconds between two looks for a stall
@@ -44,9 +53,11 @@ _STALLED: Final = 10.0  # seconds between two looks for a stall
 @data_option
 @click.option(
     "--log",
+    "form",
     type=click.Choice(["screen", "plain", "json"]),
-    help="How to show events; default: a screen on a terminal, else plain lines.",
+    help="The form of the log; default: a screen on a terminal, else plain.",
 )
+@level_option
 @click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
 @click.option(
     "--empty-plan",
@@ -63,7 +74,8 @@ def up(
     *,
     root: str,
     data: str | None,
-    log: str | None,
+    form: str | None,
+    level: str,
     seconds: float | None,
     empty_plan: bool,
     fresh_ledger: bool,
@@ -74,6 +86,7 @@ def up(
     This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
     times, shows events, and serves the page, a web page for the browser.
     """
+    from horae.app import machine_zone
     from horae.cli.desk import refuse_no_root
     from horae.config import load
     from horae.runner.launcher import allow_descriptors
@@ -88,14 +101,15 @@ def up(
         raise click.UsageError("--yes goes with --fresh-ledger.")
     if fresh_ledger and not _leave_behind(config, yes=yes):
         return Exit.FINDINGS
-    shown = log or ("screen" if sys.stdout.isatty() else "plain")
-    for finding in config.findings:
-        echo(f"horae: {finding.file}:{finding.line}: {finding.message}", err=True)
-    allow_descriptors()
-    if config.store is not None:
-        return asyncio.run(take_part(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
-    _let_commands_end(config.data)
-    return asyncio.run(run_plans(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
+    shown = form or ("screen" if sys.stdout.isatty() else "plain")
+    with logging_to(shown, level=level, zone_name=config.zone or machine_zone().key):
+        for finding in config.findings:
+            log.warning("%s:%d: %s", finding.file, finding.line, finding.message)
+        allow_descriptors()
+        if config.store is not None:
+            return asyncio.run(take_part(config, seconds=seconds, empty_plan=empty_plan))
+        _let_commands_end(config.data)
+        return asyncio.run(run_plans(config, shown=shown, seconds=seconds, empty_plan=empty_plan))
 
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
@@ -150,13 +164,15 @@ def _agrees(directory: Path) -> bool:
 @data_option
 @click.option(
     "--log",
+    "form",
     type=click.Choice(["plain", "json"]),
     default="plain",
     show_default=True,
-    help="How to show events.",
+    help="The form of the log.",
 )
+@level_option
 @click.option("--seconds", type=click.FloatRange(min=0), metavar="N", help="Stop after N seconds.")
-def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> int:
+def worker(*, root: str, data: str | None, form: str, level: str, seconds: float | None) -> int:
     """Run a node that never becomes the leader.
 
     DIR is a working copy of the plan, of which only the origin and horae.toml are used; the
@@ -170,18 +186,18 @@ def worker(*, root: str, data: str | None, log: str, seconds: float | None) -> i
         raise EmptyRootError(root)
     config = load(root, flags={"data": data})
     allow_descriptors()
-    return asyncio.run(take_part(config, shown=log, seconds=seconds, may_lead=False))
+    with logging_to(form, level=level, zone_name=config.zone or "UTC"):
+        return asyncio.run(take_part(config, seconds=seconds, may_lead=False))
 
 
 async def take_part(
     config: Config,
     *,
-    shown: str,
     seconds: float | None,
     may_lead: bool = True,
     empty_plan: bool = False,
 ) -> int:
-    """Be a member of a cluster, and show what happens in it."""
+    """Be a node of a cluster, and log what happens in it."""
     from horae.member import open_member
 
     stop = asyncio.Event()
@@ -189,20 +205,21 @@ async def take_part(
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     async with open_member(config) as member:
-        member.said = lambda words: echo(f"horae: {words}", err=True)
         member.turned = lambda: _notify("WATCHDOG=1")
         member.may_be_empty = empty_plan
         for note in member.notes:
-            echo(f"horae: {note}", err=True)
+            log.warning("%s", note)
         _notify("READY=1")
         calm_collector()
-        showing = asyncio.create_task(_show_events(member, shown, stop))
+        logging_events = asyncio.create_task(_log_member_events(member, stop))
+        logging_problems = asyncio.create_task(_log_member_problems(member))
         try:
             await member.keep(stop, may_lead=may_lead)
         finally:
             _notify("STOPPING=1")
             stop.set()
-            await showing
+            logging_problems.cancel()
+            await logging_events
     return Exit.OK
 
 
@@ -219,21 +236,40 @@ def _let_commands_end(data: Path) -> None:
         sleep(0.02)
 
 
-async def _show_events(member: Member, shown: str, stop: asyncio.Event) -> None:
-    """Show what this member's runs come to; the leader shows all."""
+async def _log_member_events(member: Member, stop: asyncio.Event) -> None:
+    """Log the events of the cluster until a node stops."""
     from horae.engine.ports import LedgerError
 
     last = await member.ledger.newest_event()
     while not stop.is_set():
-        with suppress(LedgerError):
+        try:
             for event in await member.ledger.events_after(last):
                 last = event.number
-                if shown == "json":
-                    print_line(_event_data(event))
-                elif line := await _told(member.ledger, member.config.zone or "UTC", event):
-                    echo(line)
-        with suppress(TimeoutError):
+                await _log_event(member.ledger, event)
+        except LedgerError as error:  # the node says so, too, and acts on it
+            log.debug("cannot read events: %s", error)
+        with suppress(TimeoutError):  # the wait is over
             await asyncio.wait_for(stop.wait(), _REFRESH)
+
+
+async def _log_member_problems(member: Member) -> None:
+    """Log the problems of the engine as soon as they exist, while this node leads."""
+    known = set(member.notes)  # logged at the start
+    while True:
+        await asyncio.sleep(_REFRESH)
+        problems = () if member.house is None else member.house.facts().problems
+        # The node logs what is wrong with its copy of the plan.
+        known = _log_new([each for each in problems if each != member.plan_trouble], known)
+
+
+def _log_new(problems: Iterable[str], known: set[str]) -> set[str]:
+    """Log the problems that are not known; return those there are now."""
+    now = dict.fromkeys(problems)
+    for problem in (each for each in now if each not in known):
+        log.warning("%s", problem)
+    for problem in known.difference(now):
+        log.debug("resolved: %s", problem)
+    return set(now)
 
 
 async def run_plans(
@@ -248,7 +284,7 @@ async def run_plans(
     """Run the plans and show what happens until a signal, or for some seconds.
 
     `begin` gets the link of the page and prints its own first lines in place of the usual ones;
-    `pace` is the least number of seconds between two plain lines.
+    `pace` is the least number of seconds between two events in the log.
     """
     from horae.house import keep, open_house
 
@@ -279,17 +315,17 @@ async def run_plans(
 
 
 def _say_where(house: House, link: str | None) -> None:
-    """Say what is kept, and where it can be looked at."""
-    echo(
-        f"horae: running the plans in {house.root} (ledger in {house.data}); stop with Ctrl-C",
-        err=True,
-    )
+    """Log which plans run, and where the page is."""
+    log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", house.root, house.data)
     if link is not None:
-        echo(
-            f"horae: the page is at {link} (valid once; `horae open` prints another link)", err=True
-        )
+        log.info("the page is at %s (valid once; `horae open` prints another link)", link)
+    log_notes(house)
+
+
+def log_notes(house: House) -> None:
+    """Log what was found at the start."""
     for note in house.notes:
-        echo(f"horae: {note}", err=True)
+        log.warning("%s", note)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:
@@ -319,6 +355,7 @@ def _notify(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
+    # A systemd that does not listen restarts the service when its own time is over.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
         teller.connect("\0" + address[1:] if address.startswith("@") else address)
         teller.send(state.encode())
@@ -327,65 +364,58 @@ def _notify(state: str) -> None:
 async def _show(
     house: House, shown: str, stop: asyncio.Event, *, begins: bool, pace: float
 ) -> None:
-    """Show what happens until it is over."""
+    """Show what happens until the engine has stopped."""
     if shown == "screen":
         await _show_screen(house, stop)
         return
-    telling = [asyncio.create_task(_tell_problems(house))]
+    beside = [asyncio.create_task(_log_problems(house))]
     if begins:
-        telling.append(asyncio.create_task(_tell_beginning(house)))
+        beside.append(asyncio.create_task(_log_beginning(house)))
     try:
         async for event in _events(house, stop):
-            if shown == "json":
-                print_line(_event_data(event))
-            else:
-                line = await _event_line(house, event)
-                if line:
-                    echo(line)
-                if line and pace:
-                    # Later events wait in the ledger; after a stop they are printed at once.
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), pace)
+            if await _log_event(house.ledger, event) and pace:
+                # Later events wait in the ledger; after a stop they are logged at once.
+                with suppress(TimeoutError):  # the wait is over
+                    await asyncio.wait_for(stop.wait(), pace)
     finally:
-        for each in telling:
+        for each in beside:
             each.cancel()
 
 
-async def _tell_beginning(house: House) -> None:
-    """Say once on stderr who ticks first and when, and what could not run."""
+async def _log_beginning(house: House) -> None:
+    """Log once which agent ticks first and when, and what could not run."""
     while house.almanac.turned_at is None:
         await asyncio.sleep(_REFRESH / 5)
     engine = house.facts()
     stands = await house.desk.status(engine)
     for problem in (each for each in stands.problems if each not in engine.problems):
-        echo(f"horae: {problem}", err=True)
+        log.warning("%s", problem)
     if not stands.entries and not stands.unarmed:
-        echo(f"horae: {house.root} has no entries; `horae init` writes an example plan", err=True)
+        log.warning("%s has no entries; `horae init` writes an example plan", house.root)
     ticking = [(each.entry.next_at, each) for each in stands.agents if each.entry.next_at]
     if ticking:
         at, first = min(ticking, key=lambda each: each[0])
         when = f"{local(at, zone(house.zone_name)):%Y-%m-%d %H:%M:%S} {house.zone_name}"
-        echo(f"horae: the first tick is that of {first.name}, at {when}", err=True)
+        log.info("the first tick is that of %s, at %s", first.name, when)
 
 
-async def _tell_problems(house: House) -> None:
-    """Say on stderr what is in the way as soon as it is, and not again while it stays."""
+async def _log_problems(house: House) -> None:
+    """Log each problem as soon as it exists, and not again while it stays."""
     from horae.engine.ports import LedgerError
 
-    known = set(house.notes)  # which were said at the start
+    known = set(house.notes)  # logged at the start
     stall, look_at = "", 0.0
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(_REFRESH)
         if loop.time() >= look_at:
             look_at = loop.time() + _STALLED
-            with suppress(LedgerError):  # which is said where it is written
+            try:
                 stall = await house.almanac.stall()
-        problems = (stall, *house.facts().problems) if stall else house.facts().problems
-        for problem in dict.fromkeys(problems):
-            if problem not in known:
-                echo(f"horae: {problem}", err=True)
-        known = set(problems)
+            except LedgerError as error:  # a problem of its own, of which the engine knows
+                log.debug("cannot look for a stall: %s", error)
+        problems = house.facts().problems
+        known = _log_new([stall, *problems] if stall else problems, known)
 
 
 async def _events(house: House, stop: asyncio.Event) -> AsyncIterator[Event]:
@@ -399,7 +429,7 @@ async def _events(house: House, stop: asyncio.Event) -> AsyncIterator[Event]:
         if is_last:
             return
         is_last = stop.is_set() and not house.almanac.launch.receipts
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the wait is over
             await asyncio.wait_for(stop.wait(), _REFRESH)
         if stop.is_set():
             await asyncio.sleep(0 if is_last else _REFRESH / 5)
@@ -418,35 +448,51 @@ def _event_data(event: Event) -> dict[str, object]:
     }
 
 
-async def _event_line(house: House, event: Event) -> str:
-    """Return an event in one line for people; the steps between say nothing."""
-    return await _told(house.ledger, house.zone_name, event)
+async def _log_event(ledger: Ledger, event: Event) -> bool:
+    """Log an event of the ledger; tell whether it was important enough."""
+    level = _level(event)
+    if not events_log.isEnabledFor(level):
+        return False
+    word, text = await _words(ledger, event)
+    extra = {"at": event.at, "word": word, "event": _event_data(event)}
+    events_log.log(level, "%s", text, extra=extra)
+    return True
 
 
-async def _told(ledger: Ledger, zone_name: str, event: Event) -> str:
-    at = f"{local(event.at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
+def _level(event: Event) -> int:
+    """Return how important an event is: a receipt that ends is one line at INFO."""
+    if event.kind in _MAJOR:
+        return logging.WARNING
     if event.kind != "receipt":
-        if event.kind in _QUIET:
-            return ""
-        title = event.facts.get("title")
-        if title is None and event.entry is not None:
-            entry = await ledger.entry(event.entry)
-            title = entry.mark.title if entry is not None else None
-        facts = [
-            f"{name}={value}"
-            for name, value in event.facts.items()
-            if name != "title" and value not in (None, "")
-        ]
-        by = [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
-        said = "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
-        return f"{at}  {event.kind:<11}  {said}"
-    status = Status(str(event.facts["status"]))
-    filed = None if event.receipt is None else await ledger.receipt(event.receipt)
+        return logging.DEBUG if event.kind in _MINOR else logging.INFO
     is_new = "key" in event.facts  # it was just decided, and nothing has happened yet
-    if status is Status.STARTING or (status is Status.WAITING and is_new):
-        return ""
-    title = "" if filed is None else f"{filed.title}  {filed.origin}"
-    return f"{at}  {status:<11}  {title}  {event.facts['reason']}"
+    match Status(str(event.facts["status"])):
+        case Status.STARTING | Status.RUNNING:
+            return logging.DEBUG
+        case Status.WAITING:
+            return logging.DEBUG if is_new else logging.INFO
+        case Status.FAILED | Status.KILLED | Status.INTERRUPTED | Status.MISSED | Status.HELD:
+            return logging.WARNING
+    return logging.INFO
+
+
+async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
+    """Return what happened, in a word and in a line for people."""
+    if event.kind == "receipt":
+        filed = None if event.receipt is None else await ledger.receipt(event.receipt)
+        where = "" if filed is None else f"{filed.title}  {filed.origin}"
+        return str(event.facts["status"]), f"{where}  {event.facts['reason']}"
+    title = event.facts.get("title")
+    if title is None and event.entry is not None:
+        entry = await ledger.entry(event.entry)
+        title = entry.mark.title if entry is not None else None
+    facts = [
+        f"{name}={value}"
+        for name, value in event.facts.items()
+        if name != "title" and value not in (None, "")
+    ]
+    by = [] if event.actor == ENGINE else [f"by {actor_words(event.actor)}"]
+    return event.kind, "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
 
 
 async def _show_screen(house: House, stop: asyncio.Event) -> None:
@@ -460,9 +506,9 @@ async def _show_screen(house: House, stop: asyncio.Event) -> None:
 
     async def listen() -> None:
         async for event in _events(house, stop):
-            line = await _event_line(house, event)
-            if line:
-                lines.append(line)
+            if events_log.isEnabledFor(_level(event)):
+                word, text = await _words(house.ledger, event)
+                lines.append(plain_line(event.at, house.zone_name, word, text))
 
     listening = asyncio.create_task(listen())
     with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
@@ -473,7 +519,7 @@ async def _show_screen(house: House, stop: asyncio.Event) -> None:
             stands = await house.desk.status(house.facts(), limit=8)
             waits = house.almanac.gate.obstacles(now=house.clock.now())
             live.update(drawn(house, stands, waits, lines), refresh=True)
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # the wait is over
                 await asyncio.wait_for(stop.wait(), _REFRESH)
     await listening
     for line in lines:
@@ -490,4 +536,4 @@ async def _sum_up(house: House, *, after: int) -> None:
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     since = key_time(house.almanac.started_at or house.clock.now())
     what = f"receipts since {since}: {said}" if said else f"no receipts since {since}"
-    echo(f"horae: stopped; {what}", err=True)
+    log.info("stopped; %s", what)

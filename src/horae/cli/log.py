@@ -1,0 +1,119 @@
+"""The log of `horae up` and `horae cluster worker`: which lines are written, where and how.
+
+Modules log with `logging.getLogger(__name__)` and name entry, receipt, run and source as fields
+(`extra=`). Only this module decides what happens to their records: events of the ledger go to
+stdout, everything else to stderr, as text or as one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from horae.cli.output import echo, json_text
+from horae.rules.entry import key_time
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVENTS: Final = "horae.events"  # the logger of what is in the ledger
+LEVELS: Final = ("debug", "info", "warning", "error")
+FIELDS: Final = ("source", "entry", "receipt", "run")  # that a record may carry
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def level_option(command: _Command) -> _Command:
+    """Give a command --log-level, as the argument `level`."""
+    return click.option(
+        "--log-level",
+        "level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        help="The least important lines to write.",
+    )(command)
+
+
+@contextmanager
+def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
+    """Write what is logged inside the block, in a form: `plain`, `json` or `screen`.
+
+    Times are those of a zone, in JSON of UTC. On a screen the text goes above the live part.
+    """
+    handler = LogHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter(zone_name))
+    handler.setLevel(level.upper())
+    root, ours = logging.getLogger(), logging.getLogger("horae")
+    before = ours.level
+    root.addHandler(handler)  # other packages log warnings and errors here, too
+    ours.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        ours.setLevel(before)
+
+
+class LogHandler(logging.Handler):
+    """Writes events to stdout and everything else to stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        with suppress(OSError):  # the reader is gone or the disk is full: the engine goes on
+            echo(self.format(record), err=record.name != EVENTS)
+
+
+class PlainFormatter(logging.Formatter):
+    """A line for people: the time, the level or what happened, and the message."""
+
+    def __init__(self, zone_name: str) -> None:
+        super().__init__()
+        self._zone_name = zone_name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; further lines of a message are indented."""
+        word = getattr(record, "word", None) or record.levelname.lower()
+        text = record.getMessage()
+        if record.exc_info:
+            text += f"\n{self.formatException(record.exc_info)}"
+        return plain_line(_at(record), self._zone_name, word, text)
+
+
+def plain_line(at: datetime, zone_name: str, word: str, text: str) -> str:
+    """Return a line of the log for people, with the time in a zone.
+
+    >>> plain_line(datetime(2026, 6, 5, 7, tzinfo=UTC), "Europe/Berlin", "done", "Backup")
+    '2026-06-05 09:00:00 Europe/Berlin  done         Backup'
+    """
+    when = f"{local(at, zone(zone_name)):%Y-%m-%d %H:%M:%S} {zone_name}"
+    return f"{when}  {word:<11}  {text}".rstrip().replace("\n", "\n    ")
+
+
+class JsonFormatter(logging.Formatter):
+    """A line for programs: one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; what an event says of itself stands beside the message."""
+        data: dict[str, object] = {
+            "at": key_time(_at(record)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json_text(getattr(record, "event", fields) | data, separators=(",", ":"))
+
+
+def _at(record: logging.LogRecord) -> datetime:
+    """Return when something happened: an event has its own time."""
+    at = getattr(record, "at", None)
+    return at if isinstance(at, datetime) else datetime.fromtimestamp(record.created, UTC)

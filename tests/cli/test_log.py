@@ -1,0 +1,241 @@
+"""The log of `horae up`: one line per receipt, each problem once, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from horae.cli.log import EVENTS, JsonFormatter, PlainFormatter, logging_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HORAE = [sys.executable, "-m", "horae.cli.main"]
+PLAN = """* Good
+:PROPERTIES:
+:ID: good
+:SCHEDULE: 0 9 1 1 *
+:COMMAND: echo all is well
+:END:
+* Bad
+:PROPERTIES:
+:ID: bad
+:SCHEDULE: 0 9 1 1 *
+:COMMAND: sh -c 'exit 3'
+:END:
+"""
+LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  (\w+) +(\S.*)")
+OF_A_LINE = {"at", "level", "logger", "message"}
+
+
+class Log(NamedTuple):
+    """What an engine wrote."""
+
+    out: Path
+    err: Path
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the word and the text of each plain line; each line has both."""
+        found = [LINE.fullmatch(line) for path in self for line in path.read_text().splitlines()]
+        assert None not in found, [path.read_text() for path in self]
+        return [(each[1], each[2]) for each in found if each]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return each line of JSON; each line is one, and has the fields of all."""
+        found = [json.loads(line) for path in self for line in path.read_text().splitlines()]
+        assert all(each.keys() >= OF_A_LINE for each in found)
+        return found
+
+
+@contextmanager
+def kept(root: Path, *args: str) -> Iterator[Log]:
+    """Run an engine into files while the block goes on; a file that nobody can read is there."""
+    (root / "plan.org").write_text(PLAN)
+    (root / "latin.org").write_bytes(LATIN)
+    log = Log(root.parent / "out", root.parent / "err")
+    environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0", "HORAE_ZONE": "UTC"}
+    with log.out.open("wb") as out, log.err.open("wb") as err:
+        engine = subprocess.Popen(
+            [*HORAE, "up", str(root), *args], stdout=out, stderr=err, env=environ
+        )
+    try:
+        until((root / ".horae" / "socket").exists)
+        yield log
+    finally:
+        engine.send_signal(signal.SIGTERM)
+        assert engine.wait(30) == 0, log.err.read_text()
+
+
+def until(condition: Callable[[], object], *, within: float = 30.0) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def run_both(root: Path) -> None:
+    """Run both entries, and return when they have ended."""
+    for word, code in (("good", 0), ("bad", 1)):
+        done = subprocess.run(
+            [*HORAE, "run", word, "--wait", "--root", str(root)], capture_output=True, check=False
+        )
+        assert (done.returncode != 0) == bool(code), done.stderr
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "plans").mkdir()
+    return tmp_path / "plans"
+
+
+def test_at_info_a_receipt_is_one_line_and_a_problem_another(root: Path) -> None:
+    with kept(root) as log:
+        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        run_both(root)
+    found = log.lines()
+    assert [each for each in found if "plan.org:" in each[1] and each[0] != "warning"] == [
+        ("done", "Good  plan.org:1  all is well"),
+        ("failed", "Bad  plan.org:7  exit code 3"),
+    ]
+    assert [word for word, text in found if "save the file as UTF-8" in text] == ["warning"]
+    texts = [text for word, text in found if word == "info"]
+    assert texts[0].startswith(f"running the plans in {root} ")
+    assert texts[-1].endswith(": 1 done, 1 failed")
+    assert "debug" not in {word for word, _ in found}
+
+
+def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: Path) -> None:
+    with kept(root, "--log", "plain", "--log-level", "debug") as log:
+        run_both(root)
+    found = log.lines()
+    good = [word for word, text in found if text.startswith("Good  plan.org:1")]
+    assert good == ["waiting", "starting", "running", "done"]
+    said = "\n".join(text for word, text in found if word == "debug")
+    assert re.search(r"scanned org: 2 entries read, 1 problems", said)
+    assert re.search(r"receipt 1 \(Good\) starts", said)
+    assert re.search(r"run 1 of receipt 1 is process \d+", said)
+    assert re.search(r"run 1 of receipt 1 ended: done", said)
+    assert re.search(r"waiting until \d{4}-", said)
+
+
+def test_at_warning_it_tells_what_needs_attention(root: Path) -> None:
+    with kept(root, "--log-level", "warning") as log:
+        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        run_both(root)
+        until(lambda: "failed" in log.out.read_text())
+    assert {word for word, _ in log.lines()} == {"failed", "warning"}
+
+
+def test_at_error_it_is_silent_about_the_faults_of_plans_and_commands(root: Path) -> None:
+    with kept(root, "--log-level", "error") as log:
+        run_both(root)
+    assert log.lines() == []
+
+
+def test_each_line_of_json_has_level_logger_and_message_and_names_its_receipt(root: Path) -> None:
+    with kept(root, "--log", "json") as log:
+        until(lambda: "save the file as UTF-8" in log.err.read_text())
+        run_both(root)
+    found = log.records()
+    [good, bad] = [each for each in found if each.get("kind") == "receipt"]
+    assert (good["level"], good["status"], good["entry"], good["receipt"]) == ("info", "done", 1, 1)
+    assert good["message"] == "Good  plan.org:1  all is well"
+    assert (bad["level"], bad["status"], bad["reason_code"]) == ("warning", "failed", "exit_code")
+    assert {each["logger"] for each in (good, bad)} == {EVENTS}
+    [problem] = [each for each in found if "save the file as UTF-8" in each["message"]]
+    assert (problem["level"], problem["logger"]) == ("warning", "horae.cli.up")
+
+
+def test_in_json_a_line_about_a_run_has_its_numbers_as_fields(root: Path) -> None:
+    with kept(root, "--log", "json", "--log-level", "debug") as log:
+        run_both(root)
+    found = log.records()
+    runs = [each for each in found if each["logger"] == "horae.engine.launch"]
+    assert {(each["receipt"], each["run"]) for each in runs if "run" in each} == {(1, 1), (2, 2)}
+    [scan] = [each for each in found if each["message"].startswith("scanned org")][:1]
+    assert scan["source"] == "org"
+    events = [each["status"] for each in found if each.get("receipt") == 1 and "status" in each]
+    assert events == ["waiting", "starting", "running", "done"]
+
+
+# The forms
+
+
+def record(message: str, *args: object, **fields: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"name": "horae.x", "msg": message, "args": args, **fields})
+    made.created = datetime(2026, 6, 5, 7, tzinfo=UTC).timestamp()
+    made.levelno, made.levelname = logging.WARNING, "WARNING"
+    return made
+
+
+def test_a_plain_line_has_the_time_of_the_plan_and_the_level() -> None:
+    line = PlainFormatter("Europe/Berlin").format(record("receipt %d failed", 7, receipt=7))
+    assert line == "2026-06-05 09:00:00 Europe/Berlin  warning      receipt 7 failed"
+
+
+def test_a_message_of_two_lines_cannot_be_taken_for_two_messages() -> None:
+    line = PlainFormatter("UTC").format(record("one\n2026-06-05 07:00:00 UTC  error  forged"))
+    assert line.splitlines()[1].startswith("    2026")
+
+
+def test_json_names_the_fields_that_a_record_carries() -> None:
+    assert json.loads(JsonFormatter().format(record("receipt %d failed", 7, receipt=7, run=9))) == {
+        "at": "2026-06-05T07:00:00Z",
+        "level": "warning",
+        "logger": "horae.x",
+        "message": "receipt 7 failed",
+        "receipt": 7,
+        "run": 9,
+    }
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_a_log_shows_control_characters_and_a_traceback(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("horae.x")
+    with logging_to(form, level="info", zone_name="UTC"):
+        try:
+            raise ValueError("\x1b[2J")  # noqa: TRY301 - what is logged
+        except ValueError:
+            log.exception("no \x9bway")
+    log.warning("this is not written any more")
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "\x1b" not in said
+    assert "\x9b" not in said
+    assert "any more" not in said
+    assert form == "plain" or json.loads(said)["traceback"].endswith("ValueError: \x1b[2J")
+
+
+def test_a_reader_that_is_gone_does_not_end_the_engine(root: Path) -> None:
+    (root / "plan.org").write_text(PLAN)
+    environ = {**os.environ, "HORAE_LISTEN": "127.0.0.1:0"}
+    engine = subprocess.Popen(
+        [*HORAE, "up", str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environ,
+    )
+    assert engine.stdout is not None
+    assert engine.stderr is not None
+    engine.stdout.close()
+    engine.stderr.close()
+    until((root / ".horae" / "socket").exists)
+    run_both(root)
+    assert engine.poll() is None
+    engine.send_signal(signal.SIGTERM)
+    assert engine.wait(30) == 0
