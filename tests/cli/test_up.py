@@ -78,7 +78,7 @@ def test_it_fires_stops_by_itself_and_says_what_became_of_the_time(tmp_path: Pat
 
 def test_lines_for_programs_are_json(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(PLAN)
-    done = up(tmp_path, "--seconds", "2", "--log", "json")
+    done = up(tmp_path, "--seconds", "2", "--log", "json", "--log-level", "debug")
     out, _ = done.communicate(timeout=30)
     events = [json.loads(line) for line in out.splitlines()]
     assert {"event", "at", "kind", "entry", "receipt"} <= events[0].keys()

@@ -299,7 +299,13 @@ async def run_plans(
         newest = await house.ledger.newest_event()
         porch = await open_porch(house)
         (begin or _say_where)(house, porch.link)
-        showing = asyncio.create_task(_show(house, shown, stop, begins=begin is None, pace=pace))
+        over = asyncio.Event()
+        events = _events(house, after=newest, over=over)
+        if shown == "screen":
+            show = _show_screen(house, events, stop)
+        else:
+            show = _log_all(house, events, stop, begins=begin is None, pace=pace)
+        showing = asyncio.create_task(show)
         told = asyncio.create_task(porch.serve(stop))
         _notify("READY=1")
         calm_collector()
@@ -309,6 +315,7 @@ async def run_plans(
         finally:
             _notify("STOPPING=1")
             stop.set()
+            over.set()
             await asyncio.gather(showing, told)
         await _sum_up(house, after=newest)
     return Exit.OK
@@ -361,18 +368,20 @@ def _notify(state: str) -> None:
         teller.send(state.encode())
 
 
-async def _show(
-    house: House, shown: str, stop: asyncio.Event, *, begins: bool, pace: float
+async def _log_all(
+    house: House,
+    events: AsyncIterator[Event],
+    stop: asyncio.Event,
+    *,
+    begins: bool,
+    pace: float,
 ) -> None:
-    """Show what happens until the engine has stopped."""
-    if shown == "screen":
-        await _show_screen(house, stop)
-        return
+    """Log what happens until the engine has stopped."""
     beside = [asyncio.create_task(_log_problems(house))]
     if begins:
         beside.append(asyncio.create_task(_log_beginning(house)))
     try:
-        async for event in _events(house, stop):
+        async for event in events:
             if await _log_event(house.ledger, event) and pace:
                 # Later events wait in the ledger; after a stop they are logged at once.
                 with suppress(TimeoutError):  # the wait is over
@@ -418,21 +427,18 @@ async def _log_problems(house: House) -> None:
         known = _log_new([stall, *problems] if stall else problems, known)
 
 
-async def _events(house: House, stop: asyncio.Event) -> AsyncIterator[Event]:
-    """Yield what happens from now on, and at the end what is left of it."""
-    last = await house.ledger.newest_event()
-    is_last = False
+async def _events(house: House, *, after: int, over: asyncio.Event) -> AsyncIterator[Event]:
+    """Yield the events after a number until the engine is *over*, the last ones included."""
     while True:
-        for event in await house.ledger.events_after(last):
-            last = event.number
-            yield event
+        is_last = over.is_set()
+        while found := await house.ledger.events_after(after):
+            after = found[-1].number
+            for event in found:
+                yield event
         if is_last:
             return
-        is_last = stop.is_set() and not house.almanac.launch.receipts
         with suppress(TimeoutError):  # the wait is over
-            await asyncio.wait_for(stop.wait(), _REFRESH)
-        if stop.is_set():
-            await asyncio.sleep(0 if is_last else _REFRESH / 5)
+            await asyncio.wait_for(over.wait(), _REFRESH)
 
 
 def _event_data(event: Event) -> dict[str, object]:
@@ -495,7 +501,7 @@ async def _words(ledger: Ledger, event: Event) -> tuple[str, str]:
     return event.kind, "  ".join(filter(None, [str(title or ""), " ".join([*facts, *by])]))
 
 
-async def _show_screen(house: House, stop: asyncio.Event) -> None:
+async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio.Event) -> None:
     """Draw how things stand, again and again."""
     from rich.live import Live
 
@@ -505,7 +511,7 @@ async def _show_screen(house: House, stop: asyncio.Event) -> None:
     lines: deque[str] = deque(maxlen=10)
 
     async def listen() -> None:
-        async for event in _events(house, stop):
+        async for event in events:
             if events_log.isEnabledFor(_level(event)):
                 word, text = await _words(house.ledger, event)
                 lines.append(plain_line(event.at, house.zone_name, word, text))
