@@ -9,6 +9,7 @@ with the outcome. No loop is here: when the next tick comes, the ledger knows.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import Counter
 from contextlib import suppress
@@ -94,6 +95,8 @@ if TYPE_CHECKING:
     from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.workspace.tasks import CommittedBoard
+
+log = logging.getLogger(__name__)
 
 MOST: Final = 20  # appointments that an agent is told of
 NOTE_NAME: Final = "tick.json"  # beside the output of a tick: what it began as
@@ -374,9 +377,9 @@ class KeeperRunner:
         """Return every plan beneath the root that can be read."""
         root = self._place.root
         plans = []
-        with suppress(PlanFileError):
+        with suppress(PlanFileError):  # the scan of the plans reports it, here and below
             for path in find_plans(root).plans:
-                with suppress(PlanFileError):
+                with suppress(PlanFileError):  # as above
                     text = read_plan(path, root=root).text
                     plans.append((path.removeprefix(f"{root}/"), read(text)))
         return plans
@@ -417,13 +420,16 @@ class KeeperRunner:
         """Return what happened since the last rest, and what comes."""
         commits: list[Commit] = []
         if is_repository(self._place.root):
-            with suppress(GitError):
-                log = await Git(self._place.root).log(since=since)
-                commits = [
-                    Commit(each.at, each.author, each.subject)
-                    for each in log
-                    if not (each.author == HORAE.name and each.subject.startswith(_REST))
-                ]
+            try:
+                found = await Git(self._place.root).log(since=since)
+            except GitError as error:
+                log.warning("the briefing names no commits: %s", error)
+                found = []
+            commits = [
+                Commit(each.at, each.author, each.subject)
+                for each in found
+                if not (each.author == HORAE.name and each.subject.startswith(_REST))
+            ]
         page = await self._ledger.receipts(since=since, statuses=ENDS, limit=200)
         runs = [
             Ran(each.ended_at, each.title, each.status, each.receipt.reason)
@@ -578,13 +584,15 @@ def mirror(path: Path, text: str) -> None:
     It only mirrors the ledger: if it cannot be written, it is the next time.
     """
     data = f"{text}\n".encode("utf-8", "replace")
-    with suppress(PlanFileError, OSError):
+    try:
         try:
             known = _read(path)
         except FileNotFoundError:
             create(path, data)
         else:
             edit(path, [Splice(0, len(known), data)], expected=digest_of(known))
+    except (PlanFileError, OSError) as error:
+        log.warning("cannot write %s: %s", path, error)
 
 
 def _member(text: str) -> Member:

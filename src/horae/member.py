@@ -270,8 +270,10 @@ class Member:
             if stop.is_set():
                 reason = Reason(ReasonCode.ENGINE_STOPPED, f"{self.name} was stopped")
                 await worker.stop(within=self.config.run_drain, reason=reason)
-                with suppress(LedgerError):
+                try:
                     await leases.leave(self.name, generation)
+                except LedgerError as error:
+                    log.warning("cannot leave the cluster, the lease expires by itself: %s", error)
 
     async def _in_spite(self, part: Callable[[], Awaitable[None]]) -> None:
         """Go on with a part for as long as the lease lasts, also while the ledger is away.
@@ -339,11 +341,16 @@ class Member:
             each.set()
 
         async def copied() -> None:
-            with suppress(OSError, LedgerError):
+            try:
                 for run in (await self.ledger.runs_of(receipt))[-1:]:
                     path = self.place.directory_of(run) / LOG_NAME
                     if path.stat().st_size <= SMALL:
                         await self.ledger.keep_log(run.number, path.read_bytes())
+            except FileNotFoundError:  # it printed nothing, or nothing ran
+                pass
+            except (OSError, LedgerError) as error:
+                words = "cannot copy the output of receipt %d to the database: %s"
+                log.warning(words, receipt, error, extra={"receipt": receipt})
 
         task = asyncio.get_running_loop().create_task(copied())
         _COPYING.add(task)
@@ -356,16 +363,20 @@ class Member:
         leases = self.ledger.leases
         while not stop.is_set():
             began, term = self.clock.elapsed(), None
-            with suppress(LedgerBusyError, LedgerWriteError):
+            try:
                 term = await leases.lead(self.name, self.lease)
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("cannot ask who leads: %s", error)
             if term is not None:
                 log.info("this node is the leader in term %d", term)
                 try:
                     await self._decide(term, began, stop)
                 except (LeaseLostError, StaleTermError, LedgerBusyError, LedgerWriteError) as error:
                     log.warning("this node is no longer the leader: %s", error)
-                with suppress(LedgerError):
+                try:
                     await leases.resign(term)
+                except LedgerError as error:
+                    log.debug("cannot resign, the lease expires by itself: %s", error)
             await self._pause(self.lease / 6, stop)
 
     async def _decide(self, term: int, began: timedelta, stop: asyncio.Event) -> None:
@@ -428,7 +439,7 @@ class Member:
         launch = house.almanac.launch
         assert isinstance(launch, Carried)
         while True:
-            with suppress(LedgerBusyError, LedgerWriteError):
+            try:
                 for lost in await self.ledger.lost():
                     now = self.clock.now()
                     taken = await self.ledger.reap(
@@ -438,14 +449,16 @@ class Member:
                         term=term,
                         remember=partial(_remembered, machine=lost.name),
                     )
-                    log.warning(
-                        "node %s is lost; %d of its receipts were reclaimed", lost.name, len(taken)
-                    )
+                    # The event member_lost says it as a warning.
+                    words = "node %s is lost; %d of its receipts were reclaimed"
+                    log.debug(words, lost.name, len(taken))
                     for number in taken:
                         await launch.look(number)
                         await self._note_lost(number, lost.name, term=term)
                     house.almanac.note_change()
                 await self._count_machines(house)
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.debug("cannot look for lost nodes: %s", error)
             await asyncio.sleep(self.lease.total_seconds() / 6)
 
     async def _note_lost(self, number: int, machine: str, *, term: int) -> None:
@@ -495,7 +508,7 @@ class Member:
         mark = self.plan.mark()
         while True:
             wait = min(every, SOON) if self.plan_trouble else every
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # the wait is over
                 async with asyncio.timeout(wait.total_seconds()):
                     await self._own_commit(since=mark)
             async with self._updating:
@@ -553,12 +566,14 @@ class Member:
             while True:
                 told.clear()  # before the look: what is written after it is told of again
                 events = []
-                with suppress(LedgerBusyError, LedgerWriteError):
+                try:
                     events = await self.ledger.events_after(last)
                     last = events[-1].number if events else last
+                except (LedgerBusyError, LedgerWriteError) as error:
+                    log.debug("cannot read events: %s", error)
                 yield events
                 if not events:
-                    with suppress(TimeoutError):
+                    with suppress(TimeoutError):  # the wait is over
                         async with asyncio.timeout(LOOK.total_seconds()):
                             await told.wait()
         finally:
@@ -607,7 +622,7 @@ class Member:
         return not any(each.is_alive and each.member.name == machine for each in self.members)
 
     async def _pause(self, length: timedelta, stop: asyncio.Event) -> None:
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the wait is over
             async with asyncio.timeout(length.total_seconds()):
                 await stop.wait()
 

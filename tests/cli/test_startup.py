@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "asyncio", "http", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
+    "asyncio", "http", "logging", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
     "horae.timing", "horae.rules", "horae.kernel.check", "horae.kernel.world",
 }  # fmt: skip
 

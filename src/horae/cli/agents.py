@@ -462,6 +462,7 @@ async def _follow(held: AgentRun, ending: asyncio.Future[Ended], log: Path) -> N
     at = 0
     while True:
         is_over = ending.done()
+        # The run has printed nothing yet.
         with suppress(OSError), log.open("rb") as file:
             file.seek(at)
             part = file.read()

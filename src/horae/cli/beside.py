@@ -113,7 +113,7 @@ def names_beside(paths: Sequence[str]) -> set[str]:
         from horae.workspace.tasks import Board
 
         names.update(member_names(load(root).crew_def))
-        with suppress(HoraeError):
+        with suppress(HoraeError):  # what cannot be read is no suggestion
             names.update(
                 each.name
                 for each in read_folder(
@@ -121,10 +121,10 @@ def names_beside(paths: Sequence[str]) -> set[str]:
                 ).workflows
             )
         for tasks in find_boards([root]).values():
-            with suppress(HoraeError):
+            with suppress(HoraeError):  # what cannot be read is no suggestion
                 cards = Board(f"{root}/{tasks}").read().tasks
                 names.update(*({each.title, f"task:{each.id}"} for each in cards))
-        with suppress(HoraeError):
+        with suppress(HoraeError):  # what cannot be read is no suggestion
             for known in known_entries(Place.of(root=root, data=None)):
                 mark = known.mark
                 own = mark.address.removeprefix("id:").removeprefix("agent:")

@@ -459,7 +459,7 @@ def new_id() -> str:
 
 def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
     """Return when something ends: a length of time from now, or a moment."""
-    with suppress(DurationError):
+    with suppress(DurationError):  # then it is a time
         return now + parse_duration(text)
     return parse_moment(text, where, or_length="2h")
 

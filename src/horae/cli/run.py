@@ -52,7 +52,7 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
     except OSError as error:
         speaker.say("system", error.strerror or str(error))
         return Exit.TEMPORARY
-    except Exception as error:
+    except Exception as error:  # said on stderr, whatever it is
         if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
             extra = _EXTRAS[error.name]
             speaker.say(

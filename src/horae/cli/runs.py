@@ -487,6 +487,7 @@ async def show_while(
         if path is None and is_over and running.exception() is None:  # it was quicker than we
             path = house.log_of((await house.ledger.runs_of(running.result().number))[-1])
         if path is not None and output.form is Form.TABLE:
+            # The run has printed nothing yet.
             with suppress(OSError), path.open("rb") as file:
                 file.seek(at)
                 part = file.read()

@@ -146,7 +146,7 @@ def _quiet(_: list[str]) -> None:
 
 def _runs(place: Place) -> list[str]:
     """Return the titles of what runs; none if the ledger is just being closed."""
-    with suppress(HoraeError):
+    with suppress(HoraeError):  # it is closed: nothing runs any more
         found = read(place, lambda desk: desk.history(statuses=_GOING, limit=100))
         return [line.title for line in found.lines]
     return []

@@ -818,7 +818,7 @@ async def _source_names(triggers: Triggers, items: Sequence[Mapping[str, Any]]) 
     ids = {each["trigger_config"].get("source_workflow_id") for each in items} - {None}
     names = {}
     for each in ids:
-        with suppress(TriggerNotFoundError):
+        with suppress(TriggerNotFoundError):  # one that was removed has no name
             names[each] = (await triggers.found(each)).definition.name
     return names
 

@@ -651,7 +651,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):
+    with suppress(OSError):  # it goes with the directory of the run
         os.remove(path)  # noqa: PTH107 - our own file
 
 

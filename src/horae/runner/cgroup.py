@@ -123,7 +123,7 @@ class Yard:
     def open(self) -> None:
         """Let everything be limited that the system lets us limit, and kill what is left over."""
         for each in CONTROLLERS:  # one by one: the system takes all of a line, or nothing
-            with suppress(OSError):
+            with suppress(OSError):  # `horae doctor` says which limits are missing
                 overwrite(os.fsencode(self.path / "cgroup.subtree_control"), b"+" + each.encode())
         for pen in self.left_over():
             kill(os.fsencode(pen))
@@ -136,7 +136,7 @@ class Yard:
 
     def left_over(self) -> list[Path]:
         """Return the pens that an engine before this one has left, while we have made none."""
-        with suppress(OSError):
+        with suppress(OSError):  # without the directory there is none
             return [each for each in self.path.iterdir() if each.name.startswith(self._start)]
         return []
 
@@ -234,7 +234,7 @@ def standing(process: int | None = None) -> Standing:
     if missing := _missing(own, process):
         return Standing(missing=missing)
     words: list[str] = []
-    with suppress(OSError):
+    with suppress(OSError):  # then no controller can be used
         words = (own.parent / "cgroup.subtree_control").read_text().split()
     return Standing(own.parent, tuple(each for each in CONTROLLERS if each in words))
 
@@ -260,7 +260,7 @@ def _missing(own: Path, process: int | None = None) -> str:
 
 def _is_delegated(path: Path) -> bool:
     for mark in _MARKS:
-        with suppress(OSError, AttributeError):
+        with suppress(OSError, AttributeError):  # no mark, or a system without marks
             if os.getxattr(path, mark) == b"1":
                 return True
     return False
@@ -269,7 +269,7 @@ def _is_delegated(path: Path) -> bool:
 def own_cgroup(process: int | None = None) -> Path | None:
     """Return the directory of the cgroup that a process is in; without one, this process."""
     known = _PROCESSES / ("self" if process is None else str(process)) / "cgroup"
-    with suppress(OSError, StopIteration):
+    with suppress(OSError, StopIteration):  # the process is gone, or there are no cgroups
         own = next(line[3:] for line in known.read_text().splitlines() if line.startswith("0::"))
         for line in _MOUNTS.read_text(errors="surrogateescape").splitlines():
             before, _, after = line.partition(" - ")

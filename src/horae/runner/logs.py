@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from contextlib import suppress
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
     from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
@@ -32,8 +35,8 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
             left += _size(run)
             if is_old or (left > most and began_at.date() < now.date()):
                 gone += _remove(run)
-        with suppress(OSError):
-            os.rmdir(day)  # noqa: PTH106 - it goes if it is empty
+        with suppress(OSError):  # it goes only if it is empty
+            os.rmdir(day)  # noqa: PTH106 - our own directory
     return gone
 
 
@@ -58,13 +61,16 @@ def _size(run: Path) -> int:
     sizes = 0
     for place, _, names in os.walk(run):
         for name in names:
-            with suppress(OSError):
+            with suppress(OSError):  # it is gone, and takes no room
                 sizes += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
     return sizes
 
 
 def _remove(run: Path) -> int:
     """Remove what a run left; return 1 if all of it is gone."""
-    with suppress(OSError):
+    with suppress(OSError):  # seen below
         clear(run)
-    return 0 if run.exists() else 1
+    if run.exists():
+        log.warning("cannot remove %s", run)
+        return 0
+    return 1

@@ -286,13 +286,14 @@ async def _until_told(order: Order) -> Report:
 
 def _hide() -> None:
     """Keep other processes of the same user from reading our variables, where that can be had."""
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):  # another system than Linux
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _write(path: Path, report: Report) -> None:
     """Write what is known at the end."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Without a report the run fails, and says that there is none.
     with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
         json.dump(asdict(report), file)
 

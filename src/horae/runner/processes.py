@@ -14,6 +14,7 @@ import asyncio
 import errno
 import fcntl
 import json
+import logging
 import marshal
 import os
 import resource
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from horae.runner.pen import Asked
+
+log = logging.getLogger(__name__)
 
 GRACE: Final = timedelta(seconds=5)  # between asking and killing
 LAST_PATIENCE: Final = timedelta(seconds=5)  # for what an engine before this one left
@@ -348,9 +351,12 @@ class Processes:
             while not is_cleared(pen) and boot_seconds() < gives_up_at:
                 await asyncio.sleep(0.005)
         if self._launcher is not None:
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(READY):
                     await self._launcher.sweep(run.process.pid)
+            except TimeoutError:
+                words = "the launcher did not confirm the end of process %d"
+                log.warning(words, run.process.pid, extra={"run": run.number})
         # If the launcher that forked it had died before, what was below it fell to nobody.
         gives_up_at = boot_seconds() + READY
         marks = run.marks
@@ -442,7 +448,7 @@ class Line:
         """Say what to run."""
         # Whoever is gone took the other end along; that is heard as an end.
         with suppress(BrokenPipeError, ConnectionResetError):
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError):  # then the rest is sent below
                 data = data[self._channel.send(data) :]
             if data:
                 await self._loop.sock_sendall(self._channel, data)
@@ -688,7 +694,7 @@ class LiveRun:
         process = self._line.process
         if process is None or started(process.pid) != process.started:
             return False
-        with suppress(OSError):
+        with suppress(OSError):  # it has just ended
             os.kill(process.pid, signal.SIGKILL)
         return True
 

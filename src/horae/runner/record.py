@@ -215,6 +215,7 @@ class Record:
 
 def read_record(directory: Path) -> dict[str, Any] | None:
     """Return the record of a run as plain data; None if there is none that can be read."""
+    # After a power cut there may be none, or an older one that is damaged.
     with suppress(OSError, ValueError), (directory / RECORD).open("rb") as file:
         found = json.loads(file.read(LONGEST_RECORD))
         return found if isinstance(found, dict) else None
@@ -248,7 +249,7 @@ def summary(world: World) -> dict[str, object]:
 
 def boot() -> str:
     """Return what names this start of the machine; nothing where the system does not tell."""
-    with suppress(OSError):
+    with suppress(OSError):  # another system than Linux
         return _BOOT.read_text().strip()
     return ""
 

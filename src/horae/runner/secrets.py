@@ -195,7 +195,7 @@ class NamedSecrets:
         """Read again what could not be read; tell whether any of it can be now."""
         found = False
         for name in tuple(self.unread):
-            with suppress(SecretError):
+            with suppress(SecretError):  # it stays in `unread`, which is reported as a problem
                 await self._value(name)
                 found = True
         return found
@@ -263,7 +263,7 @@ class NamedSecrets:
     def _own_texts(self) -> Iterator[str]:
         """Yield the engine's own keys: a hard link or a command may lead to them, too."""
         for path in () if self._data is None else map(self._data.joinpath, _OWN_FILES):
-            with suppress(OSError, SecretError):
+            with suppress(OSError, SecretError):  # a key that is not there has no value
                 if text := _decoded(path.name, _read(path.name, path)).strip():
                     yield text
 
@@ -335,7 +335,7 @@ def _printed(name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> b
     try:
         said, is_over = _drained(process)
     finally:
-        with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended
             os.killpg(process.pid, signal.SIGKILL)
         if process.stdout is not None:
             process.stdout.close()
@@ -369,6 +369,6 @@ def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
         elif has_ended:
             return said, True
         elif not is_open:
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # the loop looks at the time again
                 process.wait(left)
     return said, False

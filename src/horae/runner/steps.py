@@ -369,6 +369,7 @@ def lay(directory: Path, files: Mapping[str, bytes]) -> None:
 
 def log_of(directory: Path, most: int) -> bytes:
     """Return the end of what was said on stderr, or all of it if it is short."""
+    # A step that never began has none.
     with suppress(OSError), (directory / LOG_NAME).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - most))
@@ -386,7 +387,7 @@ def clear(directory: Path) -> None:
         for name in directories:
             is_link = os.path.islink(os.path.join(where, name))  # noqa: PTH114, PTH118
             _remove(os.remove if is_link else os.rmdir, where, name)
-    with suppress(OSError):
+    with suppress(OSError):  # callers look whether it is gone
         os.rmdir(directory)  # noqa: PTH106
 
 
@@ -396,7 +397,7 @@ def _remove(action: Callable[[str], None], where: str, name: str) -> None:
     try:
         action(path)
     except PermissionError:
-        with suppress(OSError):
+        with suppress(OSError):  # as above
             os.chmod(where, 0o700)  # noqa: PTH101
             action(path)
     except OSError:

@@ -240,7 +240,7 @@ class Toolbox:
             raise ToolError("the path does not name a file")
         with self._directory(steps[:-1], makes=True) as parent:
             mode = 0o644
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # a new file
                 found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
                 if not stat.S_ISREG(found.st_mode):
                     raise ToolError("not a regular file")
@@ -252,7 +252,7 @@ class Toolbox:
                     file.write(content.encode("utf-8", "replace"))
                 os.replace(new, steps[-1], src_dir_fd=parent, dst_dir_fd=parent)
             except OSError:
-                with suppress(OSError):
+                with suppress(OSError):  # the first error is the one to report
                     os.remove(new, dir_fd=parent)
                 raise
 
@@ -263,7 +263,7 @@ class Toolbox:
         try:
             for step in steps:
                 if makes:
-                    with suppress(FileExistsError):
+                    with suppress(FileExistsError):  # it is opened below
                         os.mkdir(step, dir_fd=here)
                 there = os.open(step, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=here)
                 os.close(here)
@@ -307,7 +307,7 @@ class Toolbox:
         except TimeoutError:
             raise ToolError(f"the command took longer than {seconds:g} s and was killed") from None
         finally:
-            with suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):  # the group has ended
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             output.close()

@@ -8,6 +8,7 @@ lets none that hangs on it run, and stops no other. Workflows inside a workflow 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from contextlib import suppress
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from horae.runner.command import Place
     from horae.runner.languages import Found
     from horae.runner.processes import LiveRun, Processes
+
+log = logging.getLogger(__name__)
 
 TAIL: Final = 4096  # bytes of a step's stderr in its record
 LONGEST_ERROR: Final = 600  # characters of what went wrong with an agent
@@ -367,7 +370,7 @@ class WorkflowRun:
             self.cancel("the run ended in an error")
             reason = Reason(ReasonCode.INTERNAL_ERROR, f"the run cannot continue: {error}")
             self._end.set_result(Ended(Status.FAILED, reason))
-        except Exception as error:
+        except Exception as error:  # `ended` raises it
             self.cancel("the run ended in an error")
             self._end.set_exception(error)
         else:
@@ -766,11 +769,13 @@ class WorkflowRun:
                     kept.add(note.output)
                 else:
                     note.output = None
-        with suppress(OSError):
+        try:
             record.write(directory)
+        except OSError as error:
+            log.warning("cannot write the record in %s: %s", directory, error)
         for each in directory.iterdir():
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
-                with suppress(OSError):
+                with suppress(OSError):  # it goes with the directory of the run
                     os.remove(each)  # noqa: PTH107
         facts = _facts(record.data(), directory)
         if bad := next(filter(_is_bad, record.steps()), None):
@@ -814,13 +819,15 @@ class WorkflowRun:
         """Write what is to be in the log; what the disk does not take is lost."""
         lines, self._lines = b"".join(self._lines), []
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        with suppress(OSError):
+        try:
             descriptor = os.open(self._order.directory / LOG_NAME, flags, 0o600)
             try:
                 while lines:
                     lines = lines[os.write(descriptor, lines) :]
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            log.warning("cannot write the output in %s: %s", self._order.directory, error)
 
 
 class _StepBounds(NamedTuple):

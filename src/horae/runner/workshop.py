@@ -7,6 +7,7 @@ options, source, and the files beside it. Nothing is fetched from a network.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from horae.kernel.world import Component
     from horae.runner.languages import Language, Tool
     from horae.runner.steps import Hands
+
+log = logging.getLogger(__name__)
 
 ROOM: Final = 512 * MIB  # bytes of programs that are kept
 LARGEST: Final = 16 * MIB  # bytes of the files that one block is made from
@@ -163,16 +166,18 @@ class Workshop:
                 if ended.outcome is not Status.DONE:
                     raise RunError(f"{path} did not report its version: {ended.reason}")
                 known = ended.reason
-                with suppress(OSError):
+                try:
                     (self._cache / "tools").mkdir(mode=0o700, parents=True, exist_ok=True)
                     put(self._cache / "tools" / name, known.encode())
+                except OSError as error:
+                    log.warning("cannot write to the build cache: %s", error)
             self._versions[name] = known
             return known
 
     def _kept_version(self, name: str) -> str | None:
         """Return what a tool said a short while ago, maybe to another process."""
         path = self._cache / "tools" / name
-        with suppress(OSError, UnicodeDecodeError):
+        with suppress(OSError, UnicodeDecodeError):  # then the tool is asked
             age = self._clock.now().timestamp() - path.stat().st_mtime
             return path.read_text() if 0 <= age < _DAY else None
         return None
@@ -218,7 +223,7 @@ class Workshop:
         """Put the program of a block where it is wanted: the one that is kept, or a new one."""
         kept = self._cache / "blocks" / digest
         async with self._locks.setdefault(digest, asyncio.Lock()):
-            with suppress(OSError):
+            with suppress(OSError):  # not in the cache, or on another disk: build it
                 os.link(kept, program)
                 os.utime(kept)  # what is used is kept longest
                 return
@@ -248,7 +253,7 @@ class Workshop:
 
     def _keep(self, program: Path, kept: Path) -> None:
         """Keep a program for the next time, and let go of those used longest ago."""
-        with suppress(OSError):
+        try:
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -264,6 +269,8 @@ class Workshop:
                     return
                 os.remove(each)  # noqa: PTH107
                 total -= stat.st_size
+        except OSError as error:  # also if another process has just kept the same
+            log.debug("cannot keep %s in the build cache: %s", kept.name, error)
 
 
 def line_in(said: str, *, last: bool = False) -> int | None:

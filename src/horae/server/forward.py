@@ -140,7 +140,7 @@ async def _forward(
             await asyncio.gather(answering, leaving, return_exceptions=True)
     finally:
         writer.close()
-        with suppress(OSError):
+        with suppress(OSError):  # the other side has closed it
             await writer.wait_closed()
 
 

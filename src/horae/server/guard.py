@@ -332,7 +332,7 @@ async def _bearer(keys: Keys, headers: _Asked) -> Caller | None:
     actors, scopes = headers.all(ACTOR), headers.all(SCOPES)
     if len(actors) != 1 or len(scopes) != 1:
         return None
-    with suppress(ScopeError):
+    with suppress(ScopeError):  # then the request is refused
         return Caller(unquote(actors[0]), parse_scopes(scopes), asyncio.Event())
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from horae.engine.sessions import Sessions
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "token"  # in the data directory
 HOST: Final = "host"  # beside it: what the name of the page is made from
@@ -198,8 +201,10 @@ class Keys:
         """Have a use written down; the request goes on without it."""
 
         async def write() -> None:
-            with suppress(LedgerError):
+            try:
                 await writing
+            except LedgerError as error:
+                log.warning("cannot record the use of a token: %s", error)
 
         task = asyncio.create_task(write())
         self._touching.add(task)
@@ -290,7 +295,7 @@ def keep_token(directory: Path, token: str, name: str = NAME) -> None:
 
 def _host_seed(directory: Path) -> str:
     """Return what the name of the page is made from; one that others could read is replaced."""
-    with suppress(TokenFileError):
+    with suppress(TokenFileError):  # then it is replaced below
         if found := read_token(directory, HOST):
             return found
     return write_token(directory, name=HOST)
@@ -304,7 +309,7 @@ def new_token() -> str:
 async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
     """Return every token: the operator's, and those that have a name."""
     operator = []
-    with suppress(OSError):
+    with suppress(OSError):  # there is none yet
         made = datetime.fromtimestamp((directory / NAME).stat().st_mtime, UTC)
         operator = [Token(OPERATOR, _ALL, made)]
     return [*operator, *await tokens.all()]
@@ -340,7 +345,7 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
             os.close(descriptor)
         os.replace(beside, directory / name)  # noqa: PTH105 - a file of our own
     except OSError as error:
-        with suppress(OSError):
+        with suppress(OSError):  # the first error is the one to report
             os.remove(beside)  # noqa: PTH107 - as above
         reason = f"cannot be written ({error.strerror})"
         raise TokenFileError(

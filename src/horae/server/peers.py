@@ -76,7 +76,7 @@ def user_of(connection: socket.socket) -> int:
     """
     for level, option, size, layout in (_LINUX, _BSD):
         if option is not None:
-            with suppress(OSError, struct.error):
+            with suppress(OSError, struct.error):  # the other option is tried
                 told = connection.getsockopt(level, option, size)
                 return int(struct.unpack_from(layout, told)[1])
     return os.geteuid()

@@ -120,7 +120,7 @@ class Fields:
 
     def end(self, name: str) -> datetime | timedelta | None:
         """Return when something ends: a moment, or a length of time like 2h."""
-        with suppress(DurationError):
+        with suppress(DurationError):  # then it is a time
             return parse_duration(self.text(name))
         return self.moment(name)
 

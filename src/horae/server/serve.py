@@ -126,7 +126,7 @@ def url_of(listener: socket.socket) -> str:
 def listen(directory: Path) -> socket.socket:
     """Return a socket that listens in a directory and that nobody else may use."""
     private = directory / _PRIVATE
-    with suppress(FileExistsError):
+    with suppress(FileExistsError):  # left by an engine that was killed
         private.mkdir(mode=0o700)
     private.chmod(0o700)
     made = private / SOCKET
@@ -141,7 +141,7 @@ def listen(directory: Path) -> socket.socket:
     except BaseException:
         listener.close()
         raise
-    with suppress(OSError):
+    with suppress(OSError):  # the next start uses it
         private.rmdir()
     return listener
 
@@ -222,5 +222,5 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # there is nothing to remove
         os.remove(path)  # noqa: PTH107 - a socket of our own

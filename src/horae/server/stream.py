@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import takewhile
 from stat import S_ISREG
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from horae.engine.desk import Desk
     from horae.engine.ports import Clock
+
+log = logging.getLogger(__name__)
 
 CHUNK: Final = 1 << 16  # bytes of a log that are read at once
 LOOK: Final = timedelta(seconds=0.1)  # between two looks at a log that grows
@@ -97,12 +100,14 @@ class Feed:
     async def _look(self) -> None:
         """Look for new events, again and again."""
         while True:
-            with suppress(Exception):  # a ledger that cannot be read now may be read later
+            try:
                 while found := await self._read(self._last):
                     self._newest.extend(found)
                     self._last = found[-1][0]
                     self._more.set()
                     self._more = asyncio.Event()
+            except Exception as error:  # a ledger that cannot be read now may be read later
+                log.debug("cannot read events for the stream: %s", error)
             await asyncio.sleep(_LOOK)
 
 

@@ -84,7 +84,7 @@ class BookTokens:
 
 def digests_in(path: Path) -> list[str] | None:
     """Return the digests of the tokens of a ledger; None: it cannot be read."""
-    with suppress(sqlite3.Error):
+    with suppress(sqlite3.Error):  # the caller gets None
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             return [str(row[0]) for row in connection.execute(_SQL["digests"])]

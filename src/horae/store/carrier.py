@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -39,6 +38,7 @@ LOOK: Final = 10.0  # seconds between two looks, if nobody tells of a message
 BATCH: Final = 10
 _LOCK: Final = 0x486F7262  # whoever makes the carrier's tables holds it
 
+log = logging.getLogger(__name__)
 logging.getLogger("pgqueuer").setLevel(logging.CRITICAL)  # what fails is tried again here
 
 
@@ -68,8 +68,11 @@ class Carrier:
     async def run(self, take: Callable[[int], Awaitable[None]]) -> None:
         """Hand on each message, for ever; a connection that is lost is made again."""
         while True:
-            with suppress(psycopg.Error, PgqException, OSError):
+            try:
                 await self._run(take)
+            except (psycopg.Error, PgqException, OSError) as error:
+                # The node looks into the database, too, so that nothing waits for this.
+                log.debug("messages are not received, trying again in %s s: %s", AGAIN, error)
             await asyncio.sleep(AGAIN)
 
     async def _run(self, take: Callable[[int], Awaitable[None]]) -> None:

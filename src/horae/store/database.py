@@ -141,7 +141,7 @@ def open_writer(
     if check_later:
         _refuse_short(path)
     with told(str(path)):
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # it is opened below
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
         connection = _connect(str(path), patience)
         try:
@@ -164,7 +164,7 @@ def open_writer(
 def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
     """Close the writing connection, which moves its log into the database if it is the last."""
     connection.close()
-    with suppress(OSError):
+    with suppress(OSError):  # then the next start checks all pages
         os.remove(directory / IN_USE)  # noqa: PTH107 - a file of our own
 
 
@@ -290,7 +290,7 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
         yield
         connection.execute("COMMIT" if keep else "ROLLBACK")
     except BaseException:
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):  # the first error is the one to report
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         raise
@@ -308,7 +308,7 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
             part.replace(target)
             _sync(target.parent)
         finally:
-            with suppress(OSError):
+            with suppress(OSError):  # it was renamed, or the first error is reported
                 os.remove(part)  # noqa: PTH107 - a file of our own, half written
 
 
@@ -353,7 +353,7 @@ def put_in_place(draft: Path, directory: Path, *, aside: str) -> Path:
     # The database first: killed after it, there is none, and that is seen at the next start.
     # Its log must be away before the draft comes, which would take it for its own.
     for suffix in ("", *_BESIDE):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # not each of them is there
             Path(f"{path}{suffix}").replace(f"{old}{suffix}")
     _sync(directory)
     draft.replace(path)
@@ -448,7 +448,7 @@ def _damaged(place: str, reason: str) -> LedgerDamagedError:
 def _write_once(directory: Path, name: str) -> None:
     """Write one of our own small files unless it is there."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-    with suppress(FileExistsError):
+    with suppress(FileExistsError):  # it says the same
         descriptor = os.open(directory / name, flags, 0o600)
         try:
             os.write(descriptor, _FILES[name].encode())
@@ -460,7 +460,7 @@ def _write_once(directory: Path, name: str) -> None:
 
 def _create(path: Path) -> None:
     """Make an empty file that its owner alone can read; SQLite fills it."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # there is nothing to remove
         os.remove(path)  # noqa: PTH107 - left by one of us that was killed
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
 

@@ -135,7 +135,7 @@ def done(wire: Wire, work: Callable[[Wire], T]) -> T:
         was_open = wire.is_open
         try:
             return work(wire)
-        except Exception as error:
+        except Exception as error:  # raised, but for a connection that was lost meanwhile
             wire.settle()
             if not was_open or not is_lost(error):
                 raise
@@ -160,7 +160,7 @@ def _lead(wire: Wire, holder: str, lease: timedelta) -> int | None:
         wire.script("COMMIT")
         return term
     except BaseException:
-        with suppress(Exception):
+        with suppress(Exception):  # the first error is the one to report
             if wire.is_open:
                 wire.script("ROLLBACK")
         raise

@@ -128,7 +128,7 @@ class Lock:
 
 def refuse_network_disk(directory: Path) -> None:
     """Raise an error if a directory is known to be on a network file system."""
-    with suppress(OSError):
+    with suppress(OSError):  # where mounts cannot be read, nothing is known of them
         kind = file_system(_MOUNTS.read_text(errors="surrogateescape"), os.path.realpath(directory))
         if kind in _NETWORK:
             raise NetworkDiskError(str(directory), kind)
@@ -209,7 +209,7 @@ def _held_by(descriptor: int, path: Path) -> DataLockedError:
     """Return the error that names the holder: the kernel knows its number, the file the rest."""
     pid = _holder(descriptor)
     said: object = None
-    with suppress(ValueError):
+    with suppress(ValueError):  # its holder is about to write it
         said = json.loads(os.pread(descriptor, 4096, 0))
     # The file may hold nonsense, or still tell of a holder before this one.
     if not isinstance(said, dict) or pid not in {None, said.get("pid")}:

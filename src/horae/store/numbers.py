@@ -58,7 +58,7 @@ def highest(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def given_by(path: Path) -> dict[str, int]:
     """Return the numbers that a ledger has given; none if it cannot be read."""
-    with suppress(sqlite3.Error):
+    with suppress(sqlite3.Error):  # a damaged ledger gives none
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             return _read(connection)
@@ -86,7 +86,7 @@ def _ran(directory: Path) -> dict[str, int]:
 
 def _begun(directory: Path) -> dict[str, int]:
     """Return where the last restore let the numbers begin, if that can be read."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):  # most ledgers were never restored
         found = json.loads((directory / BEGUN).read_bytes())
         if isinstance(found, dict):
             return {kind: n for kind, n in found.items() if kind in _KINDS and type(n) is int}

@@ -599,7 +599,7 @@ class Wire:
         """Close it; what was not committed is undone."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(psycopg.Error):
+            with suppress(psycopg.Error):  # it is lost already
                 connection.close()
 
     def _connect(self) -> _Connection:

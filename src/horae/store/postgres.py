@@ -12,6 +12,7 @@ their own. Writes that wait at the same time share one commit.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     SendAll: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[tuple[str, int]]], object]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 SCHEMA: Final = "horae"
 TOKEN: Final = "token"  # noqa: S105 - the secret that is the operator's token on all members
@@ -335,10 +338,12 @@ class PostgresLedger(BookLedger):
         from horae.store import pg_listen
 
         while True:
-            with suppress(LedgerError):
+            try:
                 async for pid in pg_listen.heard(self.address, pulse=_PULSE):
                     if pid != self._writer.pid:
                         yield
+            except LedgerError as error:  # readers look by themselves meanwhile
+                log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
             await asyncio.sleep(_AGAIN.total_seconds())
 
     def _look(self, calls: Sequence[Call[Any]]) -> None:
@@ -351,7 +356,7 @@ class PostgresLedger(BookLedger):
         for call in calls:
             try:
                 call.result = done(wire, partial(_read, call))
-            except Exception as error:
+            except Exception as error:  # the caller raises it
                 call.error = error
         wire.forget()
 
@@ -371,7 +376,7 @@ class PostgresLedger(BookLedger):
                 gathers = gathers and spoiled.call is not None
                 if spoiled.call is not None:
                     left.remove(spoiled.call)
-            except BaseException as error:
+            except BaseException as error:  # the callers raise it
                 self._writer.close()
                 for call in left:
                     call.error = error

@@ -222,14 +222,14 @@ class SqliteLedger(BookLedger):
     def _look(self, calls: Sequence[Call[Any]]) -> None:
         """Read what several asked for; what one cannot be told keeps nothing from the others."""
         book = Book(self._reader)
-        with suppress(Exception):
+        with suppress(Exception):  # each is done again by itself, and told its own error
             _do_all(calls, book)
             return
         for call in calls:
             try:
                 with database.told(self.place):
                     call.result = call.work(book)
-            except Exception as error:
+            except Exception as error:  # the caller raises it
                 call.error = error
 
     def _serve(self, calls: Sequence[Call[Any]]) -> None:
@@ -246,7 +246,7 @@ class SqliteLedger(BookLedger):
                 # To be able to undo each alone costs as much as many of them do.
                 if not self._do_together(calls):
                     self._do_apart(calls)
-        except BaseException as error:
+        except BaseException as error:  # the callers raise it
             self._is_suspect |= isinstance(error, LedgerWriteError)
             for call in calls:
                 call.error = error
@@ -256,6 +256,7 @@ class SqliteLedger(BookLedger):
         if not all(call.keep for call in calls):
             return False
         is_done = False
+        # Then each is done again by itself, and told its own error.
         with suppress(_SpoiledError), database.transaction(self._writer):
             book = Book(self._writer)
             term = book.term()  # nobody else writes, so it stays as it is
@@ -291,7 +292,7 @@ class SqliteLedger(BookLedger):
                 call.result = call.work(book)
         except LedgerWriteError:
             raise
-        except Exception as error:
+        except Exception as error:  # the caller raises it
             if not self._writer.in_transaction:
                 raise  # SQLite has given up all of it, not only this
             call.error, is_kept = error, False

@@ -7,6 +7,7 @@ never used again: what an older ledger refers to is there as it was, or is not t
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sqlite3
@@ -23,6 +24,8 @@ from horae.store.codec import compact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _AGENT: Final = "agent:"
@@ -53,8 +56,12 @@ def keep(directory: Path, name: str, text: str) -> str:
 def forget(directory: Path, texts: Iterable[str]) -> None:
     """Remove the files that some texts stand for."""
     for path in (path for text in texts for path in kept_in(text)):
-        with suppress(OSError):
+        try:
             os.remove(directory / path)  # noqa: PTH107 - a file of our own
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("cannot remove the secret %s: %s", path, error.strerror)
 
 
 def named_in(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
@@ -83,8 +90,11 @@ def seal(connection: sqlite3.Connection, directory: Path) -> None:
 
     _seal_one(connection, put)
     for copy in (each for pattern in _COPIES for each in directory.glob(pattern)):
-        with suppress(sqlite3.Error, LedgerError), closing(database.connect_draft(copy)) as other:
-            _seal_one(other, put_known)
+        try:
+            with closing(database.connect_draft(copy)) as other:
+                _seal_one(other, put_known)
+        except (sqlite3.Error, LedgerError) as error:
+            log.warning("cannot remove the values of secrets from %s: %s", copy.name, error)
 
 
 def _seal_one(connection: sqlite3.Connection, put: Callable[[str, str], str]) -> None:
@@ -118,7 +128,7 @@ def _rewrite(connection: sqlite3.Connection) -> None:
 def _specs(connection: sqlite3.Connection) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield every trigger and agent; one that cannot be understood is left as it is."""
     for row in connection.execute("SELECT rowid, name, spec FROM trigger").fetchall():
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError):  # it stays as it is
             spec = json.loads(row[2])
             if isinstance(spec, dict) and isinstance(spec.get("config"), dict):
                 yield int(row[0]), str(row[1]), spec

@@ -267,7 +267,7 @@ def _files(path: str, *, root: str | None) -> _Files:
 def _has_folders(path: str) -> bool:
     """Tell whether a folder has one for each kind, or something else of that name."""
     for kind in KINDS:
-        with told(path), suppress(FileNotFoundError, NotADirectoryError):
+        with told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
             os.lstat(f"{path}/{kind}")
             return True
     return False

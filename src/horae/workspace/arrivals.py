@@ -132,7 +132,7 @@ def _write(path: str, data: bytes) -> None:
             os.fsync(descriptor)
         os.replace(new, path)  # noqa: PTH105 - text, as git has it
     except OSError:
-        with suppress(OSError):
+        with suppress(OSError):  # the first error is the one to report
             os.remove(new)  # noqa: PTH107 - as above
         raise
     home = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120 - as above

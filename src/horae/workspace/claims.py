@@ -192,7 +192,7 @@ def _is_past(end: str, now: datetime) -> bool:
 
 
 def _moment(text: str) -> datetime | None:
-    with suppress(Rfc3339Error):
+    with suppress(Rfc3339Error):  # such a claim never expires by itself
         return parse_rfc3339(text)
     return None
 

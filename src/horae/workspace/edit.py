@@ -300,7 +300,7 @@ def _temporary(path: str, home: _Home, mode: int) -> Iterator[_Temporary]:
     try:
         yield _Temporary(name, descriptor)
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # it was renamed; what is left is hidden, and no plan
             os.unlink(name, dir_fd=home.descriptor)
         os.close(descriptor)
 
@@ -444,7 +444,7 @@ def _mark_of(status: os.stat_result) -> _Mark:
 
 def _mark(home: _Home, name: str) -> _Mark | None:
     """Return the mark of the file that has *name*, if there is one."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # the answer is none
         return _mark_of(os.stat(name, dir_fd=home.descriptor, follow_symlinks=False))
     return None
 
@@ -493,7 +493,7 @@ def _take_back(home: _Home, name: str, ours: _Mark | None) -> None:
             if _mark(home, name) == ours:
                 break
             ours = theirs
-    with suppress(OSError):
+    with suppress(OSError):  # the edit failed already, and that is reported
         os.fsync(home.descriptor)
 
 

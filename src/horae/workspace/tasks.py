@@ -209,6 +209,7 @@ def refuse_double(board: Board, address: str) -> None:
     """Raise TaskAmbiguousError if several files have the number of the task at an address."""
     task = _AT.match(address)
     if task is not None:
+        # Here only a double number matters; the caller meets the rest by itself.
         with suppress(TaskMissingError, BoardMissingError, PlanFileError):
             board.card(int(task[1]))
 
@@ -783,7 +784,7 @@ class RecycleRunner:
         """Return the file of a task: where it stood, else where it stands now."""
         path = f"{self._root}/{filed.origin.file}"
         if path.startswith(f"{self._tasks}/"):
-            with suppress(PlanFileError):
+            with suppress(PlanFileError):  # moved meanwhile: it is looked for below
                 content = read_plan(path, root=self._tasks, limit=self._limit)
                 if card_of(content).task.id == number:
                     return path

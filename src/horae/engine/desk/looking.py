@@ -143,7 +143,7 @@ class Looking(Base):
             word, _, when = ask.word.rpartition("@")
             if not word.strip() or ask.start is not None:
                 raise
-            with suppress(EntryNotFoundError):
+            with suppress(EntryNotFoundError):  # the first error is the one to report
                 await self.named(word.strip())
                 raise AskedMomentError(when.strip()) from None
             raise

@@ -895,6 +895,7 @@ def _half_fetched(root: str) -> frozenset[str]:
     here = layout(root)
     if here is None:
         return frozenset()
+    # A repository without packs has none.
     with suppress(FileNotFoundError), os.scandir(f"{here.common}/objects/pack") as entries:
         return frozenset(entry.path for entry in entries if entry.name.startswith("tmp_"))
     return frozenset()
@@ -908,7 +909,7 @@ def _sweep(path: str) -> None:
     """
     if sys.platform != "linux":
         return
-    with suppress(OSError):
+    with suppress(OSError):  # somebody has it open, or it is gone
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)

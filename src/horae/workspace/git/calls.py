@@ -286,16 +286,16 @@ def _verb(command: Sequence[str]) -> str:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End a process and its whole group: first by asking, then without."""
     _kill(process.pid, signal.SIGTERM)
-    with suppress(TimeoutError):
+    with suppress(TimeoutError):  # then it is killed
         await asyncio.wait_for(process.wait(), _GRACE)
     _kill(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):
+    with suppress(TimeoutError):  # the system ends it when the disk answers
         await asyncio.wait_for(process.wait(), _GRACE)
 
 
 def _kill(group: int, number: signal.Signals) -> None:
     """Send a signal to a group, if there is still one."""
-    with suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):  # the group has ended
         os.killpg(group, number)
 
 
@@ -304,7 +304,7 @@ def _bound(pid: int, most: int | None) -> None:
     if most is not None and sys.platform == "linux":
         import resource
 
-        with suppress(OSError):
+        with suppress(OSError):  # it has just ended
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
 
 
