@@ -54,7 +54,7 @@ def logs(handler: ast.ExceptHandler) -> bool:
         isinstance(call, ast.Attribute)
         and call.attr in LEVELS
         and isinstance(call.value, ast.Name)
-        and call.value.id in {"log", "_LOG"}
+        and call.value.id == "log"
         for call in calls
     )
 

@@ -230,7 +230,7 @@ async def test_without_descriptors_those_who_knock_wait(
         assert await is_over(idle[0])
         knocking.close()
         assert (await port.told()).endswith(b"hello")
-    said = [each.message for each in caplog.records if each.name == "horae.server"]
+    said = [each.message for each in caplog.records if each.name == "horae.server.door"]
     assert said == ["cannot accept connections: Too many open files"]
 
 

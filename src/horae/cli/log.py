@@ -54,9 +54,11 @@ def logging_to(form: str, *, level: str, zone_name: str) -> Iterator[None]:
     before = ours.level
     root.addHandler(handler)  # other packages log warnings and errors here, too
     ours.setLevel(level.upper())
+    logging.captureWarnings(True)
     try:
         yield
     finally:
+        logging.captureWarnings(False)
         root.removeHandler(handler)
         ours.setLevel(before)
 

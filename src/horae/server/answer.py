@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+log = logging.getLogger(__name__)
+
 STATUSES: Final[dict[int, HTTPStatus]] = {
     Exit.FINDINGS: HTTPStatus.UNPROCESSABLE_ENTITY,
     Exit.USAGE: HTTPStatus.BAD_REQUEST,
@@ -52,7 +54,6 @@ CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u
 FRESH: Final = 0.1  # seconds for which an answer is given again
 STALE: Final = 0.25  # while the next one is made
 KEPT: Final = 8  # answers to questions that differ
-_LOG: Final = logging.getLogger("horae.server")
 
 
 class Answer(Protocol):
@@ -222,6 +223,6 @@ async def on_leave(_: Request, __: Exception) -> Response:
 
 async def on_bug(request: Request, error: Exception) -> Response:
     """Tell the engine's owner what happened, and whoever asked only that it did."""
-    _LOG.error("unhandled error in %s %s", request.method, request.scope["path"], exc_info=error)
+    log.error("unhandled error in %s %s", request.method, request.scope["path"], exc_info=error)
     said = HoraeError("internal error: this is a bug in horae; see the log of the engine")
     return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from horae.server.front import Front
     from horae.server.request import Fields
 
+log = logging.getLogger(__name__)
+
 
 async def board(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     """List the tasks of the board and what each of them waits for."""
@@ -49,11 +51,10 @@ async def schedule_task(front: Front, request: Request, asked: Fields) -> Respon
     try:
         await front.desk.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
     except LedgerError as error:  # the edit is made, and is not made again
-        _LOG.warning("cannot record the edit of %s: %s", said["file"], error)
+        log.warning("cannot record the edit of %s: %s", said["file"], error)
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
-_LOG: Final = logging.getLogger(__name__)
 __all__ = ["OPERATIONS", "ChangedError"]
 
 _BOARD: Final = shape(directory=TEXT, tasks=listed(named("Task")), problems=listed(TEXT))

@@ -27,6 +27,8 @@ from horae.server.peers import Proxies, peer_of, user_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+log = logging.getLogger(__name__)
+
 CONNECTIONS: Final = 200
 EACH: Final = 100  # of one peer
 FEW: Final = 4  # which also those get who come when nothing else is left
@@ -45,7 +47,6 @@ _OPEN: Final = "/dev/fd"
 # each is read in two ways by two programs, so what one of them lets pass the other may obey.
 # Other control characters have no meaning here, but for whoever shows them on a terminal.
 _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LOG: Final = logging.getLogger("horae.server")
 
 
 class Rank(IntEnum):
@@ -232,7 +233,7 @@ class Door:
         """Let nobody in for a moment: there is no descriptor, and the engine may need the next."""
         if not self._is_short:
             self._is_short = True
-            _LOG.warning("cannot accept connections: %s", error.strerror)
+            log.warning("cannot accept connections: %s", error.strerror)
         if self._wires:
             self._drop_one()
         self._loop.remove_reader(self._listener.fileno())

@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from horae.engine.triggers.store import AgentCard
     from horae.rules.trigger import LifecycleEvent, Trigger
 
+log = logging.getLogger(__name__)
+
 LARGEST_DELIVERY: Final = 1 << 20  # bytes of a message
 QUIET: Final = timedelta(minutes=1)  # between two lines about messages that were refused
-_LOG: Final = logging.getLogger(__name__)
 
 
 class Asking(Base):
@@ -140,7 +141,7 @@ class Asking(Base):
         """Log why a message was refused, at most once a minute: anybody can send one."""
         if self._logged_at is None or now - self._logged_at >= QUIET:
             self._logged_at = now
-            _LOG.warning("webhook %r: message rejected: %s", word[:100], reason)
+            log.warning("webhook %r: message rejected: %s", word[:100], reason)
 
     async def _webhook(self, word: str) -> Trigger | None:
         """Return the webhook that an id or a name means, if there is one."""
