@@ -35,6 +35,12 @@ PLAN = """* Good
 :SCHEDULE: 0 9 1 1 *
 :COMMAND: sh -c 'exit 3'
 :END:
+* Slow
+:PROPERTIES:
+:ID: slow
+:SCHEDULE: 0 9 1 1 *
+:COMMAND: sh -c 'until test -e go; do sleep 0.1; done'
+:END:
 """
 LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  (\w+) +(\S.*)")
@@ -124,11 +130,23 @@ def test_at_debug_it_tells_what_is_scanned_decided_started_and_waited_for(root: 
     good = [word for word, text in found if text.startswith("Good  plan.org:1")]
     assert good == ["waiting", "starting", "running", "done"]
     said = "\n".join(text for word, text in found if word == "debug")
-    assert re.search(r"scanned org: 2 entries read, 1 problems", said)
+    assert re.search(r"scanned org: 3 entries read, 1 problems", said)
     assert re.search(r"receipt 1 \(Good\) starts", said)
     assert re.search(r"run 1 of receipt 1 is process \d+", said)
     assert re.search(r"run 1 of receipt 1 ended: done", said)
     assert re.search(r"waiting until \d{4}-", said)
+
+
+def test_at_debug_it_tells_once_what_a_receipt_waits_for(root: Path) -> None:
+    with kept(root, "--log-level", "debug") as log:
+        for _ in range(2):
+            asked = [*HORAE, "run", "slow", "--no-wait", "--root", str(root)]
+            subprocess.run(asked, check=True, capture_output=True)
+        until(lambda: "receipt 2 waits" in log.err.read_text())
+        (root / "go").touch()
+        until(lambda: log.out.read_text().count("  done  ") == 2)
+    found = [text for _, text in log.lines() if text.startswith("receipt 2 waits")]
+    assert found == ["receipt 2 waits: the entry is busy with receipt 1"]
 
 
 def test_at_warning_it_tells_what_needs_attention(root: Path) -> None:
