@@ -14,16 +14,16 @@ from horae.cli.moments import moment_and_zone
 from horae.cli.options import now_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.errors import Exit, HoraeError
-from horae.rules.adopt.headline import Adopted, adopt, clone_of, in_words, meanings
+from horae.extras.importers.headline import Adopted, adopt, clone_of, in_words, meanings
 from horae.rules.entry import CronRule, OnceRule, key_time
 from horae.rules.words import moment_text, words
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from horae.extras.importers.headline import Proofs
+    from horae.extras.importers.job import Reading
     from horae.kernel.plan import Headline, Plan
-    from horae.rules.adopt.headline import Proofs
-    from horae.rules.adopt.job import Reading
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _HERE: Final = "in horae"
@@ -93,7 +93,7 @@ def _asked(**given: Any) -> _Asked:
 )
 def crontab(*, system: bool, **given: Any) -> int:
     """Import the jobs of a crontab."""
-    from horae.rules.adopt.crontab import read_crontab
+    from horae.extras.importers.crontab import read_crontab
 
     asked = _asked(**given)
     return _import(
@@ -109,7 +109,7 @@ def _users() -> frozenset[str]:
     from pwd import getpwall
     from shutil import which
 
-    from horae.rules.adopt.crontab import USERS
+    from horae.extras.importers.crontab import USERS
 
     return USERS | {each.pw_name for each in getpwall() if which(each.pw_name) is None}
 
@@ -121,7 +121,7 @@ def systemd(**given: Any) -> int:
 
     `systemctl cat NAME.timer NAME.service` prints both, for `-`.
     """
-    from horae.rules.adopt.systemd import read_timer, unit_of
+    from horae.extras.importers.systemd import read_timer, unit_of
 
     asked = _asked(**given)
 
@@ -146,7 +146,7 @@ def systemd(**given: Any) -> int:
 @_options
 def github_actions(**given: Any) -> int:
     """Import scheduled workflows of GitHub Actions."""
-    from horae.rules.adopt.github import read_workflow
+    from horae.extras.importers.github import read_workflow
 
     return _import(
         _asked(**given),
@@ -161,7 +161,7 @@ def apscheduler(**given: Any) -> int:
 
     The program is read and never run; only literal arguments of the call are used.
     """
-    from horae.rules.adopt.apscheduler import read_program
+    from horae.extras.importers.apscheduler import read_program
 
     asked = _asked(**given)
     return _import(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
-    from horae.rules.adopt.giving import Given
+    from horae.extras.exporters.giving import Given
     from horae.rules.entry import Origin
 
 _DAYS: Final = 365
@@ -120,8 +120,8 @@ def crontab(
     Each line calls `horae run`. An entry is left out, and listed on stderr, if cron would not
     run it at its next 50 times.
     """
-    from horae.rules.adopt.fields import UnfitError
-    from horae.rules.adopt.giving import to_crontab
+    from horae.extras.exporters.giving import to_crontab
+    from horae.extras.importers.fields import UnfitError
 
     hand = _Hand(paths, program=program, now=now, tz=tz)
     zones: dict[str, list[str]] = {}
@@ -167,8 +167,8 @@ def systemd(
     not run it at its next 50 times.
     """
     from horae.cli.service import put
-    from horae.rules.adopt.fields import UnfitError
-    from horae.rules.adopt.giving import to_calendar
+    from horae.extras.exporters.giving import to_calendar
+    from horae.extras.importers.fields import UnfitError
 
     hand = _Hand(paths, program=program, now=now, tz=tz)
     for entry in hand.entries:
@@ -230,8 +230,8 @@ class _Hand:
 
     def units(self, entry: Entry, given: Given) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of a timer and its service."""
-        from horae.rules.adopt.giving import makes_good
-        from horae.rules.adopt.units import timer_pair
+        from horae.extras.exporters.giving import makes_good
+        from horae.extras.exporters.units import timer_pair
         from horae.workspace.tasks import slug
 
         base = stem = f"horae-{slug(entry.title) or 'entry'}"

@@ -14,7 +14,7 @@ from horae.cli.group import SharedGroup
 from horae.cli.options import root_option
 from horae.cli.output import echo
 from horae.errors import Exit, HoraeError
-from horae.rules.adopt.units import Place, is_untouched, launchd_plist, systemd_unit
+from horae.extras.exporters.units import Place, is_untouched, launchd_plist, systemd_unit
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LABEL: Final = "org.horae.{name}"

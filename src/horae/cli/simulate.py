@@ -21,9 +21,9 @@ from horae.cli.options import paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
-from horae.engine.simulate import Fault, Level, Outage, Setting, World
 from horae.engine.source import Scan
 from horae.errors import Exit
+from horae.extras.simulate import Fault, Level, Outage, Setting, World
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.misfire import GRACE, Status
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from horae.cli.known import Known
     from horae.cli.sources import Source
     from horae.engine.ports import Filed, Ledger
-    from horae.engine.simulate import Verdict
+    from horae.extras.simulate import Verdict
     from horae.rules.armed import Scanned
     from horae.rules.entry import Origin
 

@@ -15,6 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
+from horae.extras.drift import Stamped, drift
 from horae.kernel.check import check_plans as kernel_check
 from horae.kernel.check.finding import Found, place_of, shown
 from horae.kernel.org.document import read
@@ -24,7 +25,6 @@ from horae.rules.agent import check_agent
 from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
 from horae.rules.command import CommandError, call_of, shell_syntax
 from horae.rules.crew import parse_crew
-from horae.rules.drift import Stamped, drift
 from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by

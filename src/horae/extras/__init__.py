@@ -1,0 +1,1 @@
+"""Optional parts: nothing in the core, the sources or the store imports them."""

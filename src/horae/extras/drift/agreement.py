@@ -1,0 +1,205 @@
+"""Whether a rule keeps what words claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import date, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from horae.extras.drift.facts import (
+    Facts,
+    gaps,
+    usual,
+)
+from horae.extras.drift.phrase import (
+    PARTS,
+    join,
+)
+from horae.extras.drift.when import (
+    SHORT,
+    WEEK,
+    Claim,
+    Nth,
+    Often,
+    Period,
+    Rule,
+    TimeOfDay,
+    When,
+)
+from horae.timing.cron import Cron
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu"})
+
+
+def in_zone(claim: Claim, rule: Rule) -> Claim:
+    """Return a claim without what it says by another clock than the rule's."""
+    home = rule.zone if isinstance(rule, Cron) else ""
+    when, zone = claim.when, claim.when.zone
+    if home in _UTC:
+        # A rule in UTC is often one that somebody keeps from afar: whose morning is it?
+        when = replace(when, part=None)
+    if zone not in (None, home) and not (zone in _UTC and home in _UTC):
+        when = replace(when, part=None, times=frozenset())
+    return replace(claim, when=when)
+
+
+def wholes_of(spoken: Sequence[Claim]) -> dict[Claim, When]:
+    """Return what each claim says together with the others of its sentence."""
+    wholes = {}
+    for _, sentence in groupby(spoken, key=lambda claim: claim.sentence):
+        mates = list(sentence)
+        for claim in mates:
+            when = claim.when
+            for other in mates:
+                joined = join(when, other.when) if other is not claim else None
+                when = joined or when
+            wholes[claim] = when
+    return wholes
+
+
+def all_said(spoken: Sequence[Claim]) -> When:
+    """Return all the days that a text speaks of."""
+    return When(
+        weekdays=frozenset(day for claim in spoken for day in claim.when.weekdays),
+        days=frozenset(day for claim in spoken for day in claim.when.days),
+    )
+
+
+def is_kept_by(when: When, whole: When, said: When, facts: Facts) -> bool:
+    """Whether a rule does what words say, as far as they say anything.
+
+    *whole* is what their sentence says, *said* are the days of the whole text.
+    """
+    if facts.is_once and when.is_about_days:
+        return False
+    return (
+        (when.every is None or _keeps_rhythm(when.every, whole, facts))
+        and (when.times_per is None or _keeps_count(when.times_per, whole, facts))
+        and (not when.weekdays or _keeps_weekdays(when, whole, said, facts))
+        and (not when.days or _keeps_days(when.days, said.days, facts))
+        and (when.nth is None or all(_is_nth(day, when.nth) for day in facts.days))
+        and (not when.months or when.months == facts.months)
+        and (not when.times or _keeps_times(when.times, whole, facts))
+        and (when.part is None or bool(when.times) or is_in_part(when.part, facts))
+    )
+
+
+def _keeps_rhythm(every: Often, whole: When, facts: Facts) -> bool:
+    count, period = every
+    if period in SHORT:
+        return _beats(every, facts) and (whole.names_days or facts.is_most_days)
+    if not (facts.is_calm or whole.times):
+        return False
+    match period:
+        case Period.DAY if count == 1 and whole.is_literal:
+            is_single = bool(whole.times) or len(facts.times) == 1
+            return is_single and facts.share_of(WEEK) > 0.99
+        case Period.DAY if count == 1:
+            return facts.is_most_days
+        case Period.DAY:
+            return facts.day_gap == count
+        case Period.WEEK:
+            # The 1st and 15th are two weeks to many.
+            return facts.day_gap == 7 * count or (count == 2 and 13 <= facts.day_gap <= 17)
+        case Period.MONTH if whole.days and max(whole.days) > 28:
+            return True  # who says so knows that some months have no such day
+        case Period.MONTH:
+            return _keeps_months(count, facts, is_single=len(whole.days) < 2)
+        case _:
+            years = [day.year for day in facts.days]
+            return len(set(years)) == len(years) and usual(gaps(years)) in (count, None)
+
+
+def _beats(often: Often, facts: Facts) -> bool:
+    """Whether a rule fires every so many seconds, minutes or hours of its days."""
+    if often.period is Period.SECOND:
+        return facts.step == 1 and usual(gaps(facts.seconds)) == often.n
+    minutes = often.n * (60 if often.period is Period.HOUR else 1)
+    return facts.step == minutes and len(facts.seconds) == 1
+
+
+def _keeps_months(count: int, facts: Facts, *, is_single: bool) -> bool:
+    months = Counter(day.year * 12 + day.month for day in facts.days)
+    if is_single and usual(months.values()) != 1:
+        return False
+    # Four weeks are a month to many, and their days wander through it.
+    is_near = 28 * count <= facts.day_gap <= 31 * count
+    return is_near or usual(gaps(list(months))) == count
+
+
+def _keeps_count(often: Often, whole: When, facts: Facts) -> bool:
+    """Whether a rule fires so many times in a period."""
+    count, period = often
+    a_day = len(facts.times) or 1440 // (facts.step or 1440)
+    match period:
+        case Period.DAY:
+            return a_day == count and (whole.names_days or facts.is_most_days)
+        case Period.WEEK:
+            return abs(facts.share_of(WEEK) * 7 * a_day - count) < 0.3
+        case Period.MONTH:
+            months = Counter((day.year, day.month) for day in facts.days)
+            return (usual(months.values()) or 0) * a_day == count
+        case Period.YEAR:
+            years = Counter(day.year for day in facts.days)
+            return (usual(years.values()) or 0) * a_day == count
+        case Period.HOUR:
+            return usual(Counter(minute // 60 for minute in facts.times).values()) == count
+        case _:
+            return facts.step == 1 and len(facts.seconds) == count
+
+
+def _keeps_weekdays(when: When, whole: When, said: When, facts: Facts) -> bool:
+    fired = {day.weekday() for day in facts.days}
+    if fired not in (when.weekdays, said.weekdays):
+        return False
+    is_rarer = whole.every is not None and whole.every.period not in SHORT
+    return is_rarer or facts.share_of(when.weekdays) > 0.9
+
+
+def _keeps_days(days: frozenset[int], said: frozenset[int], facts: Facts) -> bool:
+    if facts.is_shifted:
+        return all(any(abs(at.day - day) < 3 for day in days) for at in facts.days)
+    fired = {-1 if -1 in said and _is_last(day) else day.day for day in facts.days}
+    return fired in (days, said)
+
+
+def _is_last(day: date) -> bool:
+    return day.day == _month_length(day)
+
+
+def _is_nth(day: date, nth: Nth) -> bool:
+    days = (day.replace(day=n) for n in range(1, _month_length(day) + 1))
+    found = [each for each in days if each.weekday() in nth.weekdays]
+    return found[nth.n - (nth.n > 0) :][:1] == [day]
+
+
+def _month_length(day: date) -> int:
+    if day.month == 12:
+        return 31
+    return (day.replace(month=day.month + 1, day=1) - timedelta(days=1)).day
+
+
+def _keeps_times(times: frozenset[TimeOfDay], whole: When, facts: Facts) -> bool:
+    if not facts.times:
+        return True
+    if len(facts.times) > max(4, 2 * len(times)) or len(facts.seconds) > 1:
+        return whole.is_within_day
+    return all(fired_at(clock, facts) is not None for clock in times)
+
+
+def fired_at(clock: TimeOfDay, facts: Facts) -> int | None:
+    """Return the minute at which a rule fires that a time can mean."""
+    minutes = [clock.minute, (clock.minute + 720) % 1440] if clock.is_vague else [clock.minute]
+    return next((minute for minute in minutes if minute in facts.times), None)
+
+
+def is_in_part(part: str, facts: Facts) -> bool:
+    """Tell whether all times of a rule lie in a part of the day."""
+    first, last = PARTS[part]
+    is_within = bool(facts.times) and all(first <= minute <= last for minute in facts.times)
+    return is_within or not facts.has_time

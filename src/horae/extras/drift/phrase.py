@@ -1,0 +1,542 @@
+"""Phrases: words that say when, wherever they stand, and what they say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.extras.drift.when import (
+    SHORT,
+    WEEK,
+    WEEKEND,
+    WORKDAYS,
+    Nth,
+    Often,
+    Period,
+    TimeOfDay,
+    When,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from horae.extras.drift.sentence import (
+        Sentence,
+    )
+
+
+class Manner(StrEnum):
+    """How a phrase says when, which decides where it may stand."""
+
+    EVERY = "every"  # every day, twice a week
+    ADVERB = "adverb"  # daily; an adjective where a noun follows
+    DAYS = "days"  # on Mondays, weekdays
+    DATE = "date"  # on the first of the month
+    TIME = "time"  # at 9
+
+
+class Phrase(NamedTuple):
+    """Words that say when, up to an index; None stands for words that say too much at once."""
+
+    end: int
+    when: When | None
+    kind: Manner
+
+
+DAY_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SHORT_DAYS: Final = {
+    **{name[:3]: day for day, name in enumerate(DAY_NAMES)},
+    "tues": 1,
+    "weds": 2,
+    "thur": 3,
+    "thurs": 3,
+}
+_DAYS: Final = {
+    **{name: day for day, name in enumerate(DAY_NAMES)},
+    **{name + "s": day for day, name in enumerate(DAY_NAMES)},
+    **_SHORT_DAYS,
+}
+# fmt: off
+MONTH_NAMES: Final = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)
+_MONTHS: Final = {
+    **{name: month for month, name in enumerate(MONTH_NAMES, 1)},
+    **{name[:3]: month for month, name in enumerate(MONTH_NAMES, 1)},
+    "sept": 9,
+}
+_NUMBERS: Final = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
+    "forty-five": 45, "ninety": 90, "other": 2, "once": 1, "twice": 2, "thrice": 3,
+}
+_ORDINALS: Final = {
+    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "tenth": 10,
+    "fifteenth": 15, "last": -1,
+}
+_UNITS: Final = {
+    **{period.value: period for period in Period},
+    **{period.value + "s": period for period in Period},
+    "sec": Period.SECOND, "secs": Period.SECOND, "min": Period.MINUTE, "mins": Period.MINUTE,
+    "hr": Period.HOUR, "hrs": Period.HOUR,
+    "s": Period.SECOND, "m": Period.MINUTE, "h": Period.HOUR, "d": Period.DAY, "w": Period.WEEK,
+}
+FREQUENCIES: Final = {
+    "hourly": Often(1, Period.HOUR), "half-hourly": Often(30, Period.MINUTE),
+    "daily": Often(1, Period.DAY), "nightly": Often(1, Period.DAY),
+    "weekly": Often(1, Period.WEEK), "fortnightly": Often(2, Period.WEEK),
+    "monthly": Often(1, Period.MONTH), "quarterly": Often(3, Period.MONTH),
+    "half-yearly": Often(6, Period.MONTH), "semi-annually": Often(6, Period.MONTH),
+    "semiannually": Often(6, Period.MONTH),
+    "yearly": Often(1, Period.YEAR), "annually": Often(1, Period.YEAR),
+    "annual": Often(1, Period.YEAR),
+}
+# fmt: on
+PARTS: Final = {"morning": (180, 720), "afternoon": (660, 1140), "evening": (960, 1439)}
+_NAMED_TIMES: Final = {"noon": 720, "midday": 720, "midnight": 0}
+
+
+def _any(words: Iterable[str]) -> str:
+    return "(?:" + "|".join(sorted(words, key=len, reverse=True)) + ")"
+
+
+_AND: Final = r" ?(?:,|/|&|\+|and)(?: (?:and|&))? ?"
+_DASH: Final = r" ?(?:-|–|to|through|thru) ?"
+_NUMBER: Final = f"(?:[0-9]{{1,3}}|{_any(_NUMBERS)})"
+_ORDINAL: Final = f"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{_any(_ORDINALS)})"
+_LONG_UNIT: Final = _any(unit for unit in _UNITS if len(unit) > 1)
+_TIMES: Final = f"(?:once|twice|thrice|{_NUMBER} times|[0-9]{{1,2}}x)"
+_DAY: Final = _any(_DAYS)
+_DAY_ROW: Final = f"{_DAY}(?:{_DASH}{_DAY}|(?:{_AND}{_DAY})*)"
+_DAY_SET: Final = "(?:(?:week|work|business |working |work |week )days?|weekends?)"
+_PART: Final = f"(?:{_any(PARTS)}|night)"
+_DATES: Final = f"{_ORDINAL}(?:{_AND}(?:the )?{_ORDINAL})*"
+_NTH_DAY: Final = f"(?:{_any((*DAY_NAMES, *_SHORT_DAYS))}|weekday|(?:business|working|work) day)"
+_OF_MONTH: Final = " (?:of|in)(?: (?:the|each|every|a))? month"
+_MONTH: Final = _any(_MONTHS)
+_MONTH_DAY: Final = (
+    f"(?:{_MONTH} [0-9]{{1,2}}(?:st|nd|rd|th)?|[0-9]{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH})"
+)
+_HALF: Final = r"(?:am|pm|[ap]\.m(?: \.)?)"
+_EXACT: Final = (
+    f"(?:[0-9]{{1,2}}(?:[:.][0-5][0-9])? ?{_HALF}|[0-9]{{1,2}}:[0-5][0-9]|{_any(_NAMED_TIMES)})"
+)
+# A number alone is an hour only before something that no counted thing is called.
+_HOUR: Final = (
+    r"[0-9]{1,2}(?: o'clock)?(?= (?:and|on|every|each|sharp|in|from|to|for|by|with|so|then|but"
+    rf"|while|the|this|it|we|{_any(FREQUENCIES)})(?![^ ])| [^\w%$€£°/\0-]|$)"
+)
+_IN_PART: Final = f" in the {_any(PARTS)}"
+_TIME: Final = f"(?:{_EXACT}|{_HOUR})(?:{_IN_PART})?"
+_TIME_ROW: Final = f"{_TIME}(?:{_AND}(?:at )?{_TIME})*"
+_SHIFT: Final = rf"(?:[0-9]{{1,2}}(?::00)?(?: ?{_HALF})?|noon|midnight)"
+_OFFICE: Final = f"(?P<low>{_SHIFT})(?:{_DASH}| and | until )(?P<high>{_SHIFT})"
+_EVERY: Final = "(?:once )?(?:every|each)(?: single)? "
+_ON: Final = "(?:on )?(?:both )?(?:the )?"
+# How the first word of a phrase begins: a quick look before all the forms are tried.
+_FIRST: Final = re.compile(
+    r"on|eac|eve|the|at|@|bot|[0-9]|wee|wor|bus|mon|tue|wed|thu|fri|sat|sun|fir|sec|las"
+    rf"|{_any(FREQUENCIES)}|{_any(_NUMBERS)}|{_any(_ORDINALS)}"
+)
+
+
+class _Reader(NamedTuple):
+    """One form of words: its kind, its pattern, and what to make of a match."""
+
+    kind: Manner
+    pattern: str
+    build: Callable[[re.Match[str]], When | None]
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # Compiling them all takes longer than the command line needs to start.
+    return re.compile(pattern + "(?![^ ])")
+
+
+def phrase_at(sentence: Sentence, index: int) -> Phrase | None:
+    """Return the longest row of words from an index on that together say when."""
+    phrase = _row(_OPENERS, sentence, index) if _FIRST.match(sentence.low(index)) else None
+    if phrase is None:
+        return None
+    # Two kinds of days in one breath are more than one rule can be held to.
+    has_and = sentence.low(phrase.end) in ("and", "&", "plus", "or")
+    other = _row(_DAY_OPENERS if has_and else _FOLLOWERS, sentence, phrase.end + has_and)
+    return phrase if other is None else Phrase(other.end, None, phrase.kind)
+
+
+def _row(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase | None:
+    phrase = more = _read(readers, sentence, index)
+    while more is not None:
+        phrase, more = more, _continued(sentence, more)
+    return phrase
+
+
+def _read(readers: Iterable[_Reader], sentence: Sentence, index: int) -> Phrase | None:
+    if index >= len(sentence.words):
+        return None
+    for kind, pattern, build in readers:
+        match = _compiled(pattern).match(sentence.line, sentence.places[index])
+        when = build(match) if match else None
+        if match is None or when is None:
+            continue
+        if when.months and sentence.cased[match.start() : match.end()].islower():
+            continue  # "may" and "march" are verbs as well
+        end = sentence.index_at(match.end())
+        if when.times:
+            zone, end = _zone(sentence, end)
+            when = replace(when, zone=zone)
+        return Phrase(end, when, kind)
+    return None
+
+
+def _continued(sentence: Sentence, phrase: Phrase) -> Phrase | None:
+    """Return a phrase with the one that follows it, if the two say one thing together."""
+    assert phrase.when is not None
+    has_comma = sentence.low(phrase.end) == ","
+    index = phrase.end + has_comma
+    if left_out := _read((_LEFT_OUT,), sentence, index):
+        return _without(phrase, left_out)
+    following = _read(_followers(phrase.when), sentence, index)
+    if following is None or (has_comma and following.kind is Manner.ADVERB):
+        return None
+    joined = join(phrase.when, following.when)
+    return Phrase(following.end, joined, phrase.kind) if joined else None
+
+
+def _followers(when: When) -> Iterator[_Reader]:
+    if when.is_within_day:
+        yield _OFFICE_HOURS
+    yield from _FOLLOWERS
+    if when.every and when.every.period is Period.WEEK:
+        yield _ONE_DAY
+
+
+def _without(phrase: Phrase, left_out: Phrase) -> Phrase | None:
+    """Return `every day` with `except Sunday`."""
+    assert phrase.when is not None
+    assert left_out.when is not None
+    if phrase.when.every not in (None, Often(1, Period.DAY)):
+        return None
+    rest = (phrase.when.weekdays or WEEK) - left_out.when.weekdays
+    return Phrase(left_out.end, replace(phrase.when, weekdays=rest, every=None), phrase.kind)
+
+
+def join(one: When, other: When | None) -> When | None:
+    """Return what two phrases say together; None if they do not go together."""
+    if other is None or _clash(one, other):
+        return None
+    part = one.part or other.part
+    when = When(
+        every=one.every or other.every,
+        times_per=one.times_per or other.times_per,
+        weekdays=one.weekdays | other.weekdays,
+        days=one.days | other.days,
+        nth=one.nth or other.nth,
+        months=one.months | other.months,
+        times=frozenset(_settled(clock, part) for clock in one.times | other.times),
+        part=part,
+        hours=one.hours or other.hours,
+        zone=one.zone or other.zone,
+        is_literal=one.is_literal or other.is_literal,
+    )
+    return _agreed(when)
+
+
+def _clash(one: When, other: When) -> bool:
+    """Whether two phrases speak of the same thing."""
+    return bool(
+        (one.every and other.every and one.every != other.every)
+        or (one.times_per and other.times_per)
+        or (one.times and other.times)
+        or (one.part and other.part)
+        or (one.names_days and other.names_days)
+    )
+
+
+def _agreed(when: When) -> When | None:
+    """Return what is said without what it says twice; None if it does not add up."""
+    period = when.every.period if when.every else None
+    if when.times_per:
+        return None if when.every or when.part else _counted(when, when.times_per)
+    if period in SHORT and (when.times or when.part):
+        return None
+    if (period is Period.MONTH and when.months) or (period is Period.YEAR and len(when.days) > 1):
+        return None
+    if when.weekdays and when.every and period not in SHORT:
+        if when.every.n == 1 and period in (Period.DAY, Period.WEEK):
+            return replace(when, every=None)  # "weekly on Mondays" is "on Mondays"
+        return when if period is Period.WEEK and len(when.weekdays) == 1 else None
+    is_monthly = period in (None, Period.MONTH, Period.YEAR)
+    return when if is_monthly or not (when.days or when.nth) else None
+
+
+def _counted(when: When, times_per: Often) -> When | None:
+    """Return `twice a week on Mondays and Fridays` as the days alone."""
+    named = {Period.DAY: when.times, Period.WEEK: when.weekdays, Period.MONTH: when.days}
+    said = named.get(times_per.period)
+    if said:
+        return replace(when, times_per=None) if len(said) == times_per.n else None
+    is_within = times_per.period in SHORT | {Period.DAY}
+    return when if not when.times and (is_within or not when.names_days) else None
+
+
+def _settled(clock: TimeOfDay, part: str | None) -> TimeOfDay:
+    """Return a time as the part of the day has it: 6 in the evening is 18:00."""
+    if part is None or not clock.is_vague:
+        return clock
+    return TimeOfDay(clock.minute % 720 + (0 if part == "morning" else 720))
+
+
+def _zone(sentence: Sentence, index: int) -> tuple[str | None, int]:
+    """Return the zone that is named after a time, and where its name ends."""
+    start = sentence.places[index] if index < len(sentence.places) else len(sentence.cased)
+    match = _ZONE.match(sentence.cased, start)
+    return (match["zone"], sentence.index_at(match.end())) if match else (None, index)
+
+
+_ZONE: Final = re.compile(
+    r"(?P<aside>\( )?(?P<zone>[A-Z]{2,5}|Z|[A-Z][a-z]+/[A-Z]\w+|(?:UTC|GMT)[+-]\d{1,2}"
+    r"|(?:[Ll]ocal|[Ss]erver|Pacific|Eastern|Central|Mountain|European)(?! time)|\w+(?= time))"
+    r"(?: time)?(?(aside) \))(?![^ ])"
+)
+
+
+def number_of(text: str) -> int:
+    """Return a number in figures or in words, cardinal or ordinal; 0 for none.
+
+    >>> [number_of(text) for text in ("15", "two", "3rd", "last", "4x", "few")]
+    [15, 2, 3, -1, 4, 0]
+    """
+    if figures := re.match("[0-9]{1,4}", text):
+        return int(figures[0])
+    word = text.removesuffix(" times")
+    return _NUMBERS.get(word) or _ORDINALS.get(word) or 0
+
+
+def _weekdays(text: str) -> frozenset[int]:
+    """Return the days that are named in a text.
+
+    >>> sorted(_weekdays("mon-fri")), sorted(_weekdays("tue/thu")), sorted(_weekdays("weekends"))
+    ([0, 1, 2, 3, 4], [1, 3], [5, 6])
+    """
+    if text.startswith("weekend"):
+        return WEEKEND
+    if re.fullmatch(_DAY_SET, text):
+        return WORKDAYS
+    days = [_DAYS[name] for name in re.findall(_DAY, text)]
+    if len(days) == 2 and re.search(f"[a-z]{_DASH}[a-z]", text) and not re.search(_AND, text):
+        return frozenset((days[0] + step) % 7 for step in range((days[1] - days[0]) % 7 + 1))
+    return frozenset(days)
+
+
+def _plain(often: Often) -> Often:
+    """Return the usual name of a length of time.
+
+    >>> _plain(Often(24, Period.HOUR)), _plain(Often(14, Period.DAY))
+    (Often(n=1, period=<Period.DAY: 'day'>), Often(n=2, period=<Period.WEEK: 'week'>))
+    """
+    size, larger = _LARGER.get(often.period, (0, often.period))
+    if not size or often.n % size:
+        return often
+    return _plain(Often(often.n // size, larger))
+
+
+_LARGER: Final = {
+    Period.SECOND: (60, Period.MINUTE),
+    Period.MINUTE: (60, Period.HOUR),
+    Period.HOUR: (24, Period.DAY),
+    Period.DAY: (7, Period.WEEK),
+    Period.MONTH: (12, Period.YEAR),
+}
+
+
+def _every_period(match: re.Match[str]) -> When | None:
+    often = Often(number_of(match["n"] or "1"), _UNITS[match["unit"]])
+    is_ordinal = often.period is Period.SECOND and match["n"] is None  # "every second …"
+    if often.n < 1 or is_ordinal:
+        return None
+    return When(every=_plain(often), is_literal=often == Often(1, Period.DAY))
+
+
+def _every_part(match: re.Match[str]) -> When:
+    part = match["part"]
+    times = frozenset({TimeOfDay(_NAMED_TIMES[part])}) if part in _NAMED_TIMES else frozenset()
+    return When(every=Often(1, Period.DAY), part=part if part in PARTS else None, times=times)
+
+
+def _part(match: re.Match[str]) -> str | None:
+    part = (match["part"] or "").removesuffix("s")
+    return part if part in PARTS else None
+
+
+def _times_in(match: re.Match[str]) -> When | None:
+    """Build `twice a day` and `twice daily`; once is the same as every."""
+    groups = match.groupdict()
+    often = FREQUENCIES[groups["often"]] if groups.get("often") else None
+    period = often.period if often else _UNITS[groups["unit"]]
+    count = number_of(groups["n"] or "1")
+    if count > 1 and often and often.n > 1:
+        return None
+    if groups["n"] is None or count == 1:
+        is_literal = groups["n"] is not None and period is Period.DAY
+        return When(every=often or Often(1, period), is_literal=is_literal)
+    return When(times_per=Often(count, period)) if count > 0 else None
+
+
+def _habit_days(match: re.Match[str]) -> When | None:
+    """Build days that come round; a day or two in the singular may be meant only once."""
+    names, weekdays = match["days"], _weekdays(match["days"])
+    is_set = bool(re.fullmatch(_DAY_SET, names))
+    is_short = any(name in _SHORT_DAYS for name in re.findall("[a-z]+", names))
+    least = 2 if is_short or " " not in names or re.search(_DASH, names) else 3
+    is_habit = names.endswith("days") or names == "weekends" or match["part"]
+    if not is_habit and (is_set or len(weekdays) < least):
+        return None
+    return When(weekdays=weekdays, part=_part(match))
+
+
+def _nth(match: re.Match[str]) -> When | None:
+    n, day = number_of(match["n"]), match["day"]
+    if not -1 <= n <= 5:
+        return None
+    weekdays = frozenset({_DAYS[day]}) if day in _DAYS else WORKDAYS
+    is_monthly = match.groupdict().get("month") is not None
+    return When(every=Often(1, Period.MONTH) if is_monthly else None, nth=Nth(n, weekdays))
+
+
+def _dates(match: re.Match[str]) -> When | None:
+    days = frozenset(number_of(text) for text in re.findall(_ORDINAL, match["dates"]))
+    if any(day > 31 or not day for day in days):
+        return None
+    is_monthly = match.groupdict().get("month") is not None
+    if not is_monthly and "alone" in match.groupdict() and len(days) < 2:
+        return None
+    return When(every=Often(1, Period.MONTH) if is_monthly else None, days=days)
+
+
+def _month_day(match: re.Match[str]) -> When | None:
+    day = number_of(re.findall("[0-9]+", match["date"])[0])
+    month = _MONTHS[re.findall(f"{_MONTH}(?![a-z])", match["date"])[0]]
+    if not 1 <= day <= 31:
+        return None
+    return When(every=Often(1, Period.YEAR), days=frozenset({day}), months=frozenset({month}))
+
+
+def _months(match: re.Match[str]) -> When:
+    return When(months=frozenset(_MONTHS[name] for name in re.findall(_MONTH, match["months"])))
+
+
+def _times_of_day(match: re.Match[str]) -> When | None:
+    times = [_clock(text) for text in re.findall(_TIME_ALONE, match["times"])]
+    found = frozenset(clock for clock in times if clock is not None)
+    return When(times=found) if found and len(times) == len(found) else None
+
+
+_TIME_ALONE: Final = f"(?:{_EXACT}|[0-9]{{1,2}}(?: o'clock)?)(?:{_IN_PART})?"
+
+
+def _clock(text: str) -> TimeOfDay | None:
+    """Return a time of day; without am or pm it may be either.
+
+    >>> _clock("9:30"), _clock("9 pm"), _clock("09:00"), _clock("25")
+    (TimeOfDay(minute=570, is_vague=True), TimeOfDay(minute=1260, is_vague=False),
+     TimeOfDay(minute=540, is_vague=False), None)
+    """
+    if text in _NAMED_TIMES:
+        return TimeOfDay(_NAMED_TIMES[text])
+    figures = re.match(r"([0-9]{1,2})(?:[:.]([0-9]{2}))?", text)
+    assert figures
+    hour, minute = int(figures[1]), int(figures[2] or 0)
+    if half := re.search(r"\b([ap])\.?m|[0-9]([ap])\.?m|in the (m|a|e)", text):
+        late = (half[1] or half[2]) == "p" or half[3] in ("a", "e")
+        return TimeOfDay(hour % 12 * 60 + minute + 720 * late) if 1 <= hour <= 12 else None
+    is_vague = 1 <= hour <= 12 and not text.startswith("0")
+    return TimeOfDay(hour * 60 + minute, is_vague) if hour < 24 else None
+
+
+def _office_hours(match: re.Match[str]) -> When | None:
+    low, high = _clock(match["low"]), _clock(match["high"])
+    if low is None or high is None:
+        return None
+    first, last = low.minute // 60, high.minute // 60
+    last += 12 if last <= first and last < 12 else 0
+    return When(hours=(first, last)) if first < last < 24 else None
+
+
+def _part_of_day(match: re.Match[str]) -> When:
+    return When(part=match["part"])
+
+
+def _named_days(match: re.Match[str]) -> When:
+    return When(weekdays=_weekdays(match["days"]), part=_part(match))
+
+
+def _every_other_day(match: re.Match[str]) -> When:
+    return When(every=Often(2, Period.WEEK), weekdays=frozenset({_DAYS[match["days"]]}))
+
+
+def _constant(count: int, period: Period) -> Callable[[re.Match[str]], When]:
+    return lambda _: When(every=Often(count, period))
+
+
+_DAYS_SAID: Final = f"(?P<days>{_DAY_SET}|{_DAY_ROW})"
+_NTH_SAID: Final = f"(?P<n>{_ORDINAL}) (?P<day>{_NTH_DAY})"
+_DATES_SAID: Final = f"(?P<dates>{_DATES})(?: day)?"
+_MONTHS_SAID: Final = f"(?P<months>{_MONTH}(?:{_AND}{_MONTH})*)"
+_MONTHLY: Final = f"(?P<month>{_OF_MONTH})"
+_EVERY_FORMS: Final = (
+    (f"{_NTH_SAID}{_MONTHLY}", _nth),
+    (f"(?P<n>first|1st|last) (?P<day>{_NTH_DAY})(?P<month>)", _nth),
+    (f"{_DATES_SAID}{_MONTHLY}", _dates),
+    (f"other (?P<days>{_DAY})", _every_other_day),
+    (f"(?P<part>{_PART}|{_any(_NAMED_TIMES)})", _every_part),
+    (f"{_DAYS_SAID}(?: (?P<part>{_PART}))?", _named_days),
+    ("half(?: an)?[ -]hour", _constant(30, Period.MINUTE)),
+    ("quarter(?! (?:hour|of))", _constant(3, Period.MONTH)),
+    ("fortnight", _constant(2, Period.WEEK)),
+    (f"(?:(?P<n>{_NUMBER}|{_ORDINAL}) )?(?P<unit>{_LONG_UNIT})", _every_period),
+    (f"(?P<n>[0-9]{{1,3}})(?P<unit>{_any(_UNITS)})", _every_period),
+    (f"(?P<date>{_MONTH_DAY})", _month_day),
+    (_MONTHS_SAID, _months),
+)
+_TIMES_A: Final = f"(?P<n>{_TIMES}) (?:a|an|per|each|every) (?P<unit>{_any(list(Period)[1:])})"
+_DAY_OPENERS: Final = (
+    *(_Reader(Manner.EVERY, _EVERY + form, build) for form, build in _EVERY_FORMS),
+    _Reader(Manner.EVERY, _TIMES_A, _times_in),
+    _Reader(Manner.DAYS, f"(?:on )?{_DAYS_SAID}(?: (?P<part>{_PART}s))?", _habit_days),
+    _Reader(Manner.DATE, f"{_ON}{_NTH_SAID}{_MONTHLY}", _nth),
+    _Reader(Manner.DATE, f"{_ON}{_DATES_SAID}{_MONTHLY}", _dates),
+    _Reader(Manner.DATE, f"{_ON}(?P<dates>{_DATES})(?<=st|nd|rd|th)(?P<alone>)", _dates),
+)
+_ADVERB: Final = _Reader(
+    Manner.ADVERB, f"(?:(?P<n>{_TIMES})[ -])?(?P<often>{_any(FREQUENCIES)})", _times_in
+)
+_AT: Final = _Reader(Manner.TIME, f"(?:at|@) (?P<times>{_TIME_ROW})", _times_of_day)
+_OPENERS: Final = (*_DAY_OPENERS, _ADVERB, _AT)
+_FOLLOWERS: Final = (
+    _AT,
+    _Reader(Manner.TIME, f"(?P<times>{_EXACT}(?:{_AND}{_EXACT})*)", _times_of_day),
+    *_DAY_OPENERS,
+    _Reader(Manner.DATE, f"on (?:the )?{_NTH_SAID}", _nth),
+    _Reader(Manner.DATE, f"on (?:the )?(?P<dates>{_DATES})", _dates),
+    _Reader(Manner.DATE, f"on (?:the )?(?P<date>{_MONTH_DAY})", _month_day),
+    _Reader(Manner.DATE, f"(?:in|of) {_MONTHS_SAID}", _months),
+    _Reader(Manner.TIME, f"in the (?P<part>{_any(PARTS)})", _part_of_day),
+    _ADVERB,
+)
+_LEFT_OUT: Final = _Reader(
+    Manner.DAYS,
+    f"(?:except|excluding|but not)(?: for)?(?: on)? {_DAYS_SAID}(?P<part>)",
+    _named_days,
+)
+_ONE_DAY: Final = _Reader(
+    Manner.DAYS, f"(?:on )?(?P<days>{_any(DAY_NAMES)})(?P<part>)", _named_days
+)
+_OFFICE_HOURS: Final = _Reader(
+    Manner.TIME, f"(?:(?:from|between|during) )?{_OFFICE}", _office_hours
+)

@@ -1,0 +1,1 @@
+"""Rules in the syntax of other schedulers, and units for service managers."""

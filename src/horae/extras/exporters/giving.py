@@ -1,0 +1,237 @@
+"""An entry's rule in the words of other schedulers, with the proof that they fire as we do.
+
+>>> calendar_of("0 9 * * MON-FRI"), calendar_of("0 9 L,1 * *")
+(['Mon..Fri *-*-* 09:00:00'], ['*-*-01 09:00:00', '*-*~01 09:00:00'])
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.extras.importers.crontab import walk_of
+from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
+from horae.extras.importers.headline import prove
+from horae.extras.importers.job import walking
+from horae.extras.importers.oncalendar import read_event
+from horae.rules.entry import CatchUp, CronRule, OnceRule, RepeaterRule
+from horae.timing.repeater import Kind, Unit
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from horae.extras.importers.headline import Proof
+    from horae.rules.entry import Entry
+
+_NICKNAMES: Final = {
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+    "@MONTHLY": "0 0 1 * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@HOURLY": "0 * * * *",
+}
+_SECOND: Final = Dialect("second", 0, 59)
+_MINUTE: Final = Dialect("minute", 0, 59)
+_HOUR: Final = Dialect("hour", 0, 23)
+_DAY: Final = Dialect("day of month", 1, 31)
+_MONTH: Final = Dialect("month", 1, 12, MONTHS)
+_WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST)
+_YEAR: Final = Dialect("year", 1970, 2199)
+_LONG_NAME: Final = re.compile(r"([A-Z]{3})[A-Z]+")
+_TO_SUNDAY: Final = re.compile(r"([1-6]|[A-Z]{3})-SUN\b")
+_DAY_NAMES: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+_OWN: Final = "keep the entry in horae"
+
+
+class Given(NamedTuple):
+    """A rule in the words of another scheduler, and how its moments compare with ours."""
+
+    rules: tuple[str, ...]
+    proof: Proof
+
+
+def to_crontab(entry: Entry, *, now: datetime) -> Given:
+    """Return the five fields of each line that a crontab needs; raises UnfitError."""
+    rules = tuple(dict.fromkeys(_five(each) for each in _crons(entry)))
+    fires = walking(tuple(walk_of(tuple(rule.split())) for rule in rules), entry.zone)
+    return _proven(Given(rules, prove(entry, fires, now=now)))
+
+
+def to_calendar(entry: Entry, *, now: datetime) -> Given:
+    """Return the calendar events of systemd that mean the same; raises UnfitError."""
+    if isinstance(entry.rule, OnceRule):
+        wall = entry.rule.at.astimezone(zone(entry.zone))
+        events = [f"{wall:%Y-%m-%d %H:%M:%S}"]
+    else:
+        events = [event for cron in _crons(entry) for event in calendar_of(cron)]
+    rules = tuple(dict.fromkeys(f"{event} {entry.zone}" for event in events))
+    fires = walking(tuple(read_event(rule).walk for rule in rules), entry.zone)
+    return _proven(Given(rules, prove(entry, fires, now=now)))
+
+
+def makes_good(entry: Entry) -> bool:
+    """Whether a moment that was missed is to run late."""
+    return entry.policy.catchup is not CatchUp.NONE
+
+
+def _proven(given: Given) -> Given:
+    proof = given.proof
+    if proof.holds:
+        return given
+    first = f", first at {proof.differing[0]:%Y-%m-%dT%H:%M:%SZ}" if proof.differing else ""
+    raise UnfitError(f"the scheduled times would differ{first}", _OWN)
+
+
+def _crons(entry: Entry) -> list[str]:
+    """Return an entry's rule as cron expressions of ours."""
+    if entry.policy.until is not None:
+        raise UnfitError("the entry has an end date (:UNTIL:)", _OWN)
+    match entry.rule:
+        case CronRule(crons):
+            return [cron.expression for cron in crons]
+        case RepeaterRule():
+            return [_of_repeater(entry.rule)]
+        case OnceRule():
+            raise UnfitError("the entry runs only once", "use at(1), or keep the entry in horae")
+        case _:
+            raise UnfitError("the entry has no schedule", _OWN)
+
+
+def _of_repeater(rule: RepeaterRule) -> str:
+    """Return cron for a repeater that falls on the same times each day, week, month or year."""
+    at, repeater = rule.anchor, rule.repeater
+    if repeater.kind is Kind.RESTART:
+        raise UnfitError("the schedule counts from the end of the last run", _OWN)
+    time = f"{at.minute} {at.hour}"
+    match repeater.unit, repeater.count:
+        case Unit.HOUR, count if 24 % count == 0:
+            hours = ",".join(map(str, range(at.hour % count, 24, count)))
+            return f"{at.minute} {hours if count > 1 else '*'} * * *"
+        case Unit.DAY, 1:
+            return f"{time} * * *"
+        case (Unit.WEEK, 1) | (Unit.DAY, 7):
+            return f"{time} * * {at.isoweekday() % 7}"
+        case Unit.MONTH, count if 12 % count == 0:
+            months = ",".join(str(n) for n in range(1, 13) if (n - at.month) % count == 0)
+            return f"{time} {at.day} {months if count > 1 else '*'} *"
+        case Unit.YEAR, 1:
+            return f"{time} {at.day} {at.month} *"
+    raise UnfitError(f"every {repeater.count}{repeater.unit} does not fall on fixed days", _OWN)
+
+
+def _seven(expression: str) -> list[str]:
+    """Return all seven fields of an expression of ours, in plain names."""
+    text = _NICKNAMES.get(expression.strip().upper(), expression).upper()
+    fields = [_LONG_NAME.sub(r"\1", field) for field in text.split()]
+    if len(fields) == 5:
+        fields = ["0", *fields]
+    if len(fields) == 6:
+        fields.append("*")
+    fields[3], fields[5] = (field.replace("?", "*") for field in (fields[3], fields[5]))
+    # A range of ours may end on Sunday, the seventh day.
+    fields[5] = _TO_SUNDAY.sub(lambda found: f"{_number(found[1])}-7", fields[5])
+    return fields
+
+
+def _five(expression: str) -> str:
+    """Return the five fields that mean the same to cron."""
+    second, *fields, year = _seven(expression)
+    if numbers(second, _SECOND) != {0}:
+        raise UnfitError("the schedule has seconds, and cron runs once a minute at most", _OWN)
+    if year != "*":
+        raise UnfitError("the schedule has a year field, which cron does not support", _OWN)
+    if re.search(r"L|W|#", fields[2]) or re.search(r"[0-9A-Z](?:L\b|#)", fields[4]):
+        raise UnfitError("the schedule uses L, W or #, which cron does not support", _OWN)
+    bounds = (59, 23, 31, 12, 7)
+    texts = [_closed(field, high) for field, high in zip(fields, bounds, strict=True)]
+    return " ".join(texts)
+
+
+def _closed(field: str, high: int) -> str:
+    """Return a field whose steps all have a range or a star before them."""
+    return ",".join(re.sub(r"\A([0-9A-Z]+)/", rf"\1-{high}/", item) for item in field.split(","))
+
+
+def calendar_of(expression: str) -> list[str]:
+    """Return the calendar events of systemd for an expression of ours; raises UnfitError."""
+    second, minute, hour, day, month, weekday, year = _seven(expression)
+    time = ":".join(
+        _listed(numbers(text, dialect), dialect)
+        for text, dialect in ((hour, _HOUR), (minute, _MINUTE), (second, _SECOND))
+    )
+    first = "*" if year == "*" else _listed(numbers(year, _YEAR), _YEAR)
+    months = _listed(numbers(month, _MONTH), _MONTH)
+    ends = f"{first}-{months}"
+    if day == "*" and weekday == "*":
+        return [f"{ends}-* {time}"]
+    return [f"{part.format(ends)} {time}" for part in (*_dates(day), *_weekdays(weekday))]
+
+
+def _dates(field: str) -> list[str]:
+    """Return the parts of calendar events for a day field; none for any day."""
+    if field == "*":
+        return []
+    items = field.split(",")
+    if any(item.endswith("W") for item in items):
+        raise UnfitError(
+            "the schedule uses W (nearest weekday), which systemd does not support", _OWN
+        )
+    plain = ",".join(item for item in items if not item.startswith("L"))
+    found = [f"{{}}-{_listed(numbers(plain, _DAY), _DAY)}"] if plain else []
+    last = [int(item[2:] or 0) + 1 for item in items if item.startswith("L")]
+    return found + ([f"{{}}~{','.join(f'{each:02}' for each in sorted(last))}"] if last else [])
+
+
+def _weekdays(field: str) -> list[str]:
+    """Return the parts of calendar events for a weekday field; none for any day."""
+    if field == "*":
+        return []
+    plain, found = [], []
+    for item in field.split(","):
+        name, hash_, nth = item.partition("#")
+        if hash_:
+            low = 7 * int(nth) - 6
+            days = f"{low:02}..{min(low + 6, 31):02}"
+            found.append(f"{_day_name(name)} {{}}-{days}")
+        elif item.endswith("L"):
+            found.append(f"{_day_name(item[:-1])} {{}}~07/1")
+        else:
+            plain.append(item)
+    if plain:
+        named = {each % 7 or 7 for each in numbers(",".join(plain), _WEEKDAY)}
+        found.insert(0, f"{_day_list(sorted(named))} {{}}-*")
+    return found
+
+
+def _day_name(text: str) -> str:
+    return _DAY_NAMES[_number(text) % 7]
+
+
+def _number(text: str) -> int:
+    return min(numbers(text, _WEEKDAY))
+
+
+def _day_list(days: Sequence[int]) -> str:
+    if len(days) > 2 and days[-1] - days[0] == len(days) - 1:
+        return f"{_DAY_NAMES[days[0]]}..{_DAY_NAMES[days[-1] % 7]}"
+    return ",".join(_DAY_NAMES[day % 7] for day in days)
+
+
+def _listed(values: frozenset[int], dialect: Dialect) -> str:
+    """Return numbers as systemd lists them."""
+    ordered = sorted(values)
+    if len(ordered) == dialect.high - dialect.low + 1:
+        return "*"
+    gaps = {b - a for a, b in pairwise(ordered)}
+    if len(ordered) > 2 and len(gaps) == 1:
+        step = gaps.pop()
+        if step == 1:
+            return f"{ordered[0]:02}..{ordered[-1]:02}"
+        if ordered[-1] + step > dialect.high:
+            return f"{ordered[0]:02}/{step}"
+    return ",".join(f"{each:02}" for each in ordered)

@@ -1,0 +1,592 @@
+r"""Jobs that a Python program adds to APScheduler 3; the program is read and never run.
+
+Taken are calls of `add_job` and `scheduled_job` whose trigger is written out in literals.
+
+>>> text = "scheduler.add_job(report, 'cron', day_of_week='mon-fri', hour=9)"
+>>> job = read_program(text, name="jobs.py", zone_name="UTC", now=datetime(2026, 6, 6, tzinfo=UTC))
+>>> job.jobs[0].schedule, job.jobs[0].command
+('0 9 * * MON-FRI', "python3 -c 'from jobs import report; report()'")
+"""
+
+from __future__ import annotations
+
+import ast
+import calendar
+import re
+import shlex
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from horae.errors import ScheduleError
+from horae.extras.importers.fields import (
+    CRON_NAMES,
+    MONTHS,
+    SUNDAY_FIRST,
+    Dialect,
+    UnfitError,
+    day_fields,
+    numbers,
+    spelt,
+)
+from horae.extras.importers.job import Job, Reading, shortened, walking
+from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.timing.duration import format_duration
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from horae.extras.importers.job import Fires
+    from horae.extras.importers.walk import Days
+
+Literal: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
+_MONDAY_FIRST: Final = {name: (day - 1) % 7 for name, day in SUNDAY_FIRST.items()}
+# From the most significant on: what stands before the first one that is given is any, what
+# stands behind the last one is its least.
+_FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
+_LEAST: Final = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
+_DIALECTS: Final = {
+    "year": Dialect("year", 1970, 2199),
+    "month": Dialect("month", 1, 12, MONTHS),
+    "day": Dialect("day", 1, 31),
+    "day_of_week": Dialect("day_of_week", 0, 6, _MONDAY_FIRST),
+    "hour": Dialect("hour", 0, 23),
+    "minute": Dialect("minute", 0, 59),
+    "second": Dialect("second", 0, 59),
+}
+_NTH: Final = re.compile(r"(1st|2nd|3rd|4th|5th|last) +([a-z]{3})", re.IGNORECASE)
+_TRIGGERS: Final = {"CronTrigger": "cron", "IntervalTrigger": "interval", "DateTrigger": "date"}
+_LENGTHS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+_LONGEST: Final = 200_000  # characters of a program, which Python itself takes long to read
+_CALLS: Final = ("add_job", "scheduled_job")
+_LARGEST: Final = 1_000_000_000  # of any number, and seconds of an interval
+_FAR: Final = datetime(9990, 1, 1, tzinfo=UTC)
+
+
+class _Trigger(NamedTuple):
+    """A trigger as it is written: its kind, and the values by their names."""
+
+    kind: str
+    values: dict[str, Literal]
+
+
+class _Rule(NamedTuple):
+    """A trigger as we write it, and when it fires."""
+
+    zone: str
+    fires: Fires
+    schedule: str = ""
+    stamp: str = ""
+    until: str = ""
+    jitter: str = ""
+
+
+def read_program(text: str, *, name: str, zone_name: str, now: datetime) -> Reading:
+    """Return the jobs that a program adds; *now* is when it is taken to have been started."""
+    reading = Reading()
+    if len(text) > _LONGEST:
+        reading.refuse(
+            1, 1, f"has more than {_LONGEST:,} characters", "name the module that adds the jobs"
+        )
+        return reading
+    try:
+        tree = ast.parse(text)
+    except (RecursionError, MemoryError):
+        reading.refuse(1, 1, "is nested too deeply", "reduce the nesting")
+        return reading
+    except (SyntaxError, ValueError) as error:
+        line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
+        reading.refuse(line, column, "is not valid Python", "correct it")
+        return reading
+    nodes = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Call | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    reader = _Reader(name, _own_zone(nodes) or zone_name, now, reading)
+    if (line := _defaults(nodes)) is not None:
+        what = "job_defaults of the scheduler are not imported"
+        reading.note(line, 1, what, "check :CATCHUP: and :OVERLAP: of each headline")
+    for call, function in _calls(nodes):
+        if not reading.has_room(call.lineno, call.col_offset + 1):
+            break
+        reader.take(call, function)
+    if not reading.jobs and not reading.remarks:
+        reading.refuse(
+            1, 1, "does not add a job", "name a file that calls add_job(…) or scheduled_job(…)"
+        )
+    return reading
+
+
+def _calls(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.Call, ast.expr | str]]:
+    """Yield the calls that add jobs, each with the function that it is for."""
+    found: list[tuple[ast.Call, ast.expr | str]] = []
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found += [
+                (each, node.name)
+                for each in node.decorator_list
+                if isinstance(each, ast.Call) and _name(each.func) == "scheduled_job"
+            ]
+        elif isinstance(node, ast.Call) and _name(node.func) == "add_job":
+            function = _argument(node, 0, "func")
+            found.append((node, function if function is not None else ""))
+    yield from sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset))
+
+
+def _own_zone(nodes: Sequence[ast.AST]) -> str | None:
+    """Return the zone that the program gives its scheduler, if it is written out."""
+    for node in nodes:
+        is_scheduler = isinstance(node, ast.Call) and _name(node.func).endswith("Scheduler")
+        if is_scheduler and isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg == "timezone":
+                    return _zone_text(keyword.value)
+    return None
+
+
+def _defaults(nodes: Sequence[ast.AST]) -> int | None:
+    """Return the line at which a scheduler is given policies for all its jobs."""
+    for node in nodes:
+        if not isinstance(node, ast.Call) or not _name(node.func).endswith("Scheduler"):
+            continue
+        if any(each.arg == "job_defaults" for each in node.keywords):
+            return node.lineno
+    return None
+
+
+class _Reader:
+    def __init__(self, name: str, zone_name: str, now: datetime, reading: Reading) -> None:
+        self._module = name.rpartition("/")[2].removesuffix(".py")
+        self._zone = zone_name
+        self._now = now.astimezone(UTC)
+        self._reading = reading
+
+    def take(self, call: ast.Call, function: ast.expr | str) -> None:
+        """Read one call."""
+        keywords = {each.arg: each.value for each in call.keywords}
+        try:
+            _check_rest(keywords.get("next_run_time"))
+            trigger = self._trigger(call)
+            rule = self._rule(trigger)
+            command = self._command(call, function)
+        except UnfitError as error:
+            self._reading.refuse(call.lineno, call.col_offset + 1, error.what, error.remedy)
+            return
+        except ScheduleError as error:
+            self._reading.refuse(call.lineno, call.col_offset + 1, str(error), "correct it")
+            return
+        except (OverflowError, ValueError, RecursionError):
+            what = "a number, date or expression is out of range"
+            self._reading.refuse(call.lineno, call.col_offset + 1, what, "use a smaller value")
+            return
+        title = _text(keywords.get("name")) or _text(keywords.get("id")) or _called(function)
+        what = f"{_called(function)} is imported from {self._module} for each run"
+        remedy = "make sure that importing the module does not start a scheduler"
+        self._reading.note(call.lineno, call.col_offset + 1, what, remedy)
+        self._reading.jobs.append(
+            Job(
+                call.lineno,
+                title or "Job",
+                rule.fires,
+                rule.zone,
+                command,
+                rule.schedule,
+                rule.stamp,
+                tuple(self._props(keywords, rule)),
+                (f"From {self._module}.py.",),
+            )
+        )
+
+    def _props(
+        self, keywords: Mapping[str | None, ast.expr], rule: _Rule
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the policies: by default it makes good nothing and runs not beside itself."""
+        grace, coalesce = keywords.get("misfire_grace_time"), keywords.get("coalesce")
+        is_late = isinstance(grace, ast.Constant) and (
+            grace.value is None or (isinstance(grace.value, int) and grace.value >= 3600)
+        )
+        is_all = isinstance(coalesce, ast.Constant) and coalesce.value is False
+        yield "CATCHUP", ("all" if is_all else "latest") if is_late else "none"
+        most = keywords.get("max_instances")
+        if isinstance(most, ast.Constant) and isinstance(most.value, int) and most.value > 1:
+            yield "OVERLAP", "allow"
+        if rule.jitter:
+            yield "JITTER", rule.jitter
+        if rule.until:
+            yield "UNTIL", rule.until
+
+    def _trigger(self, call: ast.Call) -> _Trigger:
+        """Return the trigger of a call, wherever it is written out."""
+        at = 0 if _name(call.func) == "scheduled_job" else 1
+        node = _argument(call, at, "trigger")
+        if node is None:
+            raise UnfitError(
+                "the job runs once, immediately", "run it by hand, or give it a schedule"
+            )
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            own = {"func", "trigger", "args", "kwargs", "id", "name", "misfire_grace_time",
+                   "coalesce", "max_instances", "next_run_time", "jobstore", "executor",
+                   "replace_existing"}  # fmt: skip
+            given = {each.arg: each.value for each in call.keywords if each.arg not in own}
+            return _Trigger(node.value, self._values(given))
+        if isinstance(node, ast.Call):
+            return self._trigger_object(node)
+        raise UnfitError(f"the trigger {_shown(node)} is not a literal", "write it into the call")
+
+    def _trigger_object(self, node: ast.Call) -> _Trigger:
+        name = _name(node.func)
+        given = {each.arg: each.value for each in node.keywords}
+        if name == "from_crontab":
+            first = _argument(node, 0, "expr")
+            text = _text(first)
+            if len(text.split()) != 5:
+                raise UnfitError("from_crontab needs five fields as a literal", "write them out")
+            given.pop("expr", None)
+            if "timezone" not in given and len(node.args) > 1:
+                given["timezone"] = node.args[1]
+            if re.search(r"[0-9]", text.split()[4]):
+                what = f"day_of_week {text.split()[4]} counts from 0 = Monday in APScheduler"
+                remedy = "cron counts from 0 = Sunday; check the weekday in the headline"
+                self._reading.note(node.lineno, node.col_offset + 1, what, remedy)
+            names = ("minute", "hour", "day", "month", "day_of_week")
+            values: dict[str, Literal] = dict(zip(names, text.split(), strict=True))
+            return _Trigger("cron", values | self._values(given))
+        kind = _TRIGGERS.get(name)
+        if kind is None:
+            raise UnfitError(
+                f"the trigger {name or 'here'} is not supported", "use cron, interval or date"
+            )
+        if node.args:
+            order = {"date": ("run_date", "timezone"), "interval": tuple(_LENGTHS), "cron": _FIELDS}
+            given |= dict(zip(order[kind], node.args, strict=False))
+        return _Trigger(kind, self._values(given))
+
+    def _values(self, given: Mapping[str | None, ast.expr]) -> dict[str, Literal]:
+        """Return what the keywords of a trigger say, each a literal."""
+        found: dict[str, Literal] = {}
+        for key, node in given.items():
+            if key is None:
+                raise UnfitError("the keywords are passed with **", "write them into the call")
+            value = _zone_text(node) if key == "timezone" else _literal(node)
+            if value is None and not (isinstance(node, ast.Constant) and node.value is None):
+                what = f"{key}={_shown(node)} is not a literal"
+                raise UnfitError(what, "write the value into the call")
+            if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+                raise UnfitError(f"{key} is larger than {_LARGEST:,}", "write a smaller number")
+            if value is not None:
+                found[key] = value
+        return found
+
+    def _rule(self, trigger: _Trigger) -> _Rule:
+        values = dict(trigger.values)
+        place = str(values.pop("timezone", None) or self._zone)
+        zone(place)
+        jitter = values.pop("jitter", None)
+        length = ""
+        if isinstance(jitter, int | float) and jitter > 0:
+            length = format_duration(timedelta(seconds=round(jitter)))
+        match trigger.kind:
+            case "cron":
+                rule = self._cron(values, place)
+            case "interval":
+                rule = self._interval(values, place)
+            case "date":
+                rule = self._date(values, place)
+            case _:
+                raise UnfitError(
+                    f"the trigger {trigger.kind!r} is not supported", "use cron, interval or date"
+                )
+        return rule._replace(jitter=length)
+
+    def _cron(self, values: dict[str, Literal], place: str) -> _Rule:
+        """Return the rule of a cron trigger, of which every field must be met."""
+        end = self._moment(values.pop("end_date", None), place)
+        start = self._moment(values.pop("start_date", None), place)
+        if start is not None and start > self._now:
+            raise UnfitError(
+                "start_date is in the future", "import it after that date, or set the years"
+            )
+        unknown = next((key for key in values if key not in _FIELDS), None)
+        if unknown is not None:
+            raise UnfitError(f"{unknown} is not a field of a cron trigger", "remove it")
+        texts = _filled({key: str(value) for key, value in values.items()})
+        if texts["week"] != "*":
+            raise UnfitError("week: weeks of the year are not supported", "name the days or months")
+        fields = {key: numbers(texts[key], _DIALECTS[key]) for key in ("hour", "minute", "second")}
+        months = numbers(texts["month"], _DIALECTS["month"])
+        years = None if texts["year"] == "*" else numbers(texts["year"], _DIALECTS["year"])
+        weekdays = frozenset(
+            (each + 1) % 7 for each in numbers(texts["day_of_week"], _DIALECTS["day_of_week"])
+        )
+        day, weekday = _days(texts["day"], weekdays)
+        parts = [spelt(fields["minute"], 0, 59), spelt(fields["hour"], 0, 23), day,
+                 spelt(months, 1, 12), weekday]  # fmt: skip
+        second = spelt(fields["second"], 0, 59)
+        if years is not None:
+            parts = [second, *parts, spelt(years, 1970, 2199)]
+        elif second != "0":
+            parts = [second, *parts]
+        walk = Walk(
+            fields["second"], fields["minute"], fields["hour"], _is_day(texts["day"], weekdays),
+            Gap.SHIFTED, Fold.BOTH, months, years,
+        )  # fmt: skip
+        return _Rule(
+            place, _bounded(walking((walk,), place), end), " ".join(parts), until=_until(end)
+        )
+
+    def _interval(self, values: dict[str, Literal], place: str) -> _Rule:
+        """Return the rule of an interval, which counts real time from its start."""
+        end = self._moment(values.pop("end_date", None), place)
+        start = self._moment(values.pop("start_date", None), place)
+        total = 0
+        for key, value in values.items():
+            if key not in _LENGTHS or not isinstance(value, int):
+                raise UnfitError(
+                    f"{key} is not part of an interval",
+                    "use whole weeks, days, hours, minutes or seconds",
+                )
+            total += value * _LENGTHS[key]
+        total = total or 1
+        if total > _LARGEST:
+            raise UnfitError("the interval is longer than 30 years", "write a date instead")
+        first = start or self._now.replace(second=0, microsecond=0) + timedelta(seconds=total)
+        first = first.astimezone(UTC)
+        schedule, stamp = _counted(first, total)
+        if first > self._now and schedule and start is not None:
+            raise UnfitError("start_date is in the future", "import it after that date")
+
+        def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
+            step = timedelta(seconds=total)
+            number = max(0, (after - first) // step + 1)
+            moments = (first + (number + n) * step for n in range(most))
+            return [at for at in moments if at > after and at <= (until or _FAR)]
+
+        return _Rule("UTC", _bounded(fires, end), schedule, stamp, _until(end))
+
+    def _date(self, values: dict[str, Literal], place: str) -> _Rule:
+        at = self._moment(values.get("run_date"), place)
+        if at is None:
+            raise UnfitError("the job runs once, immediately", "give it a run_date")
+        if at <= self._now:
+            raise UnfitError(
+                f"run_date {at:%Y-%m-%d %H:%M:%S} UTC is in the past", "remove the job"
+            )
+
+        def fires(after: datetime, most: int, until: datetime | None) -> list[datetime]:
+            return [at][:most] if after < at <= (until or _FAR) else []
+
+        wall = at.astimezone(zone(place))
+        if wall.microsecond:
+            raise UnfitError("run_date is not a whole second", "round it")
+        if wall.second or wall.fold:
+            cron = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} * {at.year}"
+            return _Rule("UTC", fires, cron)
+        return _Rule(place, fires, stamp=f"<{wall:%Y-%m-%d %a %H:%M}>")
+
+    def _moment(self, value: Literal, place: str) -> datetime | None:
+        """Return a moment that is written as a text or a datetime; None is none."""
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise UnfitError(f"{value!r} is not a date", "write 2026-12-31 09:00:00") from None
+        if not isinstance(value, datetime):
+            return None
+        if not 1 < value.year < _FAR.year - 1_600:  # so that 50 intervals fit behind it
+            raise UnfitError(f"the year {value.year} is out of range", "correct it")
+        return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
+
+    def _command(self, call: ast.Call, function: ast.expr | str) -> str:
+        """Return a call of Python that calls the function as the scheduler would."""
+        module, name = self._module, _called(function)
+        if isinstance(function, ast.Constant) and isinstance(function.value, str):
+            module, colon, name = function.value.partition(":")
+            if not colon:
+                raise UnfitError(
+                    f"{function.value!r} does not name a function", "write module:function"
+                )
+        elif not isinstance(function, str | ast.Name | ast.Attribute) or not name:
+            raise UnfitError(
+                "the function has no name", "name the function so that it can be called"
+            )
+        if not re.fullmatch(r"[\w.]+", f"{module}{name}"):
+            raise UnfitError(f"{module}:{name} cannot be imported", "put it into a module")
+        given = []
+        for key, sign in (("args", "*"), ("kwargs", "**")):
+            node = next((each.value for each in call.keywords if each.arg == key), None)
+            if node is None:
+                continue
+            try:
+                value = ast.literal_eval(node)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                raise UnfitError(
+                    f"the {key} are not literals", "write them into the call"
+                ) from None
+            given.append(f"{sign}{value!r}")  # a number that cannot be written is out of bounds
+        first, dot, rest = name.partition(".")
+        call_text = f"from {module} import {first}; {first}{dot}{rest}({', '.join(given)})"
+        return f"python3 -c {shlex.quote(call_text)}"
+
+
+def _check_rest(node: ast.expr | None) -> None:
+    """Refuse a job whose first moment is set by hand."""
+    if node is None:
+        return
+    if isinstance(node, ast.Constant) and node.value is None:
+        raise UnfitError(
+            "the job is added paused (next_run_time=None)", "remove next_run_time if it should run"
+        )
+    raise UnfitError("next_run_time sets the first run time", "leave it to the trigger")
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    """Return all fields: any before the last that is given, the least behind it."""
+    given = [number for number, key in enumerate(_FIELDS) if key in values]
+    last = given[-1] if given else -1
+    return {
+        key: values.get(key, "*" if number <= last else _LEAST.get(key, "*"))
+        for number, key in enumerate(_FIELDS)
+    }
+
+
+def _days(text: str, weekdays: frozenset[int]) -> tuple[str, str]:
+    """Return the day fields of our cron."""
+    plain = [item.strip() for item in text.split(",")]
+    odd = [item for item in plain if item.lower() == "last" or _NTH.fullmatch(item)]
+    if not odd:
+        return day_fields(numbers(text, _DIALECTS["day"]), weekdays, from_end=False)
+    if len(weekdays) < 7:
+        raise UnfitError("a weekday and a day of the month must both match", "remove one of them")
+    dates = [item for item in plain if item not in odd]
+    named = []
+    for item in odd:
+        if found := _NTH.fullmatch(item):
+            day = CRON_NAMES[(_weekday(found[2]) + 1) % 7]
+            nth = found[1].lower()
+            named.append(f"{day}L" if nth == "last" else f"{day}#{nth[0]}")
+        else:
+            dates.append("L")
+    # Of both fields either will do, which is what a list means.
+    return ",".join(dates) or "*", ",".join(named) or "*"
+
+
+@lru_cache(maxsize=2_000)  # so that equal triggers are compared once
+def _is_day(text: str, weekdays: frozenset[int]) -> Days:
+    """Return on which days the trigger fires: both fields must be met."""
+    plain = [item.strip() for item in text.split(",")]
+    odd = [item for item in plain if item.lower() == "last" or _NTH.fullmatch(item)]
+    rest = ",".join(item for item in plain if item not in odd)
+    dates = numbers(rest, _DIALECTS["day"]) if rest else frozenset()
+    return lambda day: (
+        day.isoweekday() % 7 in weekdays
+        and (day.day in dates or any(_is_nth(item, day) for item in odd))
+    )
+
+
+def _weekday(name: str) -> int:
+    number = _MONDAY_FIRST.get(name.lower())
+    if number is None:
+        raise UnfitError(f"{name!r} is not a weekday", "write mon, tue, … sun")
+    return number
+
+
+def _is_nth(item: str, day: date) -> bool:
+    """Whether a day is `last`, or such as `2nd fri`."""
+    length = calendar.monthrange(day.year, day.month)[1]
+    found = _NTH.fullmatch(item)
+    if found is None:
+        return day.day == length
+    if day.weekday() != _weekday(found[2]):
+        return False
+    if found[1].lower() == "last":
+        return day.day + 7 > length
+    return (day.day - 1) // 7 + 1 == int(found[1][0])
+
+
+def _counted(first: datetime, total: int) -> tuple[str, str]:
+    """Return cron or a stamp for what comes every so many seconds, in UTC."""
+    second, minute = first.second, first.minute
+    if total < 60 and 60 % total == 0:
+        return f"{spelt(frozenset(range(second % total, 60, total)), 0, 59)} * * * * *", ""
+    minutes, rest = divmod(total, 60)
+    if not rest and minutes < 60 and 60 % minutes == 0:
+        text = f"{spelt(frozenset(range(minute % minutes, 60, minutes)), 0, 59)} * * * *"
+        return (f"{second} {text}" if second else text), ""
+    hours, rest = divmod(total, 3600)
+    if rest or second or first.microsecond:
+        what = f"every {format_duration(timedelta(seconds=total))} does not divide an hour evenly"
+        raise UnfitError(what, "use an interval that divides an hour, or whole hours")
+    days, over = divmod(hours, 24)
+    count = f"{hours}h" if over else (f"{days // 7}w" if days % 7 == 0 else f"{days}d")
+    return "", f"<{first:%Y-%m-%d %a %H:%M} ++{count}>"
+
+
+def _bounded(fires: Fires, end: datetime | None) -> Fires:
+    """Return the same moments, up to an end."""
+    if end is None:
+        return fires
+    return lambda after, most, until: fires(after, most, min(end, until or end))
+
+
+def _until(end: datetime | None) -> str:
+    return "" if end is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _shown(node: ast.expr) -> str:
+    """Return an expression as a remark shows it."""
+    try:
+        return shortened(ast.unparse(node)[:60])
+    except (RecursionError, ValueError):  # too deep, or a number with more than 4,300 digits
+        return "…"
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _called(function: ast.expr | str) -> str:
+    """Return a function's name as it is written."""
+    if isinstance(function, str):
+        return function
+    if isinstance(function, ast.Constant):
+        return str(function.value).rpartition(":")[2]
+    return ast.unparse(function) if isinstance(function, ast.Name | ast.Attribute) else ""
+
+
+def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    if len(call.args) > at:
+        return call.args[at]
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def _text(node: ast.expr | None) -> str:
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return str(node.value) if is_text and isinstance(node, ast.Constant) else ""
+
+
+def _zone_text(node: ast.expr) -> str | None:
+    """Return the zone that is named by a text, or by a call such as ZoneInfo("UTC")."""
+    if isinstance(node, ast.Call) and _name(node.func) in {"ZoneInfo", "timezone", "gettz"}:
+        return _text(node.args[0]) or None if node.args else None
+    if _name(node).lower() == "utc":
+        return "UTC"
+    return _text(node) or None
+
+
+def _literal(node: ast.expr) -> Literal:
+    """Return a value that is written out, also as a datetime or a date."""
+    if isinstance(node, ast.Call) and _name(node.func) in {"datetime", "date"}:
+        try:
+            numbers = [ast.literal_eval(each) for each in node.args]
+            if node.keywords:
+                return None
+            return datetime(*numbers)  # noqa: DTZ001 - its zone is the trigger's
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+        return node.value
+    return None

@@ -1,0 +1,395 @@
+r"""A crontab, as Vixie's cron and its heirs read it.
+
+>>> reading = read_crontab("# Back up\n30 2 * * 1-5 /usr/bin/backup --all\n", zone_name="UTC")
+>>> job = reading.jobs[0]
+>>> job.title, job.schedule, job.command
+('Back up', '30 2 * * 1-5', '/usr/bin/backup --all')
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.errors import ScheduleError
+from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
+from horae.extras.importers.job import LONGEST_LINE, Job, Reading, walking
+from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import date
+
+    from horae.extras.importers.walk import Days
+
+NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MINUTE: Final = Dialect("minute", 0, 59, has_open_step=False)
+HOUR: Final = Dialect("hour", 0, 23, has_open_step=False)
+DAY: Final = Dialect("day of month", 1, 31, has_open_step=False)
+MONTH: Final = Dialect("month", 1, 12, MONTHS, has_open_step=False)
+WEEKDAY: Final = Dialect("weekday", 0, 7, SUNDAY_FIRST, has_open_step=False)
+DIALECTS: Final = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+# What cron does with a job besides running it: it makes good nothing, and runs beside itself.
+_POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
+_VARIABLE: Final = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z_]\w*)\s*=\s*(.*?)\s*""", re.ASCII)
+_FIELD: Final = re.compile(r"[^ \t]+")
+_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# What only a shell understands, and a path that leads from the home directory.
+_SHELL: Final = re.compile(r"[|&;<>()$`\\\"'*?\[\]~!{}]|\s#|\A\s*\w+=")
+_RELATIVE: Final = re.compile(r"(?:^|\s)(?![/-])\S*/")
+_PER_CENT: Final = re.compile(r"(?<!\\)%")
+_ELSEWHERE: Final = re.compile(r"cd +/")
+_REDIRECTED: Final = re.compile(r"(?:\s*[0-9&]?>+\s*(?:/dev/null|&[0-9]))+\Z")
+_ZONES: Final = ("CRON_TZ", "TZ")
+_KEPT: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
+_LONGEST_TITLE: Final = 60
+_MOST_VARIABLES: Final = 100  # each stands before the command of every job
+_USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?(?::[\w.-]+)?")
+USERS: Final = frozenset({"root", "nobody", "www-data"})
+
+
+class _Line(NamedTuple):
+    """A line of jobs: its number, its five fields and where they stand, who, and what."""
+
+    number: int
+    texts: tuple[str, ...]
+    columns: tuple[int, ...]
+    user: str
+    rest: str
+    column: int  # of the command
+
+
+def read_crontab(
+    text: str, *, zone_name: str, is_system: bool = False, users: Collection[str] = USERS
+) -> Reading:
+    """Return the jobs of a crontab; *is_system* says that a user stands before each command.
+
+    *users* are names that are no commands.
+    """
+    reader = _Reader(zone_name, is_system=is_system, users=users)
+    for number, line in enumerate(text.split("\n"), 1):
+        reader.take(number, line.removesuffix("\r"))
+        if reader.reading.is_full:
+            break
+    reader.end()
+    return reader.reading
+
+
+class _Reader:
+    """Reads line by line: variables hold from where they stand."""
+
+    def __init__(self, zone_name: str, *, is_system: bool, users: Collection[str]) -> None:
+        self._zone = zone_name
+        self._is_system = is_system
+        self._users = users
+        self._elsewhere: list[tuple[int, int]] = []  # commands that start in the plan's directory
+        self._variables: dict[str, str] = {}
+        self._comment = ""
+        self.reading = Reading()
+
+    def take(self, number: int, line: str) -> None:
+        """Read one line."""
+        bare = line.strip(" \t")
+        if not bare:
+            self._comment = ""
+        elif bare.startswith("#"):
+            self._comment = bare.lstrip("#").strip()
+        elif len(line) > LONGEST_LINE:
+            what = f"is longer than {LONGEST_LINE:,} characters"
+            self.reading.refuse(number, 1, what, "put the command into a script")
+        elif _ODD.search(line):
+            self.reading.refuse(number, 1, "contains a control character", "remove it")
+        elif variable := _VARIABLE.fullmatch(line):
+            self._set(number, variable)
+        elif self.reading.has_room(number):
+            self._take_job(number, line)
+            self._comment = ""
+
+    def end(self) -> None:
+        """Say what is so of several jobs."""
+        if not self._elsewhere:
+            return
+        (line, column), *others = self._elsewhere
+        word = "line" if len(others) == 1 else "lines"
+        shown = ", ".join(str(number) for number, _ in others[:10]) + ", …" * (len(others) > 10)
+        also = f" (as on {word} {shown})" if others else ""
+        what = f"runs in the plan's directory{also}; cron runs it in the home directory"
+        remedy = "use `sh -c 'cd && exec …'` where the directory matters"
+        self.reading.note(line, column, what, remedy)
+
+    def _set(self, number: int, found: re.Match[str]) -> None:
+        name, value = _unquoted(found[1]), _unquoted(found[2])
+        if len(self._variables) >= _MOST_VARIABLES and name not in self._variables:
+            what = f"there are more than {_MOST_VARIABLES} variables"
+            self.reading.refuse(number, 1, what, "set them in a script")
+            return
+        self._variables[name] = value
+        if name in _ZONES and not self._takes_zone(number, found.start(2) + 1, value):
+            del self._variables[name]
+        elif name == "CRON_TZ" and value.removeprefix(":") != self._zone:
+            what = (
+                f"CRON_TZ={value}: the jobs below run in this time zone, as under cronie; Debian's "
+                "and Ubuntu's cron ignore it and use the system time zone"
+            )
+            remedy = "if they ran on Debian or Ubuntu, remove this line and import again"
+            self.reading.note(number, 1, what, remedy)
+        if name == "MAILTO" and value:
+            what = f"MAILTO={value}: output is not mailed"
+            remedy = "add a headline with `:AFTER: failed` and a :COMMAND: that notifies you"
+            self.reading.note(number, 1, what, remedy)
+        if name == "RANDOM_DELAY":
+            remedy = f"add `:JITTER: {value}m` where needed"
+            self.reading.note(number, 1, f"RANDOM_DELAY={value} is not imported", remedy)
+
+    def _takes_zone(self, number: int, column: int, value: str) -> bool:
+        try:
+            zone(value.removeprefix(":"))
+        except ScheduleError as error:
+            remedy = "the jobs below use the previous time zone; write one such as Europe/Berlin"
+            self.reading.refuse(number, column, str(error), remedy)
+            return False
+        return True
+
+    def _take_job(self, number: int, line: str) -> None:
+        try:
+            found = self._divided(number, line)
+        except _PlacedError as placed:
+            self.reading.refuse(number, placed.column, placed.what, placed.remedy)
+            return
+        try:
+            walk = walk_of(found.texts)
+        except UnfitError as error:
+            column = self._column_of(found, error)
+            self.reading.refuse(number, column, error.what, error.remedy)
+            return
+        zone_name = self._variables.get("CRON_TZ", self._zone).removeprefix(":")
+        title = self._comment[:_LONGEST_TITLE].strip() or title_of(found.rest)
+        notes = []
+        if found.user:
+            notes.append(f"Ran as {found.user}.")
+            what = f"runs as {found.user} under cron, and as the engine's user here"
+            self.reading.note(
+                number, found.column, what, f"prefix the command with `sudo -nu {found.user}`"
+            )
+        command = command_of(found.rest, self._variables)
+        if is_plain(found.rest):
+            self._elsewhere.append((number, found.column))
+        fires = walking((walk,), zone_name)
+        self.reading.jobs.append(
+            Job(
+                number,
+                title,
+                fires,
+                zone_name,
+                command,
+                " ".join(plain_days(found.texts)),
+                props=_POLICY,
+                notes=tuple(notes),
+            )
+        )
+
+    def _column_of(self, line: _Line, error: UnfitError) -> int:
+        """Return where a field stands that cannot be read."""
+        words = [dialect.word for dialect in DIALECTS]
+        word = next((each for each in reversed(words) if error.what.startswith(each)), words[0])
+        return line.columns[words.index(word)] + error.offset
+
+    def _divided(self, number: int, line: str) -> _Line:
+        """Return the parts of a line of jobs."""
+        fields = list(_FIELD.finditer(line))
+        first = fields[0]
+        if first[0].startswith("@"):
+            texts = self._nickname(first)
+            count = 1
+        else:
+            count = 5
+            texts = tuple(each[0] for each in fields[:5])
+            if texts[0].startswith("-"):  # cronie and SUSE: do not log it
+                texts = (texts[0][1:], *texts[1:])
+        needed = count + 1 + self._is_system
+        if len(fields) < needed:
+            many = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+            what = f"the line has {many}; a job needs at least {needed}"
+            parts = "minute, hour, day, month, weekday" if count == 5 else "a nickname"
+            user = ", the user" if self._is_system else ""
+            raise _PlacedError(first.start() + 1, what, f"write {parts}{user} and the command")
+        user = fields[count][0] if self._is_system else ""
+        first_word = fields[count]
+        if user and not _USER.fullmatch(user):
+            remedy = "omit --system if the lines of this file do not name a user"
+            raise _PlacedError(first_word.start() + 1, f"{user!r} is not a user name", remedy)
+        if not user and first_word[0] in self._users and len(fields) > needed:
+            what = f"{first_word[0]!r} is a user name where the command should be"
+            remedy = "use --system if each line of this file names a user, as in /etc/crontab"
+            raise _PlacedError(first_word.start() + 1, what, remedy)
+        command = fields[count + self._is_system]
+        places = [each.start() + 1 for each in fields[:5]]
+        columns = tuple(places) if count == 5 else (first.start() + 1,) * 5
+        rest = line[command.start() :].rstrip(" \t")
+        return _Line(number, texts, columns, user, rest, command.start() + 1)
+
+    def _nickname(self, found: re.Match[str]) -> tuple[str, ...]:
+        word = found[0]
+        column = found.start() + 1
+        if word in NICKNAMES:
+            return tuple(NICKNAMES[word].split())
+        if word == "@reboot":
+            remedy = "start the job with a systemd service, or give it a schedule"
+            raise _PlacedError(column, "@reboot is not a time", remedy)
+        if word.startswith("@every"):
+            remedy = "write '* * * * *' for every minute, or a :SCHEDULE: of six fields for seconds"
+            raise _PlacedError(column, f"{word} is not standard cron", remedy)
+        known = ", ".join(NICKNAMES)
+        raise _PlacedError(column, f"{word} is not a cron nickname", f"write one of {known}")
+
+
+class _PlacedError(Exception):
+    """A line that cannot be taken, and where."""
+
+    def __init__(self, column: int, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.column = column
+        self.what = what
+        self.remedy = remedy
+
+
+@lru_cache(maxsize=2_000)
+def walk_of(texts: tuple[str, ...]) -> Walk:
+    """Return when cron fires for five fields; raises UnfitError."""
+    for text, dialect in zip(texts, DIALECTS, strict=True):
+        if "~" in text:
+            what = f"{dialect.word} {text!r} is chosen at random each time cron starts"
+            raise UnfitError(what, "write one value, and add :JITTER: to vary it")
+    minutes, hours, days, months, weekdays = (
+        numbers(text, dialect) for text, dialect in zip(texts, DIALECTS, strict=True)
+    )
+    is_starred = "*" in (texts[0][0], texts[1][0])
+    return Walk(
+        frozenset({0}),
+        minutes,
+        hours,
+        days_of(texts[2], texts[4], days, weekdays),
+        Gap.SKIPPED if is_starred else Gap.AFTER,
+        Fold.BOTH if is_starred else Fold.FIRST,
+        months,
+    )
+
+
+def days_of(
+    day_text: str, weekday_text: str, days: frozenset[int], weekdays: frozenset[int]
+) -> Days:
+    """Return on which days cron fires: on either, unless one field begins with a star."""
+
+    def by_date(day: date) -> bool:
+        return day.day in days
+
+    def by_weekday(day: date) -> bool:
+        number = day.isoweekday() % 7
+        return number in weekdays or (number == 0 and 7 in weekdays)
+
+    if "*" not in (day_text[0], weekday_text[0]):
+        return lambda day: by_date(day) or by_weekday(day)
+    restricted = len(days) < 31 and len({each % 7 for each in weekdays}) < 7
+    if restricted:
+        what = f"weekday {weekday_text!r} and day {day_text!r} must both match"
+        remedy = (
+            "cron needs both if a field begins with *, and horae runs if either matches; list "
+            "the days without *, or test the other field in the command"
+        )
+        raise UnfitError(what, remedy)
+    return lambda day: by_date(day) and by_weekday(day)
+
+
+def plain_days(
+    texts: Sequence[str], *, day: Dialect = DAY, weekday: Dialect = WEEKDAY
+) -> list[str]:
+    """Return five fields in which any day is a bare star, where cron takes it so.
+
+    To cron a field that begins with a star lets the other one decide; to us `*/1` and `0-6`
+    say something, so that either would do.
+
+    >>> plain_days(["0", "9", "1", "*", "*/1"]), plain_days(["0", "9", "*/2", "*", "0-6"])
+    (['0', '9', '1', '*', '*'], ['0', '9', '*/2', '*', '*'])
+    """
+    fields = list(texts)
+    if not fields[2].startswith("*") and not fields[4].startswith("*"):
+        return fields
+    if numbers(fields[2], day) >= set(range(1, 32)):
+        fields[2] = "*"
+    if {each % 7 for each in numbers(fields[4], weekday)} == set(range(7)):
+        fields[4] = "*"
+    return fields
+
+
+def command_of(text: str, variables: Mapping[str, str]) -> str:
+    r"""Return what cron runs, as words: by a shell where it needs one.
+
+    >>> command_of("/usr/bin/backup --all", {})
+    '/usr/bin/backup --all'
+    >>> command_of("find /tmp -mtime +7 -delete > /dev/null 2>&1", {})
+    "sh -c 'cd && find /tmp -mtime +7 -delete > /dev/null 2>&1'"
+    >>> command_of("mail me%Hello", {"PATH": "/bin"})
+    'env PATH=/bin sh -c \'cd && printf "%s\\n" Hello | sh -c \'"\'"\'mail me\'"\'"\'\''
+    """
+    command, *lines = _parted(text)
+    if lines and not lines[-1]:
+        lines.pop()  # cron ends the input with one newline, not with two
+    shell = variables.get("SHELL", "") or "sh"
+    given = {name: value for name, value in variables.items() if name not in _KEPT}
+    if is_plain(text):
+        words = command
+    else:
+        if lines:
+            told = " ".join(map(shlex.quote, lines))
+            command = f'printf "%s\\n" {told} | {shell} -c {shlex.quote(command)}'
+        home = "" if _ELSEWHERE.match(command) else "cd && "  # cron works in the home directory
+        words = f"{shell} -c {shlex.quote(home + command)}"
+    if not given:
+        return words
+    pairs = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+    return f"env {pairs} {words}"
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether what cron runs is left as words, which start where the plan stands.
+
+    >>> is_plain("make report"), is_plain("./report"), is_plain("cd /srv && make report")
+    (True, False, False)
+    """
+    command, *lines = _parted(text)
+    return not lines and not _SHELL.search(command) and not _RELATIVE.search(command)
+
+
+def _parted(text: str) -> list[str]:
+    """Return the command and the lines of its input, which bare per cent signs divide."""
+    return [part.replace("\\%", "%") for part in _PER_CENT.split(text)]
+
+
+def title_of(command: str) -> str:
+    """Return a name for a command: its program, and what it is told first.
+
+    >>> title_of("/usr/local/bin/backup.sh --all"), title_of("cd /srv/app && ./poll")
+    ('backup.sh', 'cd /srv/app && ./poll')
+    """
+    first = command.split(maxsplit=1)[0] if command.strip() else command
+    if not _SHELL.search(command) and "/" in first:
+        return first.rpartition("/")[2][:_LONGEST_TITLE] or first
+    return _REDIRECTED.sub("", " ".join(command.split()))[:_LONGEST_TITLE].strip()
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] in "\"'" and text[-1] == text[0]:
+        return text[1:-1]
+    return text

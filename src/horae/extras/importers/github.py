@@ -1,0 +1,234 @@
+r"""Workflows of GitHub Actions that run by a schedule.
+
+>>> text = "on: {schedule: [{cron: '30 5 * * 1'}]}\njobs: {a: {steps: [{run: make}]}}\n"
+>>> job = read_workflow(text, name="nightly.yml").jobs[0]
+>>> job.schedule, job.zone, job.script
+('30 5 * * 1', 'UTC', 'set -e\n# job a\n(\nmake\n)\n')
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.extras.importers.crontab import days_of, plain_days
+from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
+from horae.extras.importers.job import Job, Reading, walking
+from horae.extras.importers.walk import Fold, Gap, Walk
+from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from horae.kernel.yaml import Data
+
+_DIALECTS: Final = (
+    Dialect("minute", 0, 59),
+    Dialect("hour", 0, 23),
+    Dialect("day of month", 1, 31),
+    Dialect("month", 1, 12, MONTHS),
+    Dialect("weekday", 0, 6, SUNDAY_FIRST),
+)
+# It makes good nothing, and runs beside itself.
+_POLICY: Final = (("CATCHUP", "none"), ("OVERLAP", "allow"))
+_MOST_JOBS: Final = 200  # of which each is looked at for those it needs
+_SHELLS: Final = frozenset({"", "sh", "bash"})
+_HARMLESS: Final = "actions/checkout@"  # the plan stands in the checkout
+# What is understood, or makes no difference here.
+_FILE_KEYS: Final = frozenset(
+    {"name", "run-name", "on", "env", "jobs", "permissions", "concurrency"}
+)
+_JOB_KEYS: Final = frozenset(
+    {"name", "runs-on", "needs", "steps", "env", "permissions", "timeout-minutes"}
+)
+_STEP_KEYS: Final = frozenset({"name", "id", "run", "shell", "env", "working-directory"})
+
+
+def read_workflow(text: str, *, name: str) -> Reading:
+    """Return the jobs of a workflow: one for all that its schedule says."""
+    reading = Reading()
+    try:
+        data = read_yaml(text)
+    except YamlError as error:
+        reading.refuse(error.line, error.column, error.reason, error.fix)
+        return reading
+    if not isinstance(data, YamlMap):
+        what = "this is not a workflow of GitHub Actions"
+        reading.refuse(1, 1, what, "name a file of .github/workflows")
+        return reading
+    asked = data.get("on")
+    items = asked.get("schedule") if isinstance(asked, YamlMap) else None
+    if not isinstance(items, list):
+        line = data.places["on"].line if "on" in data.places else 1
+        reading.refuse(line, 1, "has no `on: schedule:`", "keep it on GitHub")
+        return reading
+    rules = _rules(items, asked, reading)
+    if rules.walks:
+        reading.jobs.append(_job(data, name, rules, reading))
+    return reading
+
+
+class _Rules(NamedTuple):
+    """The rules of a schedule, as walks and as text, and where it stands."""
+
+    walks: tuple[Walk, ...]
+    crons: tuple[str, ...]
+    line: int
+
+
+def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
+    """Return the rules of a schedule."""
+    assert isinstance(asked, YamlMap)
+    found: dict[str, Walk] = {}
+    first = asked.places["schedule"].line
+    for item in items:
+        if not isinstance(item, YamlMap) or not isinstance(cron := item.get("cron"), str):
+            reading.refuse(
+                first, 1, "an item of `schedule` has no cron", "write - cron: '0 9 * * *'"
+            )
+            continue
+        place = item.places["cron"]
+        extra = next((key for key in item if key != "cron"), None)
+        if extra is not None:
+            at = item.places[extra]
+            reading.refuse(
+                at.line, at.column, f"`{extra}` next to cron is not supported", "remove it"
+            )
+            continue
+        try:
+            walk = _walk(cron.split())
+        except UnfitError as error:
+            reading.refuse(place.line, place.column, error.what, error.remedy)
+            continue
+        fields = plain_days(cron.split(), day=_DIALECTS[2], weekday=_DIALECTS[4])
+        found.setdefault(" ".join(fields), walk)
+        if cron.split()[0] in {"*", "*/1", "*/2", "*/3", "*/4"}:
+            what = "GitHub runs a schedule at most every five minutes; horae runs it as written"
+            reading.note(place.line, place.column, what, "write */5 for every five minutes")
+    return _Rules(tuple(found.values()), tuple(found), first)
+
+
+def _walk(texts: list[str]) -> Walk:
+    if len(texts) != 5:
+        raise UnfitError(f"the cron has {len(texts)} fields", "GitHub uses five")
+    minutes, hours, days, months, weekdays = (
+        numbers(text, dialect) for text, dialect in zip(texts, _DIALECTS, strict=True)
+    )
+    is_day = days_of(texts[2], texts[4], days, weekdays)
+    return Walk(frozenset({0}), minutes, hours, is_day, Gap.SKIPPED, Fold.BOTH, months)
+
+
+def _job(data: YamlMap, name: str, rules: _Rules, reading: Reading) -> Job:
+    """Return a job that runs the steps here if they are a shell's, else asks GitHub to."""
+    title = data.get("name")
+    command, script, strange = "", "", "has no steps to run"
+    try:
+        script = "".join(_script(data))
+    except UnfitError as error:
+        strange = error.what
+    if not script:
+        command = f"gh workflow run {shlex.quote(name)}"
+        asked = data["on"]
+        is_open = isinstance(asked, YamlMap) and "workflow_dispatch" in asked
+        needs = "" if is_open else "; this needs `workflow_dispatch:` under `on:`"
+        remedy = f"the headline starts the workflow on GitHub (`{command}`){needs}"
+        reading.note(rules.line, 1, strange, remedy)
+    if "concurrency" in data:
+        what = "`concurrency` is not imported"
+        at = data.places["concurrency"]
+        reading.note(at.line, at.column, what, "write `:OVERLAP: skip` or `queue` instead of allow")
+    return Job(
+        rules.line,
+        title if isinstance(title, str) else name,
+        walking(rules.walks, "UTC"),
+        "UTC",
+        command,
+        "; ".join(rules.crons),
+        props=_POLICY,
+        notes=(f"From {name}.",),
+        script=script,
+        name=name.rpartition(".")[0],
+    )
+
+
+def _script(data: YamlMap) -> Iterator[str]:
+    """Yield a script of bash that does what the steps do, or raise UnfitError.
+
+    Each step is a shell of its own, as there: what it changes ends with it.
+    """
+    _check(data, _FILE_KEYS, "the workflow")
+    jobs = data.get("jobs")
+    if not isinstance(jobs, YamlMap):
+        raise UnfitError("has no jobs", "")
+    if len(jobs) > _MOST_JOBS:
+        raise UnfitError(f"has more than {_MOST_JOBS} jobs", "")
+    yield "set -e\n"
+    yield from _exports(data.get("env"))
+    for name in _in_order(jobs):
+        job = jobs[name]
+        if not isinstance(job, YamlMap) or not isinstance(steps := job.get("steps"), list):
+            raise UnfitError(f"job {name} has no steps of its own", "")
+        _check(job, _JOB_KEYS, f"job {name}")
+        exports = "".join(_exports(job.get("env")))
+        yield f"# job {name}\n"
+        for step in steps:
+            yield _step(step, name, exports)
+
+
+def _check(found: YamlMap, known: frozenset[str], whose: str) -> None:
+    odd = next((key for key in found if key not in known), None)
+    if odd is not None:
+        raise UnfitError(f"{whose} has `{odd}`, which only GitHub supports", "")
+
+
+def _step(step: Data, name: str, exports: str) -> str:
+    if not isinstance(step, YamlMap):
+        raise UnfitError(f"job {name} has a step that cannot be read", "")
+    used = step.get("uses")
+    if isinstance(used, str):
+        if used.startswith(_HARMLESS):
+            return ""
+        raise UnfitError(f"job {name} uses {used}, which only GitHub can run", "")
+    _check(step, _STEP_KEYS, f"a step of job {name}")
+    run, shell = step.get("run"), step.get("shell") or ""
+    if not isinstance(run, str) or shell not in _SHELLS:
+        raise UnfitError(f"job {name} has a step that only GitHub can run", "")
+    where = step.get("working-directory")
+    lines = [
+        exports + "".join(_exports(step.get("env"))),
+        f"cd {shlex.quote(where)}\n" if isinstance(where, str) else "",
+        "set -o pipefail\n" if shell == "bash" else "",
+        run.rstrip("\n") + "\n",
+    ]
+    body = "".join(lines)
+    if "${{" in body:
+        raise UnfitError(f"job {name} contains ${{{{ … }}}}, which only GitHub expands", "")
+    return f"(\n{body})\n"
+
+
+def _exports(env: Data) -> Iterator[str]:
+    if isinstance(env, YamlMap):
+        for key, value in env.items():
+            if not isinstance(value, str) or "${{" in value or not key.isidentifier():
+                raise UnfitError(f"the variable {key} is set by GitHub", "")
+            yield f"export {key}={shlex.quote(value)}\n"
+
+
+def _in_order(jobs: Mapping[str, Data]) -> list[str]:
+    """Return the jobs so that each comes after those it needs."""
+    done: list[str] = []
+    left = list(jobs)
+    while left:
+        ready = next((name for name in left if _needs(jobs[name]) <= set(done)), None)
+        if ready is None:
+            raise UnfitError("the jobs depend on each other in a cycle", "")
+        done.append(ready)
+        left.remove(ready)
+    return done
+
+
+def _needs(job: Data) -> set[str]:
+    needs = job.get("needs") if isinstance(job, YamlMap) else None
+    if isinstance(needs, str):
+        return {needs}
+    return {each for each in needs if isinstance(each, str)} if isinstance(needs, list) else set()

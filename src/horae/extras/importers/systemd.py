@@ -1,0 +1,462 @@
+r"""Timers of systemd, and the services that they start.
+
+>>> reading = read_timer(
+...     "[Timer]\nOnCalendar=Mon..Fri 9:00\nPersistent=true\n",
+...     name="report.timer",
+...     service="[Service]\nExecStart=/usr/bin/report --send\n",
+...     zone_name="UTC",
+... )
+>>> job = reading.jobs[0]
+>>> job.schedule, job.command, job.props[0]
+('0 9 * * MON-FRI', '/usr/bin/report --send', ('CATCHUP', 'latest'))
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from horae.errors import ScheduleError
+from horae.extras.importers.fields import UnfitError
+from horae.extras.importers.job import LONGEST_LINE, Job, Reading, never, walking
+from horae.extras.importers.oncalendar import read_event
+from horae.timing.duration import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from horae.extras.importers.oncalendar import Event
+
+_SECTION: Final = re.compile(r"\[([A-Za-z]+)\]")
+_ODD: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_TRUE: Final = frozenset({"1", "yes", "y", "true", "t", "on"})
+_SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+_SPANS: Final = {
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1000),
+    **dict.fromkeys(("ms", "msec"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
+}
+_COUNTED: Final = {
+    "OnActiveSec": "from when the timer is started",
+    "OnBootSec": "from when the machine boots",
+    "OnStartupSec": "from when systemd starts",
+    "OnUnitActiveSec": "from when the unit last started",
+    "OnUnitInactiveSec": "from when the unit last ended",
+}
+_PREFIX: Final = re.compile(r"[-@:+!|]*")
+_SPECIFIER: Final = re.compile(r"%(?!%)")
+_COMMANDS: Final = ("ExecStartPre", "ExecStart", "ExecStartPost")
+# What is understood, or makes no difference here.
+_TIMER_KEYS: Final = frozenset(
+    (*_COUNTED, "OnCalendar", "OnClockChange", "OnTimezoneChange", "Unit", "Persistent",
+     "RandomizedDelaySec", "FixedRandomDelay", "AccuracySec", "RemainAfterElapse")
+)  # fmt: skip
+_SERVICE_KEYS: Final = frozenset(
+    (*_COMMANDS, "Type", "RemainAfterExit", "WorkingDirectory", "Environment", "TimeoutStartSec",
+     "RuntimeMaxSec", "StandardOutput", "StandardError", "SyslogIdentifier")
+)  # fmt: skip
+_NAMING: Final = frozenset({"Description", "Documentation", "SourcePath"})
+_FAILING: Final = ("OnFailure", "OnFailureJobMode")
+_UNIT_NAME: Final = re.compile(r"[\w:.@\\-]+\.[a-z]+", re.ASCII)
+_MOST_ALERTS: Final = 20
+_LIMIT: Final = 500  # lines of one unit that say something
+
+
+class Setting(NamedTuple):
+    """A line of a unit."""
+
+    section: str
+    key: str
+    value: str
+    line: int
+    column: int  # of the value
+
+
+Units: TypeAlias = Callable[[str], str | None]
+
+
+def _unknown(_name: str) -> str | None:
+    return None
+
+
+def settings_of(text: str, reading: Reading | None = None) -> list[Setting]:
+    """Return the settings of a unit, in order; what is none is remarked upon."""
+    found: list[Setting] = []
+    section = ""
+    for number, line in _joined(text):
+        if reading is not None and reading.is_full:
+            break
+        bare = line.strip()
+        if not bare or bare[0] in "#;":
+            continue
+        if heading := _SECTION.fullmatch(bare):
+            section = heading[1]
+            continue
+        if len(found) >= _LIMIT:
+            if reading is not None:
+                what = f"there are more than {_LIMIT} lines; this line and all below are skipped"
+                reading.refuse(number, 1, what, "split the unit")
+            break
+        key, equals, value = line.partition("=")
+        is_long = len(line) > LONGEST_LINE
+        if is_long or not equals or _ODD.search(line):
+            if reading is not None:
+                what = "this is not a line of a unit file"
+                if is_long:
+                    what = f"the line is longer than {LONGEST_LINE:,} characters"
+                reading.refuse(number, 1, what, "write Key=value")
+            continue
+        column = len(key) + 1 + len(value) - len(value.lstrip()) + 1
+        found.append(Setting(section, key.strip(), value.strip(), number, column))
+    return found
+
+
+def read_timer(
+    text: str, *, name: str, service: str | None, zone_name: str, units: Units = _unknown
+) -> Reading:
+    """Return the jobs of a timer; *service* is the text of the unit that it starts, if known.
+
+    The text may hold both, as `systemctl cat NAME.timer NAME.service` prints them. *units*
+    gives the text of another unit by its name.
+    """
+    reading = Reading()
+    settings = settings_of(text, reading)
+    timer = [each for each in settings if each.section == "Timer"]
+    if not timer:
+        reading.refuse(1, 1, "there is no [Timer] section", "name a file that ends in .timer")
+        return reading
+    unit = unit_of(text, name=name)
+    beside = [] if service is None else settings_of(service)
+    work = [each for each in (*settings, *beside) if each.section == "Service"]
+    events = _events(timer, zone_name, reading)
+    if not events:
+        return reading
+    command = _command(work, unit, timer[0].line, reading)
+    about = _about(settings, "Service") + _about(beside, "Service")
+    failing = list(
+        dict.fromkeys(word for each in _by_key(about)["OnFailure"] for word in each.value.split())
+    )
+    alerts: list[Job] = []
+    _name_lost(_about(settings, "Timer"), name, timer[0].line, reading, known=_NAMING)
+    if command != _by_systemd(unit):
+        _name_lost(about, unit, timer[0].line, reading, known=_NAMING | {*_FAILING})
+        alerts = _alerts(failing, unit, timer[0].line, reading, units)
+    elif failing:
+        what = f"OnFailure={' '.join(failing)} stays with systemd, which starts {unit}"
+        reading.note(timer[0].line, 1, what, "do not add an alert for it")
+    for each in timer:
+        if each.key not in _TIMER_KEYS:
+            what = f"{each.key}={each.value} is not imported"
+            reading.note(each.line, 1, what, "horae has no equivalent")
+    title = _last(settings, "Description") or _last(beside, "Description") or name
+    props = tuple(_props(timer, work, reading))
+    for place, (line, found) in events.items():
+        reading.jobs.append(
+            Job(
+                line,
+                title.removesuffix(".timer"),
+                walking(tuple({event.cron: event.walk for event in found}.values()), place),
+                place,
+                command,
+                "; ".join(dict.fromkeys(event.cron for event in found)),
+                props=props,
+                notes=(f"From {name}.",),
+                name="" if name == "stdin.timer" else name.removesuffix(".timer"),
+            )
+        )
+        reading.jobs += alerts
+    return reading
+
+
+def unit_of(text: str, *, name: str) -> str:
+    """Return the name of the unit that a timer starts."""
+    timer = [each for each in settings_of(text) if each.section == "Timer"]
+    return _last(timer, "Unit") or f"{name.removesuffix('.timer')}.service"
+
+
+def _about(settings: Sequence[Setting], kind: str) -> list[Setting]:
+    """Return what [Unit] says of a service or a timer, which is the section that follows it."""
+    found: list[Setting] = []
+    below = "Service"
+    for each in reversed(settings):
+        if each.section == "Unit" and below == kind:
+            found.append(each)
+        elif each.section not in {"Unit", "Install"}:
+            below = each.section
+    return found[::-1]
+
+
+def _name_lost(
+    about: Sequence[Setting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
+) -> None:
+    """Say what of [Unit] is not kept."""
+    lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
+    if lost:
+        what = f"{unit}: not imported: {', '.join(lost)}"
+        reading.note(line, 1, what, "make sure that the command has what it needs")
+
+
+def _alerts(
+    names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
+) -> list[Job]:
+    """Return what OnFailure= starts, as alerts."""
+    found = []
+    if len(names) > _MOST_ALERTS:
+        what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
+        reading.note(line, 1, what, "add a headline with `:AFTER: failed` for each")
+    for word in names[:_MOST_ALERTS]:
+        name = _filled(word, unit)
+        if _UNIT_NAME.fullmatch(name):
+            found.append(_alert(name, line, reading, units))
+        else:
+            what = f"OnFailure={word} is not imported"
+            remedy = "add a headline with `:AFTER: failed of` and the :ID: of this one"
+            reading.note(line, 1, what, remedy)
+    return found
+
+
+def _alert(name: str, line: int, reading: Reading, units: Units) -> Job:
+    """Return the alert that a unit becomes which systemd starts on a failure."""
+    template, at, _ = name.partition("@")
+    text = units(name) or (units(f"{template}@.service") if at else None)
+    settings = settings_of(_filled(text or "", name))
+    work = [each for each in settings if each.section == "Service"]
+    command = _command(work, name, line, reading)
+    if "MONITOR_" in command:
+        what = f"{name} reads MONITOR_…, which only systemd sets"
+        remedy = "read HORAE_AFTER_ENTRY, HORAE_AFTER_STATUS and HORAE_AFTER_REASON instead"
+        reading.note(line, 1, what, remedy)
+    short = name.removesuffix(".service")
+    return Job(
+        line,
+        _last(settings, "Description") or short,
+        never,
+        "",
+        command,
+        props=tuple(each for each in _props((), work, reading) if each[0] != "CATCHUP"),
+        notes=(f"From {name}.",),
+        name=short,
+        is_alert=True,
+    )
+
+
+def _filled(text: str, unit: str) -> str:
+    """Return a text with what systemd knows of a unit from its name alone.
+
+    >>> _filled("notify@%n.service", "report.service"), _filled("mail %i", "mail@ada.service")
+    ('notify@report.service.service', 'mail ada')
+    """
+    stem = unit.rpartition(".")[0] or unit
+    prefix, _, instance = stem.partition("@")
+    known = {"n": unit, "N": stem, "p": prefix, "i": instance}
+    return re.sub(r"%([nNpi%])", lambda found: known.get(found[1], "%%"), text)
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers; a backslash at the end joins the next one."""
+    held, first = "", 0
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.removesuffix("\r")
+        if held and line.lstrip().startswith(("#", ";")):
+            continue
+        first = first or number
+        if line.endswith("\\"):
+            held += line[:-1] + " "
+            continue
+        yield first, held + line
+        held, first = "", 0
+    if held:
+        yield first, held
+
+
+def _events(
+    timer: Sequence[Setting], zone_name: str, reading: Reading
+) -> dict[str, tuple[int, list[Event]]]:
+    """Return the calendar events of a timer, by their zones."""
+    found: dict[str, tuple[int, list[Event]]] = {}
+    before = len(reading.remarks)
+    for each in timer:
+        if reading.is_full:
+            break
+        if each.key in _COUNTED and each.value:
+            what = (
+                f"{each.key}={each.value} counts {_COUNTED[each.key]}, which is not a time of day"
+            )
+            reading.refuse(each.line, each.column, what, _instead(each.value))
+        elif each.key in {"OnClockChange", "OnTimezoneChange"} and each.value.lower() in _TRUE:
+            what = f"{each.key}: horae does not start jobs on clock changes"
+            reading.refuse(each.line, each.column, what, "write an OnCalendar= line")
+        elif each.key == "OnCalendar":
+            if not each.value:
+                found.clear()  # an empty line takes back what stands above it
+                continue
+            try:
+                event = read_event(each.value)
+            except UnfitError as error:
+                column = each.column + error.offset
+                what = f"OnCalendar={each.value}: {error.what}"
+                reading.refuse(each.line, column, what, error.remedy)
+                continue
+            found.setdefault(event.zone or zone_name, (each.line, []))[1].append(event)
+    if not found and len(reading.remarks) == before:
+        reading.refuse(
+            timer[0].line, 1, "the timer has no OnCalendar=", "write an OnCalendar= line"
+        )
+    return found
+
+
+def _instead(value: str) -> str:
+    """Return the rule that comes nearest to a length."""
+    length = milliseconds(value)
+    minutes, rest = divmod(length or 1, 60_000)
+    if not rest and minutes and 60 % minutes == 0:
+        return f"write OnCalendar=*:0/{minutes}" if minutes < 60 else "write OnCalendar=hourly"
+    hours, rest = divmod(minutes, 60)
+    if not rest and hours and 24 % hours == 0:
+        return f"write OnCalendar=0/{hours}:00" if hours < 24 else "write OnCalendar=daily"
+    if minutes == 7 * 24 * 60:
+        return "write OnCalendar=weekly"
+    return "write an OnCalendar= line that is close to it"
+
+
+def milliseconds(text: str) -> int | None:
+    """Return a time span of systemd, such as `1h 30min`, in milliseconds.
+
+    >>> milliseconds("1h 30min"), milliseconds("90"), milliseconds("infinity")
+    (5400000, 90000, None)
+    """
+    total, at = 0.0, 0
+    text = text.strip()
+    for found in _SPAN.finditer(text):
+        if found.start() != at or found[2].lower() not in _SPANS:
+            return None
+        total += float(found[1][:12]) * _SPANS[found[2].lower()]
+        at = found.end()
+    return round(total) if text and at == len(text) else None
+
+
+def _props(
+    timer: Sequence[Setting], work: Sequence[Setting], reading: Reading
+) -> Iterator[tuple[str, str]]:
+    """Yield the policies of a timer and its service."""
+    is_persistent = _last(timer, "Persistent").lower() in _TRUE
+    yield "CATCHUP", "latest" if is_persistent else "none"
+    for key, ours, among in (
+        ("RandomizedDelaySec", "JITTER", timer),
+        ("TimeoutStartSec", "TIMEOUT", work),
+        ("RuntimeMaxSec", "TIMEOUT", work),
+    ):
+        setting = next((each for each in reversed(among) if each.key == key), None)
+        if setting is None or setting.value in {"", "0", "infinity"}:
+            continue
+        length = _length(milliseconds(setting.value))
+        if length:
+            yield ours, length
+        else:
+            what = f"{key}={setting.value} is not a duration"
+            reading.note(setting.line, setting.column, what, f"set :{ours}: by hand")
+
+
+def _length(length: int | None) -> str:
+    try:
+        return format_duration(parse_duration(f"{length}ms")) if length else ""
+    except ScheduleError:
+        return ""
+
+
+def _command(work: Sequence[Setting], unit: str, line: int, reading: Reading) -> str:
+    """Return what a service runs; if that cannot be told, the call that starts the service."""
+    by_systemd = _by_systemd(unit)
+    found = _by_key(work)
+    lines = [each for key in _COMMANDS for each in found[key]]
+    if not found["ExecStart"]:
+        reading.note(
+            line, 1, f"{unit} is not next to the timer", "the headline runs `systemctl start`"
+        )
+        return by_systemd
+    texts = [each.value for each in (*lines, *found["Environment"], *found["WorkingDirectory"])]
+    if any(_SPECIFIER.search(each.replace("%%", "")) for each in texts):
+        what = f"{unit} contains specifiers, which only systemd expands"
+        reading.note(lines[0].line, 1, what, "the headline runs `systemctl start`")
+        return by_systemd
+    try:
+        words = [_call(each.value.replace("%%", "%")) for each in lines]
+        given = [word for each in found["Environment"] for word in shlex.split(each.value)]
+    except (UnfitError, ValueError) as error:
+        reading.note(lines[0].line, 1, f"{unit}: {error}", "the headline runs `systemctl start`")
+        return by_systemd
+    left = [
+        f"{key}={each[-1].value}"
+        for key, each in found.items()
+        if each and key not in _SERVICE_KEYS
+    ]
+    if left:
+        what = f"{unit}: not imported: {', '.join(left)}"
+        reading.note(line, 1, what, "make sure that the command has what it needs")
+    return _whole(words, given, [each.value for each in found["WorkingDirectory"]])
+
+
+def _by_systemd(unit: str) -> str:
+    return f"systemctl start {shlex.quote(unit)}"
+
+
+def _whole(words: Sequence[str], given: Sequence[str], directory: Sequence[str]) -> str:
+    """Return one command of several, in their directory and with their variables."""
+    command = " && ".join(words)
+    where = directory[-1].removeprefix("-") if directory else ""
+    if where in {"", "~"} and len(words) == 1 and "$" not in command and "||" not in command:
+        whole = command if not where else f"sh -c {shlex.quote(f'cd && exec {command}')}"
+    else:
+        home = "" if not where else ("cd && " if where == "~" else f"cd {shlex.quote(where)} && ")
+        whole = f"sh -c {shlex.quote(home + command)}"
+    if not given:
+        return whole
+    return f"env {' '.join(map(shlex.quote, given))} {whole}"
+
+
+def _call(text: str) -> str:
+    """Return one command line of systemd as a shell's words, `$NAME` left to be filled in."""
+    prefix = _PREFIX.match(text)
+    signs = prefix[0] if prefix else ""
+    if "@" in signs:
+        raise UnfitError("sets argv[0] (@)", "")
+    words = [_word(word, is_plain=":" in signs) for word in shlex.split(text[len(signs) :])]
+    if not words:
+        raise UnfitError("runs nothing", "")
+    call = " ".join(words)
+    return f"{{ {call} || true; }}" if "-" in signs else call
+
+
+def _word(word: str, *, is_plain: bool) -> str:
+    """Return a word for a shell: `${NAME}` stays one word, `$NAME` alone is divided."""
+    if is_plain or "$" not in word:
+        return shlex.quote(word.replace("$$", "$") if not is_plain else word)
+    if re.fullmatch(r"\$[A-Za-z_]\w*", word, re.ASCII):
+        return word
+    parts = re.split(r"(\$\{[A-Za-z_]\w*\})", word)
+    return "".join(
+        f'"{part}"' if part.startswith("${") else shlex.quote(part.replace("$$", "$"))
+        for part in parts
+        if part
+    )
+
+
+def _by_key(settings: Sequence[Setting]) -> defaultdict[str, list[Setting]]:
+    """Return settings by their keys; an empty one takes back those above it."""
+    found: defaultdict[str, list[Setting]] = defaultdict(list)
+    for each in settings:
+        if each.value:
+            found[each.key].append(each)
+        else:
+            found[each.key].clear()
+    return found
+
+
+def _last(settings: Sequence[Setting], key: str) -> str:
+    return next((each.value for each in reversed(settings) if each.key == key), "")
