@@ -8,11 +8,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
+    from horae.app import check
     from horae.errors import HoraeError
     from horae.kernel.query import parse_timestamp, query
     from horae.kernel.world import durable, tangle, upgrade, validate
     from horae.rules.armed import entries
-    from horae.rules.check import check
     from horae.rules.project import project
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
@@ -44,7 +44,7 @@ _HOME = {
     "Cron": "horae.timing.cron",
     "CronError": "horae.timing.cron",
     "HoraeError": "horae.errors",
-    "check": "horae.rules.check",
+    "check": "horae.app",
     "durable": "horae.kernel.world",
     "entries": "horae.rules.armed",
     "parse_rfc3339": "horae.timing.rfc3339",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from horae import check
 from horae.cli.init import init
 from horae.config import load
 from horae.kernel.world import tangle
 from horae.rules.agent import parse_agent
 from horae.rules.armed import entries
-from horae.rules.check import check
 from horae.rules.crew import parse_crew
 from horae.workspace.agentd import read_folder
 

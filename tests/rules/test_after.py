@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from horae import check
 from horae.rules.after import AfterError, follows, occasions, parse_after
 from horae.rules.armed import entries
-from horae.rules.check import check
 from horae.rules.entry import AfterRule, Occasion
 from horae.rules.misfire import Status
 from horae.rules.project import next_moment

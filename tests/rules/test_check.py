@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import horae
+from horae.extras.drift.check import check_drift
 from horae.kernel.org.document import read
 from horae.kernel.plan import Diagnostic
 from horae.rules.check import Clock, check_plans
@@ -167,7 +168,8 @@ def test_every_code_is_in_the_reference_with_its_severity() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "check.md").read_text()
     section = page.partition("## Time\n")[2].partition("\n## Workflows")[0]
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", section, re.MULTILINE))
-    source = Path(inspect.getfile(check_plans)).read_text()
+    files = [inspect.getfile(check) for check in (check_plans, check_drift)]
+    source = "".join(Path(file).read_text() for file in files)
     found = re.findall(r"\"([a-z-]+)\", Severity\.([A-Z]+)", source)
     # The keys are shown below; what needs a machine is in tests/cli/test_ready.py.
     of_keys = {"property-typo": "error, warning", "property-unknown": "warning"}

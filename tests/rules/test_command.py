@@ -2,9 +2,9 @@
 
 import pytest
 
+from horae import check
 from horae.kernel.org.document import read
 from horae.rules.armed import entries, entries_of, tasks_of
-from horae.rules.check import check
 from horae.rules.command import Call, CommandError, call_of
 from horae.rules.entry import Unarmed, Work
 

@@ -12,30 +12,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from shlex import quote
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.extras.drift import Stamped, drift
 from horae.kernel.check import check_plans as kernel_check
 from horae.kernel.check.finding import Found, place_of, shown
-from horae.kernel.org.document import read
 from horae.kernel.plan import Diagnostic, Severity
 from horae.rules.after import AfterError
 from horae.rules.agent import check_agent
 from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
 from horae.rules.command import CommandError, call_of, shell_syntax
 from horae.rules.crew import parse_crew
-from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.rules.seams import seams
-from horae.rules.words import sayings
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.kernel.plan import Headline, Place, Plan
     from horae.rules.crew import Member
@@ -56,25 +52,13 @@ class Clock:
     floor: timedelta = FLOOR
 
 
-def check(
-    text: str, *, name: str = "-", zone: str = "UTC", now: datetime | None = None
+def check_plans(
+    plans: Iterable[tuple[str, Plan]], clock: Clock, *, extra: Sequence[WorkflowCheck] = ()
 ) -> list[Diagnostic]:
-    r"""Return what is odd in a plan, in the order of its lines.
-
-    *zone* is the plan's zone. With *now*, clock changes of the year to come count too.
-
-    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 24 * * *\n:END:\n"
-    >>> print(check(plan, name="digest.org")[-1])
-    digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
-    """
-    return check_plans([(name, read(text))], Clock(zone, now))
-
-
-def check_plans(plans: Iterable[tuple[str, Plan]], clock: Clock) -> list[Diagnostic]:
     """Return what is odd in several plans and between them, sorted by file and line."""
     known = list(plans)
     found = kernel_check(known)
-    found.extend(each for name, plan in known for each in _check_plan(name, plan, clock))
+    found.extend(each for name, plan in known for each in _check_plan(name, plan, clock, extra))
     return sorted(found, key=lambda each: (each.file, each.line, each.column, each.code))
 
 
@@ -135,8 +119,8 @@ def _check_member(
 
 
 @dataclass(frozen=True, slots=True)
-class _Workflow:
-    """A workflow headline with its place, as the checks below take it."""
+class CheckedWorkflow:
+    """A workflow headline with its place."""
 
     name: str
     headline: Headline
@@ -180,16 +164,21 @@ class _Workflow:
         return planning.scheduled.start
 
 
-def _check_plan(name: str, plan: Plan, clock: Clock) -> Iterator[Diagnostic]:
+WorkflowCheck: TypeAlias = "Callable[[CheckedWorkflow, Rule], Iterable[Diagnostic]]"
+
+
+def _check_plan(
+    name: str, plan: Plan, clock: Clock, extra: Sequence[WorkflowCheck]
+) -> Iterator[Diagnostic]:
     """Yield the findings about the times of one plan."""
     for headline, place in zip(plan.headlines, plan.places(), strict=True):
         if is_near_entry(headline):
-            workflow = _Workflow(name, headline, place, clock)
+            workflow = CheckedWorkflow(name, headline, place, clock)
             yield from _check_properties(workflow)
-            yield from _check_workflow(workflow) if is_entry(headline) else ()
+            yield from _check_workflow(workflow, extra) if is_entry(headline) else ()
 
 
-def _check_properties(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_properties(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
     """Yield the properties that are not read and were meant to be, and a time without work."""
     props = workflow.headline.props
     meant = {key: meant_by(key) for key in props}
@@ -208,7 +197,9 @@ def _check_properties(workflow: _Workflow) -> Iterator[Diagnostic]:
         yield workflow.found(at, "schedule-idle", Severity.WARNING, message, fix=fix)
 
 
-def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_workflow(
+    workflow: CheckedWorkflow, extra: Sequence[WorkflowCheck]
+) -> Iterator[Diagnostic]:
     """Yield the findings about the times of one workflow, those of each property."""
     props = workflow.headline.props
     error = _zone_error(props.get("TZ", workflow.clock.zone))
@@ -227,7 +218,8 @@ def _check_workflow(workflow: _Workflow) -> Iterator[Diagnostic]:
         return  # said above, or by the kernel
     if error is None:
         yield from _check_seams(workflow, rule)
-    yield from _check_drift(workflow, rule)
+    for check in extra:
+        yield from check(workflow, rule)
 
 
 def _zone_error(name: str) -> ZoneError | None:
@@ -239,7 +231,7 @@ def _zone_error(name: str) -> ZoneError | None:
     return None
 
 
-def _check_policies(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_policies(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
     """Yield each policy that cannot be read."""
     for key, value in workflow.headline.props.items():
         try:
@@ -248,7 +240,7 @@ def _check_policies(workflow: _Workflow) -> Iterator[Diagnostic]:
             yield workflow.found(workflow.value_at(key), "policy", Severity.ERROR, str(error))
 
 
-def _check_calls(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_calls(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
     """Yield what cannot be read of a command, an address or the variables of a command."""
     props = workflow.headline.props
     called = [{key: props[key]} for key in ("COMMAND", "POST") if key in props][:1]
@@ -266,7 +258,7 @@ def _check_calls(workflow: _Workflow) -> Iterator[Diagnostic]:
         yield from _check_shell(workflow)
 
 
-def _check_shell(workflow: _Workflow) -> Iterator[Diagnostic]:
+def _check_shell(workflow: CheckedWorkflow) -> Iterator[Diagnostic]:
     """Yield that a command is written for a shell, if it is and none is called."""
     command = workflow.headline.props.get("COMMAND", "")
     found = shell_syntax(command)
@@ -279,7 +271,7 @@ def _check_shell(workflow: _Workflow) -> Iterator[Diagnostic]:
     yield workflow.found(place, "shell", Severity.WARNING, message, fix=fix, width=len(word))
 
 
-def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:
+def _check_cron(workflow: CheckedWorkflow, text: str) -> Iterator[Diagnostic]:
     """Yield what is wrong with each of the expressions of a :SCHEDULE:."""
     at = workflow.value_at("SCHEDULE")
     for part in text.split(";"):
@@ -294,7 +286,7 @@ def _check_cron(workflow: _Workflow, text: str) -> Iterator[Diagnostic]:
         at += len(part) + 1
 
 
-def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic]:
+def _check_rate(workflow: CheckedWorkflow, cron: Cron, at: int) -> Iterator[Diagnostic]:
     """Yield a finding for a rule that never comes, or comes too often."""
     if cron.never:
         message = f"cron {cron.expression!r} matches no date"
@@ -310,40 +302,10 @@ def _check_rate(workflow: _Workflow, cron: Cron, at: int) -> Iterator[Diagnostic
         yield workflow.found(at, "too-often", Severity.WARNING, message, fix=fix)
 
 
-def _check_seams(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
+def _check_seams(workflow: CheckedWorkflow, rule: Rule) -> Iterator[Diagnostic]:
     """Yield each time of the year to come that a clock change touches."""
     now = workflow.clock.now
     if now is None:
         return
     for seam in seams(rule, zone_name=workflow.zone, start=now, end=now + _YEAR):
         yield workflow.found(workflow.when_at(), "clock-change", Severity.INFO, str(seam))
-
-
-def _check_drift(workflow: _Workflow, rule: Rule) -> Iterator[Diagnostic]:
-    """Yield the words of title and text that the rule does not keep."""
-    headline = workflow.headline
-    spoken = _spoken_of(headline, rule)
-    if not spoken:
-        return
-    own = sayings(rule, zone_name=workflow.zone)
-    # A title that names the program says what runs, not when: /usr/bin/daily.
-    named = headline.title and headline.title in headline.props.get("COMMAND", "")
-    for found in drift(headline.text, *spoken, own=own):
-        if named and "\n" not in headline.text[: found.start]:
-            continue
-        message = f"{shown(found.said)} does not match the schedule: {found.means}"
-        fix = f"these words mean {found.suggestion}" if found.suggestion else None
-        width = found.end - found.start
-        yield workflow.found(found.start, "drift", Severity.WARNING, message, fix=fix, width=width)
-
-
-def _spoken_of(headline: Headline, rule: Rule) -> tuple[Cron | Stamped, ...]:
-    """Return the rule in the form that words are compared with."""
-    stamp = headline.scheduled
-    match rule:
-        case CronRule(crons) if not any(cron.never for cron in crons):
-            return crons
-        case RepeaterRule(anchor, repeater) if stamp is not None:
-            return (Stamped(anchor, "T" in stamp.at, repeater),)
-        case _:
-            return ()
