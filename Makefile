@@ -10,6 +10,8 @@ READY := .venv/.ready
 # An environment with everything also has Horae.
 HORAE := $(if $(wildcard $(READY)),$(READY),$(PLAIN))
 RELEASE := .venv/.release
+# The tests start hundreds of short processes: without bytecode, each compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run show test torture check format golden bench site audit lock dist clean
 
