@@ -6,13 +6,13 @@ import json
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import chdir, closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from calling import Ending
+from calling import Ending, call_here
 from crash.stage import Home, Life, snapshot, until_gone
 from horae.cli.agent_words import agent
 from horae.cli.agent_words.words import FAMILIES, orchestrator as requests
@@ -54,18 +54,11 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def words(home: Home, *args: str, told: str = "") -> Ending:
-    """Call `agent …` in a process of its own."""
-    start = [sys.executable, "-m", "horae.cli.agent_words", "--root", str(home.plans)]
-    done = subprocess.run(
-        [*start, "--data", str(home.data), *args],
-        input=told,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=home.place,
-    )
-    return Ending(done.returncode, done.stdout, done.stderr)
+    """Call `agent …` as in a directory beside the plans."""
+    with chdir(home.place):
+        return call_here(
+            agent, "agent", "--root", str(home.plans), "--data", str(home.data), *args, told=told
+        )
 
 
 def orchestrator(home: Home, *args: str, told: str = "") -> Ending:
