@@ -46,7 +46,7 @@ BANNED = {
     r"(?<!there )is no (?!longer\b)": "is not a",
     r"(?:what is|is|are) odd": "the problem",
     r"ende?d?s? badly": "failed",
-    r"good once": "valid once",
+    r"(?:good|valid) once": "can be used once",
     r"(?:was|is|be|are|were) let go": "started",
     r"puts? out": "output",
     r"takes? in": "input",

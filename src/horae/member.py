@@ -206,7 +206,7 @@ class Member:
         try:
             log.info("node %s joined %s, at %s", self.name, self.ledger.place, self.address)
             if porch.link is not None:
-                log.info("open %s (valid once)", porch.link)
+                log.info("open %s (can be used once)", porch.link)
             while not stop.is_set():
                 try:
                     await self._take_part(stop, may_lead=may_lead)

@@ -32,10 +32,10 @@ from horae.engine.ports import LedgerError
 from horae.engine.why import (
     AskedMomentError,
     at_the_gate,
+    filed_policy_words,
     late,
     length_text,
     parse_ask,
-    policy_words,
     requested_words,
     run_words,
 )
@@ -645,7 +645,7 @@ def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
         echo(f"  starts at {moment_text(receipt.start_at, zone_name)} or later")
     commit = f", commit {filed.commit[:12]}" if filed.commit else ""
     echo(f"  receipt {filed.number}, {receipt.key}, from {filed.origin}{commit}")
-    echo(f"  {policy_words(filed.policy, zone_name=zone_name)}")
+    echo(f"  {filed_policy_words(filed, zone_name=zone_name)}")
     for run in answer.runs:
         echo(f"  {run_words(run, zone_name, is_over=is_over)}")
 

@@ -325,7 +325,7 @@ def _say_where(house: House, link: str | None) -> None:
     """Log which plans run, and where the page is."""
     log.info("running the plans in %s (ledger in %s); stop with Ctrl-C", house.root, house.data)
     if link is not None:
-        log.info("the page is at %s (valid once; `horae open` prints another link)", link)
+        log.info("the page is at %s (can be used once; new link: `horae open`)", link)
     log_notes(house)
 
 

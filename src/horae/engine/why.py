@@ -14,13 +14,14 @@ from horae.errors import Exit, HoraeError
 from horae.rules.entry import (
     AfterRule,
     CadenceRule,
+    CatchUp,
     CronRule,
     Entry,
     OnceRule,
     OnDemandRule,
     RepeaterRule,
 )
-from horae.rules.misfire import Status
+from horae.rules.misfire import Status, usual_catchup
 from horae.rules.project import next_moment
 from horae.rules.reason import ReasonCode
 from horae.rules.receipt import is_planned
@@ -153,7 +154,7 @@ class Answer:
             "line": filed.origin.line,
             "commit": filed.commit,
             "digest": filed.digest,
-            "policy": policy_words(filed.policy, zone_name=zone_name),
+            "policy": filed_policy_words(filed, zone_name=zone_name),
             "actor": filed.actor,
             "runs": [run_data(run, zone_name) for run in self.runs],
         }
@@ -379,17 +380,33 @@ def _is_fixed(found: Listed) -> bool:
     return False
 
 
-def policy_words(policy: Policy, *, zone_name: str) -> str:
-    """Return how an entry wants to be kept, in words.
+def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
+    """Return the policy of a receipt, in words.
 
-    >>> from horae.rules.entry import Policy, Retry
-    >>> policy_words(Policy(retry=Retry(3, timedelta(seconds=30))), zone_name="UTC")
-    'catch-up default, overlap skip, up to 3 retries, the first after 30s'
+    Only the key of a cron expression tells which catch-up is the default.
     """
-    said = [
-        f"catch-up {policy.catchup or 'default'}",
-        f"overlap {policy.overlap}",
-    ]
+    usual = CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
+    return policy_words(filed.policy, zone_name=zone_name, usual=usual)
+
+
+def entry_policy_words(entry: Entry) -> str:
+    """Return the policy of an entry, in words."""
+    is_timed = isinstance(entry.rule, CronRule | RepeaterRule | OnceRule)
+    usual = usual_catchup(entry.rule) if is_timed else None
+    return policy_words(entry.policy, zone_name=entry.zone, usual=usual)
+
+
+def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None) -> str:
+    """Return a policy in words; *usual* is the catch-up of a policy that names none.
+
+    >>> from horae.rules.entry import CatchUp, Policy, Retry
+    >>> policy = Policy(retry=Retry(3, timedelta(seconds=30)))
+    >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
+    'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
+    """
+    catchup = policy.catchup or usual
+    said = [f"catch-up {catchup}"] if catchup is not None else []
+    said.append(f"overlap {policy.overlap}")
     if policy.retry is not None:
         many, wait = policy.retry.attempts, format_duration(policy.retry.wait)
         words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"

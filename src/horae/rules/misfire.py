@@ -35,6 +35,8 @@ from horae.timing.zone import zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from horae.rules.entry import Rule
+
 CAP: Final = 10  # how many missed moments of one entry run after an outage
 APART: Final = 100  # up to so many moments in one step have a receipt each
 GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still be on time
@@ -281,9 +283,11 @@ def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datet
 
 def _catchup(entry: Entry) -> CatchUp:
     """Return what the entry asks for, else what its rule means by itself."""
-    if entry.policy.catchup is not None:
-        return entry.policy.catchup
-    rule = entry.rule
+    return entry.policy.catchup or usual_catchup(entry.rule)
+
+
+def usual_catchup(rule: Rule) -> CatchUp:
+    """Return the catch-up of an entry that names none."""
     if isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.CUMULATE:
         return CatchUp.ALL
     return CatchUp.LATEST

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
-    """Create a login link, valid once within ten minutes, for the caller's token."""
+    """Create a login link that can be used once, within ten minutes, for the caller's token."""
     keys = offered(front.keys, "login")
     kind, name = [*current_actor().split(":", 1), ""][:2]
     if kind == "agent":  # its token ends with its run, and a session would not
@@ -123,7 +123,7 @@ _WELCOME: Final = """<!doctype html>
 _SPENT: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
 <body><h1>This link is not valid</h1>
-<p>A login link is valid once, for ten minutes, and only unchanged.
+<p>A login link can be used once, within ten minutes, and only unchanged.
 <code>horae open</code> prints a new one.</p>
 </body></html>
 """

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from horae.engine.desk import RequestError
-from horae.engine.why import parse_ask, policy_words
+from horae.engine.why import entry_policy_words, parse_ask
 from horae.rules.entry import Entry, Work
 from horae.rules.project import project
 from horae.rules.receipt import OPEN
@@ -47,7 +47,7 @@ async def entry(house: House, look: Look, request: Request) -> Sheet:
         )
         met = seams(item.rule, zone_name=item.zone, start=look.now, end=look.now + 366 * DAY)
         values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
-        values |= {"policy": policy_words(item.policy, zone_name=item.zone), "item": item}
+        values |= {"policy": entry_policy_words(item), "item": item}
         values["is_agent"] = item.work is Work.TICK
     busy = any(each.filed.status in OPEN for each in history.lines)
     return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)

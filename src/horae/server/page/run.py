@@ -6,7 +6,7 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.engine.why import policy_words
+from horae.engine.why import filed_policy_words
 from horae.rules.receipt import BAD, OPEN
 from horae.server.page.log import tail
 from horae.server.page.look import say
@@ -64,7 +64,7 @@ async def _record(house: House, look: Look, number: int, chosen: int | None) -> 
     filed = account.line.filed
     values: dict[str, object] = {"line": account.line, "filed": filed, "runs": account.runs}
     values |= {"run": run, "log": [], "log_end": 0, "steps": None, "facts": []}
-    values["policy"] = policy_words(filed.policy, zone_name=account.line.zone)
+    values["policy"] = filed_policy_words(filed, zone_name=account.line.zone)
     values["is_open"] = filed.status in OPEN
     values["is_bad"] = filed.status in BAD
     if run is not None:
