@@ -1,19 +1,13 @@
 """The table of commands: groups, old spellings, near misses and shared options."""
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from calling import Call
-from horae.cli.far import Far
+from calling import Call, engine_up, wait_until
 from horae.cli.group import COMMANDS, NEAR, OLD, Section, horae
 
 PLAN = "* Digest\n:PROPERTIES:\n:SCHEDULE: 0 9 * * *\n:COMMAND: true\n:END:\n"
@@ -28,30 +22,6 @@ def every(command: click.Command, name: str) -> Iterator[tuple[str, click.Comman
             inner = command.get_command(context, word)
             assert inner is not None, f"{name} {word}"
             yield from every(inner, f"{name} {word}")
-
-
-@contextmanager
-def engine(root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an engine, and end it afterwards if nothing else did."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "horae.cli.main", "up", str(root), "--log", "plain"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0"},
-    )
-    try:
-        wait_until(Far(root / ".horae").answers)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def wait_until(happened: Callable[[], object], *, within: float = 30.0) -> None:
-    end = time.monotonic() + within
-    while not happened():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_the_help_lists_the_commands_in_sections(
@@ -205,7 +175,7 @@ def test_retry_keeps_the_scheduled_time(call: Call, tmp_path: Path) -> None:
     [number] = call("backfill", "Digest", *window, "--json").data["receipts"]
     waits = call("retry", str(number))
     assert (waits.code, "is waiting" in waits.err) == (6, True)
-    with engine(tmp_path):
+    with engine_up(tmp_path):
         wait_until(lambda: call("history", "--json").data[0]["status"] == "done")
     ending = call("retry", str(number))
     assert (ending.code, ending.out) == (0, "2026-06-01T07:00:00Z\n")
@@ -229,7 +199,7 @@ def test_stop_without_an_engine_is_done(call: Call) -> None:
 def test_stop_ends_the_engine_and_tells_what_it_waits_for(call: Call, tmp_path: Path) -> None:
     waits = "sh -c 'until test -e go; do sleep 0.05; done'"
     (tmp_path / "plan.org").write_text(PLAN.replace("true", waits))
-    with engine(tmp_path) as process:
+    with engine_up(tmp_path) as (process, _):
         assert call("run", "Digest", "--no-wait").code == 0
         wait_until(lambda: call("list", "--json").data[0]["state"] == "running")
         late = call("stop", "--timeout", "1s", "--json")

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from calling import engine_up, wait_until
 from horae import trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from calling import Call
 
-HORAE = [sys.executable, "-m", "horae.cli.main"]
 PLAN = "* Tell\n:PROPERTIES:\n:ID: tell\n:COMMAND: sh -c 'echo at=$HORAE_COMMIT'\n:END:\n"
 OTHER = PLAN.replace("Tell", "Other").replace("tell", "other")
 
@@ -185,21 +182,6 @@ def test_a_file_may_have_any_name_that_git_takes(call: Call, root: Path) -> None
     assert ran_at(call) == head
 
 
-@contextmanager
-def kept(root: Path) -> Iterator[None]:
-    """Keep a plan root with a real engine."""
-    engine = subprocess.Popen(
-        [*HORAE, "up", str(root), "--log", "plain"],
-        env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0"},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        engine.terminate()
-        assert engine.wait(60) == 0
-
-
 @pytest.mark.parametrize("is_linked", [False, True])
 def test_an_engine_notices_that_a_text_was_committed(
     call: Call, root: Path, monkeypatch: pytest.MonkeyPatch, *, is_linked: bool
@@ -210,18 +192,9 @@ def test_an_engine_notices_that_a_text_was_committed(
         root /= "linked"
         monkeypatch.chdir(root)
     assert ran_at(call) == head  # so the ledger knows it when the engine begins
-    with kept(root):
-        until = time.monotonic() + 90
-
-        def becomes(expected: str | None) -> None:
-            while ran_at(call) != expected:
-                assert time.monotonic() < until, "the engine has not noticed"
-                time.sleep(0.2)
-
-        while not (root / ".horae" / "socket").exists():
-            assert time.monotonic() < until, "the engine does not answer"
-            time.sleep(0.05)
+    with engine_up(root):
         for more in ("More.\n", "Most.\n"):  # at first it looks again for other reasons, too
             (root / "plan.org").write_text(PLAN + more)
-            becomes(None)
-            becomes(commit(root))
+            wait_until(lambda: ran_at(call) is None)
+            head = commit(root)
+            wait_until(lambda: ran_at(call) == head)  # noqa: B023

@@ -7,9 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
@@ -17,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from calling import HORAE, engine_up, wait_until
 from horae.cli import desk
 from horae.cli.far import Far
 from horae.server import address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from calling import Call
 
-HORAE = (sys.executable, "-m", "horae.cli.main")
 MISSING = "no-such-agent is not on the PATH; install it, or write its full path"
 POLICY = "the agent robin: cat cannot enforce the tool policy allow_list"
 PLAN = """* Missing
@@ -66,27 +61,6 @@ def home(call: Call) -> Call:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
     return call
-
-
-@contextmanager
-def engine() -> Iterator[Far]:
-    environ = {**os.environ, "HORAE_RUN_DRAIN": "0s"}
-    with Path("up.log").open("wb") as log:
-        up = subprocess.Popen([*HORAE, "up", "."], stdout=log, stderr=log, env=environ)
-    far = Far(Path(".horae"))
-    try:
-        wait(lambda: far.answers() and far.get("status")["agents"])
-        yield far
-    finally:
-        up.send_signal(signal.SIGTERM)
-        up.wait(30)
-
-
-def wait(condition: Callable[[], object], *, limit: float = 30) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def asked(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -154,7 +128,8 @@ def test_apply_says_what_cannot_run_dry_or_not_and_so_does_whoever_makes_an_agen
 
 
 def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
-    with engine() as far:
+    with engine_up(Path(), HORAE_RUN_DRAIN="0s") as (_, log):
+        far = Far(Path(".horae"))
         ticked = home("agent", "tick", "wren", "--watch")
         assert (ticked.code, ticked.err) == (
             1,
@@ -180,15 +155,15 @@ def test_whoever_asks_for_what_cannot_start_is_told_at_once(home: Call) -> None:
         assert home("status", "--json").data["problems"] == problems
         assert [each for each in far.get("receipts")["receipts"] if each["title"] != "once"] == []
         # Refused for its tools, a one-shot is held and armed; it runs when they can be kept.
-        wait(lambda: home("trigger", "history", "once", "--json").data)
+        wait_until(lambda: home("trigger", "history", "once", "--json").data)
         [held] = home("trigger", "history", "once", "--json").data
         assert (held["status"], POLICY in held["reason"]) == ("pending", True)
         assert home("trigger", "show", "once", "--json").data["enabled"] is True
         Path(".agentd/workflows/once.yml").write_text(ONCE)
-        wait(lambda: not home("trigger", "show", "once", "--json").data["enabled"])
+        wait_until(lambda: not home("trigger", "show", "once", "--json").data["enabled"])
         [done] = home("trigger", "history", "once", "--json").data
         assert (done["status"], done["source_id"]) == ("completed", held["source_id"])
-    told = Path("up.log").read_text()
+    told = log.read_text()
     assert "info         the first tick is that of wren, at 20" in told
     assert f"wren ({Path('crew.org').absolute()}:1) cannot run: the agent wren: {MISSING}" in told
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from calling import call_here, engine_up, wait_until
+from horae.cli.group import horae as group
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HORAE = [sys.executable, "-m", "horae.cli.main"]
+AT_ONCE = {"HORAE_RUN_DRAIN": "0s"}
 PLAN = """* Slow
 :PROPERTIES:
 :ID: slow
@@ -39,41 +37,14 @@ LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
 
 
 def horae(root: Path, *args: str) -> str:
-    done = subprocess.run(
-        [*HORAE, *args, "--root", str(root)], capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    ending = call_here(group, "horae", *args, "--root", str(root))
+    assert ending.code == 0, ending.err
+    return ending.out
 
 
 def standing(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(horae(root, "status", "--json"))
     return found
-
-
-@contextmanager
-def kept(root: Path, *args: str) -> Iterator[Path]:
-    """Keep a plan root with a real engine; give where it writes what it says."""
-    said = root.parent / "said"
-    with said.open("w") as file:
-        engine = subprocess.Popen(
-            [*HORAE, "up", str(root), *args],
-            stdout=file,
-            stderr=file,
-            env={**os.environ, "HORAE_LISTEN": "127.0.0.1:0", "HORAE_RUN_DRAIN": "0s"},
-        )
-        try:
-            wait_until((root / ".horae" / "socket").exists)
-            yield said
-        finally:
-            engine.terminate()
-            engine.wait(30)
-
-
-def wait_until(is_so: Callable[[], object], *, within: float = 60.0) -> None:
-    end = time.monotonic() + within
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -85,7 +56,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_plan_that_an_engine_cannot_read_is_a_problem_in_the_status(root: Path) -> None:
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         (root / "latin.org").write_bytes(LATIN)
         wait_until(lambda: standing(root)["problems"])
         (problem,) = standing(root)["problems"]
@@ -100,7 +71,7 @@ def test_a_plan_that_an_engine_cannot_read_is_a_problem_in_the_status(root: Path
 def test_lines_of_an_engine_tell_once_what_it_cannot_read(root: Path) -> None:
     (root / ".agentd" / "workflows").mkdir(parents=True)
     (root / ".agentd" / "workflows" / "w.yml").write_text("name: w\nenabled: perhaps\n")
-    with kept(root, "--log", "plain") as said:
+    with engine_up(root, "--log", "plain") as (_, said):
         wait_until(lambda: "enabled must be true or false" in said.read_text())
         (root / "latin.org").write_bytes(LATIN)
         wait_until(lambda: "save the file as UTF-8" in said.read_text())
@@ -110,7 +81,7 @@ def test_lines_of_an_engine_tell_once_what_it_cannot_read(root: Path) -> None:
 
 
 def test_the_status_says_what_a_receipt_waits_for(root: Path) -> None:
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         horae(root, "run", "slow", "--no-wait")
         wait_until(lambda: standing(root)["running"])
         horae(root, "run", "slow", "--no-wait", "--note", "again")
@@ -122,7 +93,7 @@ def test_the_status_says_what_a_receipt_waits_for(root: Path) -> None:
 
 def test_what_is_tried_again_says_when(root: Path) -> None:
     (root / "plan.org").write_text(FLAKY)
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         horae(root, "run", "flaky", "--no-wait")
         wait_until(lambda: any(each["attempts"] for each in standing(root)["waiting"]))
         (waiting,) = standing(root)["waiting"]
@@ -135,7 +106,7 @@ def test_what_is_tried_again_says_when(root: Path) -> None:
 
 
 def test_an_engine_that_hangs_is_a_problem_and_the_rest_is_shown(root: Path) -> None:
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         pid = standing(root)["engine"]["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -147,7 +118,7 @@ def test_an_engine_that_hangs_is_a_problem_and_the_rest_is_shown(root: Path) -> 
 
 
 def test_a_look_from_another_moment_asks_no_engine(root: Path) -> None:
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         (root / "latin.org").write_bytes(LATIN)
         wait_until(lambda: standing(root)["problems"])
         then = json.loads(horae(root, "status", "--json", "--at", "2020-01-01T00:00:00Z"))
@@ -158,7 +129,7 @@ def test_an_entry_that_cannot_be_read_is_told_once(root: Path) -> None:
     bad = PLAN.replace("0 9 1 1 *", "61 9 1 1 *").replace("slow", "bad").replace("Slow", "Bad cron")
     done = PLAN.replace("* Slow", "* DONE Old").replace("slow", "old")
     (root / "plan.org").write_text(bad + done)
-    with kept(root):
+    with engine_up(root, **AT_ONCE):
         wait_until(lambda: standing(root)["unarmed"])
     said = horae(root, "status")
     assert said.count("minute 61 is outside 0-59") == 1

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.far import Far
+from calling import engine_up, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from calling import Call
@@ -49,31 +42,6 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@contextmanager
-def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Give an engine that keeps the crew; its own first ticks would come in a minute."""
-    up = subprocess.Popen(
-        [sys.executable, "-m", "horae.cli.main", "up", str(home), "--log", "json"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "HORAE_RUN_DRAIN": "0s"},
-    )
-    far = Far(home / ".horae")
-    try:
-        wait_for(lambda: far.answers() and len(far.get("status")["agents"]) == 2)
-        yield up
-    finally:
-        up.send_signal(signal.SIGTERM)
-        up.communicate(timeout=30)
-
-
-def wait_for(condition: Callable[[], object], *, limit: float = 20) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_without_an_engine_it_ticks_here_and_shows_what_it_puts_out(call: Call) -> None:
     ending = call("agent", "tick", "wren", "--table")
     assert (ending.code, ending.out) == (0, "all is well\n")
@@ -94,16 +62,16 @@ def test_a_tick_that_ends_badly_is_exit_code_1(call: Call) -> None:
 
 def test_an_engine_is_asked_to_and_with_watch_its_output_is_shown(call: Call, home: Path) -> None:
     agent(home, "moss", "touch on; exec sleep 100\n")
-    with engine(home):
+    with engine_up(home, HORAE_RUN_DRAIN="0s"):
         asked = call("agent", "tick", "wren", "--json")
         assert (asked.code, asked.data["key"], asked.data["title"]) == (0, "tick:1", "wren")
-        wait_for(lambda: call("status", "--json").data["agents"][0]["last_outcome"] == "done")
+        wait_until(lambda: call("status", "--json").data["agents"][0]["last_outcome"] == "done")
         watched = call("agent", "tick", "wren", "--watch", "--table", "--note", "x")
         assert (watched.code, watched.out) == (0, "all is well\n")
         receipts = call("history", "wren", "--json").data
         assert [each["key"] for each in receipts] == ["tick:2", "tick:1"]
         call("agent", "tick", "moss")
-        wait_for((home / "on").exists)
+        wait_until((home / "on").exists)
         again = call("agent", "tick", "moss")
         assert again.code == 6
         assert "moss: a tick has been running since " in again.err
@@ -124,7 +92,7 @@ def test_tick_and_run_answer_alike_to_a_name_that_no_agent_has(call: Call, home:
 
 
 def test_who_is_no_agent_or_rests_cannot_tick(call: Call, home: Path) -> None:
-    with engine(home):
+    with engine_up(home, HORAE_RUN_DRAIN="0s"):
         nobody = call("agent", "tick", "robin")
         assert (nobody.code, "there is no agent 'robin'; `horae agent list`" in nobody.err) == (
             4,

@@ -31,6 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from calling import is_healthy
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -244,9 +246,9 @@ class Teller:
             )
         self.engines.append(engine)
         named = [word for word in words[2:] if not word.startswith("-")]
-        path = self.here.joinpath(*named) / ".horae" / "socket"
+        data = self.here.joinpath(*named) / ".horae"
         until = time.monotonic() + PATIENCE
-        while not _answers(path):
+        while not is_healthy(data):
             assert engine.poll() is None, (self.home / "up.log").read_text()
             assert time.monotonic() < until, f"{command}: no engine answers"
             time.sleep(0.05)
@@ -303,18 +305,6 @@ def _read_all(terminal: int) -> str:
         chunks.append(chunk)
     os.close(terminal)
     return b"".join(chunks).decode()
-
-
-def _answers(path: Path) -> bool:
-    """Tell whether an engine that has turned once answers at a socket."""
-    with socket.socket(socket.AF_UNIX) as wire:
-        wire.settimeout(5)
-        try:
-            wire.connect(str(path))
-            wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return b" 200 " in wire.recv(64)
-        except OSError:
-            return False
 
 
 def _difference(place: str, command: str, shown: list[str], said: list[str]) -> str:
