@@ -73,6 +73,9 @@ def test_agents_are_the_headlines_tagged_so_beneath_the_plan_root(
         "the agent moss has no command; write :COMMAND: in defs/both.org:11,"
         " or create horae.toml in the plan root and set agent.command in it"
     )
+    assert (
+        "problem     the agent moss has no command" in call("agent", "show", "moss", "--table").out
+    )
 
 
 def test_a_plan_that_only_speaks_of_agents_defines_none(call: Call, tmp_path: Path) -> None:

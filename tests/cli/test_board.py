@@ -207,6 +207,7 @@ def test_a_task_is_added_shown_edited_and_put_away(call: Call, tasks: Path) -> N
     shown = call("task", "show", "43", "--json", "--at", "2026-03-25T12:00:00Z").data
     assert (shown["standing"], shown["reason"]) == ("Blocked", "unmet dependency #42")
     assert shown["next"][0] == "2026-03-26T09:00:00Z trigger"
+    assert "  readiness     Blocked\n" in call("task", "show", "43", "--table").out
     done = call(
         "task", "edit", "43", "--title", "Sow", "--set", "estimate=3h", "--unset", "tags", "--table"
     )

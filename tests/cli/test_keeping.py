@@ -168,7 +168,7 @@ def test_a_restore_into_nothing_says_that_there_was_none(
     ending = call("restore", "copy.db", "--data", "fresh", "--table")
     assert ending.code == 0
     assert ending.out == (
-        "restored copy.db as the ledger of fresh; no past occurrence runs; there was no ledger before\n"
+        "restored copy.db as the ledger of fresh; scheduled times that have passed do not run; there was no ledger before\n"
     )
     assert len(call("history", "--data", "fresh", "--json").data) > 0
 

@@ -20,14 +20,14 @@ def test_the_next_ticks_are_shown_with_where_the_agent_stands_and_how_long_it_wa
     ending = call("agent", "lifecycle", "day.org", "--table", "--next", "7", "--every", "90s")
     assert (ending.code, ending.err) == (0, "")
     assert ending.out.splitlines() == [
-        "tick  after  state         ends          then          next in",
-        "1     0s     wake_add 0    done          wake_add 1    1m30s",
-        "2     1m30s  wake_add 1    done          wake_add 2    1m30s",
-        "3     3m     wake_add 2    done          wake_audit 0  1m30s",
-        "4     4m30s  wake_audit 0  done          rem 0         1m30s",
-        "5     6m     rem 0         done (rests)  wake_plan 0   1m30s",
-        "6     7m30s  wake_plan 0   done          wake_add 0    1m30s",
-        "7     9m     wake_add 0    done          wake_add 1    1m30s",
+        "tick  after  state         ends         then          next in",
+        "1     0s     wake_add 0    done         wake_add 1    1m30s",
+        "2     1m30s  wake_add 1    done         wake_add 2    1m30s",
+        "3     3m     wake_add 2    done         wake_audit 0  1m30s",
+        "4     4m30s  wake_audit 0  done         rem 0         1m30s",
+        "5     6m     rem 0         done (rest)  wake_plan 0   1m30s",
+        "6     7m30s  wake_plan 0   done         wake_add 0    1m30s",
+        "7     9m     wake_add 0    done         wake_add 1    1m30s",
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_gated_tick_is_shown_with_the_wait(call: Call) -> None:
     _, second = call("agent", "lifecycle", "day.org", *asked, "--jsonl").out.splitlines()
     assert '"outcome":null,"gated":360.0,"then":"rem 0"' in second
     table = call("agent", "lifecycle", "day.org", *asked, "--table").out.splitlines()
-    assert table[2] == "2     4m     rem 0  gated for 6m    rem 0  4m"
+    assert table[2] == "2     4m     rem 0  gated for 6m   rem 0  4m"
 
 
 def test_twelve_ticks_are_shown_unless_asked_otherwise(call: Call) -> None:

@@ -59,7 +59,8 @@ def import_() -> None:
     """Import jobs from cron, systemd, GitHub Actions, APScheduler.
 
     The next 50 times of each headline are compared with those of the other scheduler, which are
-    computed independently; a headline whose times differ is not written.
+    computed independently. If they differ for another reason than a clock change, the headline
+    is not written; differences at a clock change are listed in a note.
     """
 
 

@@ -56,6 +56,7 @@ LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
 _MARK: Final = ":agent:"
 _KEPT, _TOLD = "kept", "told, not kept"
+_LABELS: Final = {"obstacle": "problem"}  # of `agent show`, if not the key itself
 _TOOLS_ARE: Final = {_KEPT: "enforced", _TOLD: "mentioned in the prompt, not enforced"}
 
 _name = click.argument("name", metavar="NAME")
@@ -92,7 +93,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
     if output.form is Form.TABLE:
         for key, value in shown.items():
             if value not in (None, "", []):
-                echo(f"{key.replace('_', ' '):<10}  {_said(key, value)}")
+                echo(f"{_LABELS.get(key, key.replace('_', ' ')):<10}  {_said(key, value)}")
     elif output.form is Form.JSON:
         print_json(shown)
     else:
@@ -106,7 +107,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @click.option(
     "--dir", "directory", metavar="DIR", help="The working directory; default: the plan root."
 )
-@click.option("--timeout", metavar="TIME", help="The time limit, such as 15m.")
+@click.option("--timeout", metavar="LENGTH", help="The time limit, such as 15m.")
 @click.option("--model", metavar="NAME", help="The model; default: that of the definition.")
 @place_options
 @form_options

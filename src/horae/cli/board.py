@@ -7,7 +7,7 @@ import os.path
 from functools import wraps
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     _ParamType = click.ParamType[int]
 else:
     _ParamType = click.ParamType  # before click 8.4 it takes no argument
+
+_LABELS: Final = {"standing": "readiness"}  # of `task show`, if not the key itself
 
 
 class TaskRequestError(HoraeError):
@@ -529,7 +531,7 @@ def show(number: int, *, at: str | None, root: str, output: Output) -> int:
     echo(f"#{card.task.id}  {card.task.title}")
     for key, value in data.items():
         if value not in (None, "", []) and key not in {"id", "title", "body"}:
-            echo(f"  {key:<14}{_cell(value)}")
+            echo(f"  {_LABELS.get(key, key):<14}{_cell(value)}")
     if card.task.body.strip():
         echo(f"\n{card.task.body.strip()}")
     return Exit.OK

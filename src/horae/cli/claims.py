@@ -44,7 +44,7 @@ _local = click.option(
 @_name
 @_agent
 @click.option(
-    "--ttl", metavar="TIME", help="How long the claim is valid, such as 2h; default: no limit."
+    "--ttl", metavar="LENGTH", help="How long the claim is valid, such as 2h; default: no limit."
 )
 @_local
 @form_options

@@ -412,9 +412,9 @@ def _tell_renamed(old: str, new: str, form: Form) -> None:
     cls=Horae,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 findings, 2 usage, 3 engine unreachable, 4 not found, "
-    "5 verification failed, 6 conflict, 7 not authorised, 75 temporary failure, 124 timed out, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 ok, 1 failed or problems found, 2 usage, 3 engine unreachable, "
+    "4 not found, 5 verification failed, 6 conflict, 7 not authorised, 75 temporary failure, "
+    "124 timed out, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="horae", message="%(prog)s %(version)s")
 @click.pass_context

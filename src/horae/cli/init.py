@@ -14,9 +14,9 @@ from horae.errors import Exit
 PLAN: Final = """\
 #+TITLE: My plan
 
-# A plan is plain text in Org syntax. A headline with a schedule and a command is an entry; all
-# other text is for you. Save this file while `horae up` runs, and the change applies at once.
-# A line that begins with a hash and a space, like this one, is a comment.
+# A plan is plain text in Org syntax. A headline with a command is an entry, and its schedule says
+# when the command runs; all other text is for you. Save this file while `horae up` runs, and the
+# change applies at once. A line that begins with a hash and a space, like this one, is a comment.
 
 * Heartbeat
 :PROPERTIES:

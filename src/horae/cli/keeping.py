@@ -267,7 +267,8 @@ def _restore(output: Output, place: Place, file: Path, config: Config) -> None:
         old = asyncio.run(restored(place.directory, file, now=SystemClock().now()))
     aside = str(old) if had_one else None
     before = f"the previous ledger is {aside}" if aside else "there was no ledger before"
-    text = f"restored {file} as the ledger of {place.directory}; no past occurrence runs; {before}"
+    passed = "scheduled times that have passed do not run"
+    text = f"restored {file} as the ledger of {place.directory}; {passed}; {before}"
     missing = _missing_secrets(place, config)
     lines = (text, *(f"missing: {each}" for each in missing))
     said = {"restored": str(file), "aside": aside, "missing_secrets": missing}
@@ -298,7 +299,7 @@ def _restore_newest(output: Output, place: Place, config: Config) -> None:
         raise BackupError(
             str(place.path),
             "the ledger is intact, so nothing was restored",
-            remedy="to restore one anyway: horae restore FILE",
+            remedy="to restore a backup anyway: horae restore FILE",
         )
     home = place.directory / BACKUPS
     damaged: list[str] = []

@@ -170,8 +170,8 @@ def _print_table(ticks: list[Tick]) -> None:
         if tick.wait is not None:
             ends = f"gated for {format_duration(tick.wait)}"
         else:
-            rests = " (rests)" if tick.kind is Kind.REM else ""
-            ends = f"{tick.outcome}{rests}"
+            rest = " (rest)" if tick.kind is Kind.REM else ""
+            ends = f"{tick.outcome}{rest}"
         after = format_duration(tick.at - _DAWN)
         here, then = str(tick.position), str(tick.then)
         rows.append((str(number), after, here, ends, then, format_duration(tick.delay)))

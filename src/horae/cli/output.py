@@ -121,7 +121,7 @@ class Output(NamedTuple):
 def form_options(command: _Command) -> _Command:
     """Give a command --json, --jsonl and --text, as the argument `form`."""
     for names, form, text in (
-        (("--text", "--table"), Form.TABLE, f"Print text, also if {VARIABLE} is set."),
+        (("--text", "--table"), Form.TABLE, f"Print text, even if {VARIABLE} is set."),
         (("--jsonl",), Form.JSONL, "Print one line of JSON per item."),
         (("--json",), Form.JSON, f"Print JSON, as with {VARIABLE}=json."),
     ):

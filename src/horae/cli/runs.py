@@ -290,8 +290,8 @@ def logs(
 ) -> int:
     """Show the output of a run.
 
-    Name the run by its number, or an entry for its last run. A number of `horae history` is that
-    of a receipt; `horae why ENTRY` shows those of runs. Into a pipe the output is written
+    Name the run by its number, or an entry for its last run. The numbers in `horae history` are
+    receipt numbers; `horae why ENTRY` shows the run numbers. Into a pipe the output is written
     unchanged; on a terminal control characters are shown as text.
     """
     place = Place.of(root=root, data=data)

@@ -64,7 +64,7 @@ class CannotStopError(HoraeError):
 @root_argument
 @click.option(
     "--timeout",
-    metavar="TIME",
+    metavar="LENGTH",
     help="How long to wait, such as 2m; default: the setting run.drain plus 30s.",
 )
 @click.option("--no-wait", is_flag=True, help="Return at once; the engine stops by itself.")

@@ -94,7 +94,9 @@ def check_programs(path: str) -> Check:
             ours = next((file for file in found if file not in others), f"Horae's {name}")
             clashes.append(f"{others[0]} {first} {ours}")
     if not clashes:
-        return Check("programs", Grade.OK, f"no other {', '.join(_PROGRAMS)} in the PATH")
+        names = f"{', '.join(_PROGRAMS[:-1])} and {_PROGRAMS[-1]}"
+        said = f"Horae also installs {names}; no other program in the PATH has one of these names"
+        return Check("programs", Grade.OK, said)
     remedy = "call the program by its full path, or change the order of the PATH"
     return Check("programs", Grade.WARN, "; ".join(clashes), remedy)
 
@@ -193,7 +195,7 @@ def check_root(root: Path) -> Check:
         remedy = "give the user that runs horae read permission"
         return Check("plan root", Grade.FAIL, f"{root} cannot be read", remedy)
     if not os.access(root, os.W_OK):
-        found = f"{root} cannot be written, so tasks cannot move and rests leave no page"
+        found = f"{root} cannot be written, so tasks cannot change and a rest writes no summary"
         remedy = "give the user that runs horae write permission"
         return Check("plan root", Grade.WARN, found, remedy)
     return Check("plan root", Grade.OK, f"{root} can be read and written")

@@ -50,8 +50,8 @@ def tick(
 ) -> int:
     """Tick an agent now.
 
-    The tick replaces the pending one. How it ends decides the time of the next tick and the
-    position in the lifecycle. If an engine is running, it executes the tick, and Ctrl-C does
+    This tick replaces the next scheduled tick. How it ends decides the time of the next tick and
+    the position in the lifecycle. If an engine is running, it executes the tick, and Ctrl-C does
     not stop the tick; otherwise this command executes the tick. The request is refused if the
     agent is already running. With --watch the exit code is 0 if the tick succeeded, 1 if it
     failed, and 124 if it exceeded its time limit.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -220,7 +221,7 @@ def trigger() -> None:
 _HELP: Final = {
     "catchup": "What to run after an outage: all, latest or none.",
     "overlap": "What to do while the previous run is running: skip, queue or allow.",
-    "retry": "How often to retry a failed run, and the first delay: 2 5m.",
+    "retry": "How many times to retry a failed run, and the first delay: 2 5m.",
     "timeout": "The time limit of a run, such as 15m.",
     "jitter": "Start a run up to this much later, such as 5m.",
     "pause_after": "Pause after this many failures in a row.",
@@ -230,11 +231,16 @@ _HELP: Final = {
 }
 
 
-def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all that says what a trigger is."""
+_METAVARS: Final = {"timeout": "LENGTH", "jitter": "LENGTH", "pause_after": "N", "until": "DATE"}
+
+
+def definition_options(command: Callable[..., Any], *, is_new: bool) -> Callable[..., Any]:
+    """Give a command all that says what a trigger is; a new one needs an agent and a prompt."""
+    agent = "The agent that the trigger starts"
+    prompt = "The prompt for the agent; {{names}} are replaced."
     options = [
         click.option(
-            "--agent", metavar="NAME", help="The agent that the trigger starts; required by `add`."
+            "--agent", metavar="NAME", help=f"{agent} (required)." if is_new else f"{agent}."
         ),
         click.option("--cron", metavar="EXPR", help="Run by this cron expression, in UTC or --tz."),
         click.option("--at", "run_at", metavar="T", help="Run once, such as 2026-04-01T09:00:00Z."),
@@ -259,7 +265,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--after",
             metavar="NAME",
-            help="Run after another trigger ends, by name or id; `all` means every trigger.",
+            help="Run after another trigger ends, by name or id; `all`: every other trigger.",
         ),
         click.option(
             "--on", "event", metavar="EVENT", help=f"Run on an event of the agent: {_EVENTS}."
@@ -269,8 +275,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--prompt",
             metavar="TEXT",
-            help="The prompt for the agent; {{names}} are replaced. `add` needs this or "
-            "--prompt-file.",
+            help=f"{prompt} Required, unless --prompt-file is given." if is_new else prompt,
         ),
         click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
         click.option(
@@ -284,7 +289,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 f"--{name.replace('_', '-')}",
                 name,
-                metavar="TEXT",
+                metavar=_METAVARS.get(name, "TEXT"),
                 help=_HELP[name],
             )
             for name in OPTIONS
@@ -297,7 +302,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @trigger.command()
 @click.argument("name")
-@definition_options
+@partial(definition_options, is_new=True)
 @click.option("--disabled", is_flag=True, help="Create the trigger disabled.")
 @place_options
 @form_options
@@ -398,7 +403,7 @@ def show(name: str, *, root: str, data: str | None, form: str | None) -> int:
 @trigger.command()
 @click.argument("name")
 @click.option("--name", "other", metavar="NAME", help="The new name.")
-@definition_options
+@partial(definition_options, is_new=False)
 @place_options
 @form_options
 def edit(

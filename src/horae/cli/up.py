@@ -137,7 +137,8 @@ def _leave_behind(config: Config, *, yes: bool) -> bool:
     with acting(f"cli:{user_name(os.getuid())}"):
         old = asyncio.run(start_afresh(directory, now=SystemClock().now()))
     where = "nothing is left of the old ledger" if old is None else f"the old ledger is {old}"
-    echo(f"horae: a new ledger is created; no past occurrence runs; {where}", err=True)
+    passed = "scheduled times that have passed do not run"
+    echo(f"horae: a new ledger is created; {passed}; {where}", err=True)
     return True
 
 
@@ -154,7 +155,7 @@ def _agrees(directory: Path) -> bool:
     echo(
         "A new ledger has no history, no pauses, and none of the triggers and agents that were"
         " created by request.\nPlans are read again, agents continue from their state files, and"
-        " no past occurrence runs."
+        " scheduled times that have passed do not run."
     )
     return click.confirm("Start a new ledger?")
 

@@ -98,8 +98,9 @@ class RunNotFoundError(HoraeError):
         self.what = what
         remedy = "`horae history` shows what ran"
         if isinstance(what, int):
-            numbers = "`horae why ENTRY` shows the numbers of runs"
-            super().__init__(f"there is no run {what}; a receipt has another number; {numbers}")
+            numbers = "runs and receipts are numbered separately"
+            where = "`horae why ENTRY` shows the run numbers"
+            super().__init__(f"there is no run {what}; {numbers}; {where}")
         else:
             super().__init__(f"{what} has no run; {remedy}")
 
