@@ -121,7 +121,7 @@ def test_a_trigger_is_made_listed_shown_changed_and_removed(call: Call) -> None:
     gone = call("horae", "trigger", "show", "digest")
     assert (gone.code, gone.err) == (
         4,
-        "horae: not found: there is no trigger 'digest'; `horae trigger list` lists the triggers\n",
+        "horae: there is no trigger 'digest'; `horae trigger list` lists the triggers\n",
     )
 
 
@@ -140,7 +140,11 @@ def test_without_an_engine_one_line_says_where_it_is_kept(call: Call, tmp_path: 
     [
         ((), 2, "name what starts the trigger"),
         (("--cron", "0 9 * * *", "--manual"), 2, "has one start condition"),
-        (("--cron", "61 * * * *", "--prompt", "Go."), 2, "Invalid cron expression '61 * * * *'"),
+        (
+            ("--cron", "61 * * * *", "--prompt", "Go."),
+            2,
+            "the cron expression '61 * * * *' is not valid",
+        ),
         (("--manual", "--prompt", "{{tite}}"), 2, "Did you mean '{{title}}'?"),
         (("--manual",), 2, "missing option: --prompt or --prompt-file"),
         (("--manual", "--prompt", "a", "--prompt-file", "b"), 2, "not both"),
@@ -222,7 +226,7 @@ def test_what_a_trigger_follows_goes_by_its_id_or_its_name(call: Call) -> None:
     none = call("horae", "trigger", "edit", "by-name", "--after", "third")
     assert (none.code, none.err) == (
         4,
-        "horae: not found: there is no trigger 'third'; `horae trigger list` lists the triggers\n",
+        "horae: there is no trigger 'third'; `horae trigger list` lists the triggers\n",
     )
 
 
@@ -310,7 +314,7 @@ def test_an_agent_that_a_plan_defines_can_be_started_and_not_made_again(
     assert call(*add, "--json").data["agent_id"] == agent_id("wren")
     ending = call("agent", "orchestrator", "create-agent", "--name", "wren")
     assert ending.code == 1
-    assert "conflict: an agent named 'wren' already exists" in ending.err
+    assert "an agent named 'wren' already exists" in ending.err
 
 
 # Files
@@ -416,7 +420,7 @@ def test_all_files_are_checked_before_anything_changes(call: Call, files: Path) 
     assert said[0].startswith(
         "Error: .agentd/workflows/once.yaml:1: the workflow 'once' is also in"
     )
-    assert ".agentd/workflows/daily.yml:5: Invalid cron expression '0 0 1 13 *'" in said[1]
+    assert ".agentd/workflows/daily.yml:5: the cron expression '0 0 1 13 *' is not valid" in said[1]
     assert ".agentd/workflows/more.yml:2: Agent 'nobody' not found" in said[2]
     assert said[-1] == "3 problems; nothing was changed"
     (files / "workflows" / "more.yml").write_text("name: once\nagent: [\n")
@@ -756,7 +760,7 @@ def test_beside_an_engine_everything_is_read_here_and_changed_there(
         assert call("horae", "approval", "reject", number).code == 6
         assert call("horae", "trigger", "edit", "report", "--prompt", "Go.").code == 0
         assert (
-            "Error: Failed to update workflow: invalid input: Invalid prompt template"
+            "Error: Failed to update workflow: invalid input: the prompt template is not valid"
             in words(call, "update-workflow", "report", "--prompt-template", "{{x").err
         )
         assert call("agent", "apply", ".agentd").code == 0

@@ -327,7 +327,7 @@ def test_what_a_trigger_type_needs_is_required(
 def test_an_expression_that_cannot_be_read_is_an_error_at_once(say: Callable[..., Ending]) -> None:
     ending = create(say, "w", "cron", "--cron-expression", "61 * * * *", "--prompt-template", "Go.")
     assert ending.code == 1
-    assert "invalid input: Invalid cron expression '61 * * * *': minute 61" in ending.err
+    assert "invalid input: the cron expression '61 * * * *' is not valid: minute 61" in ending.err
     assert say("--json", "orchestrator", "list-workflows").data == []
 
 
@@ -719,7 +719,7 @@ def test_the_document_holds_against_a_real_engine_with_real_agents(shell: Shell)
         *("--trigger-type", "delay", "--run-at", "tomorrow", "--prompt-template", "Go."),
     )
     assert refused.code == 1
-    assert "invalid input: Invalid run_at datetime 'tomorrow'" in refused.err
+    assert "invalid input: 'tomorrow' is not an RFC 3339 time" in refused.err
 
     # Behaviour when run_at is in the past: it fires immediately.
     past = shell.workflow(
@@ -760,7 +760,7 @@ def test_the_document_holds_against_a_real_engine_with_real_agents(shell: Shell)
         *("--trigger-type", "cron", "--cron-expression", "0 9 * *", "--prompt-template", "Go."),
     )
     assert wrong.code == 1
-    assert "invalid input: Invalid cron expression '0 9 * *'" in wrong.err
+    assert "invalid input: the cron expression '0 9 * *' is not valid" in wrong.err
 
     # End to end: 1. start an agent; 2. create the cron workflow; 3. confirm it was created.
     assert shell.orchestrator("create-agent", "--name", "reporter").out.startswith(

@@ -49,12 +49,12 @@ def test_a_name_without_a_value_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("template", "found"),
     [
-        ("", ["Template is empty"]),
-        (" \n", ["Template is empty"]),
+        ("", ["the template is empty"]),
+        (" \n", ["the template is empty"]),
         ("Plain words.", []),
         ("{{title}} {{ body }}", []),
-        ("a {{title", ["Unclosed template placeholder at position 2"]),
-        ("{{title}} {{ {{body}}", ["Unclosed template placeholder at position 10"]),
+        ("a {{title", ["unclosed template placeholder at position 2"]),
+        ("{{title}} {{ {{body}}", ["unclosed template placeholder at position 10"]),
         ("{{metadata.team}} {{metadata.issue-number}}", []),
     ],
 )
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_said(template: str, found: list[str]) -> None:
 def test_an_unknown_name_is_named_with_the_nearest_known_one() -> None:
     [said] = problems("{{fire_tme}}", KNOWN)
     assert said.startswith(
-        "Unknown template variable '{{fire_tme}}'. Did you mean '{{fire_time}}'?"
+        "unknown template variable '{{fire_tme}}'. Did you mean '{{fire_time}}'?"
     )
     assert said.endswith("Known variables: title, body, fire_time, labels")
     assert len(problems("{{Title}} {{zzzz}} {{metadata.}} {{metadata.a b}}", KNOWN)) == 4
@@ -75,7 +75,7 @@ def test_an_unknown_name_is_named_with_the_nearest_known_one() -> None:
 def test_a_template_has_a_longest_length() -> None:
     assert problems("x" * LONGEST, KNOWN) == []
     assert problems("x" * (LONGEST + 1), KNOWN) == [
-        f"Template has more than {LONGEST:,} characters"
+        f"the template has more than {LONGEST:,} characters"
     ]
 
 

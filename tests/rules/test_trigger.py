@@ -92,18 +92,27 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
     [
         ({"type": "cron"}, "Cron trigger requires a non-empty 'expression'"),
         ({"type": "cron", "expression": " "}, "Cron trigger requires a non-empty 'expression'"),
-        ({"type": "cron", "expression": "not a cron"}, "Invalid cron expression 'not a cron': "),
+        (
+            {"type": "cron", "expression": "not a cron"},
+            "the cron expression 'not a cron' is not valid: ",
+        ),
         ({"type": "cron", "expression": "60 * * * *"}, "minute 60 is outside 0-59"),
-        ({"type": "cron", "expression": "5-1 * * * *"}, "Invalid cron expression '5-1 * * * *': "),
-        ({"type": "cron", "expression": "*/0 * * * *"}, "Invalid cron expression '*/0 * * * *': "),
+        (
+            {"type": "cron", "expression": "5-1 * * * *"},
+            "the cron expression '5-1 * * * *' is not valid: ",
+        ),
+        (
+            {"type": "cron", "expression": "*/0 * * * *"},
+            "the cron expression '*/0 * * * *' is not valid: ",
+        ),
         ({"type": "cron", "expression": "0 0 30 2 *"}, "it matches no date"),
         ({"type": "cron", "expression": "0 9 * * *", "timezone": "Mars/Base"}, "Mars/Base"),
         ({"type": "delay"}, "Delay trigger requires a non-empty 'run_at' datetime"),
         (
             {"type": "delay", "run_at": "2026-04-01"},
-            "Invalid run_at datetime '2026-04-01': expected ISO 8601 format (e.g., 2025-01-01T09:00:00Z)",
+            "'2026-04-01' is not an RFC 3339 time, such as 2026-04-01T09:00:00Z: time is missing",
         ),
-        ({"type": "delay", "run_at": "2026-04-01T09:00:00"}, "Invalid run_at datetime"),
+        ({"type": "delay", "run_at": "2026-04-01T09:00:00"}, "is not an RFC 3339 time"),
         ({"type": "delay", "run_at": "0001-01-01T00:00:00Z"}, "the years 2 to 9998"),
         ({"type": "delay", "run_at": 7}, "'run_at' must be a string"),
         ({"type": "github_issues", "owner": "o"}, "requires non-empty 'owner' and 'repo'"),
@@ -114,9 +123,9 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ({**CONFIGS[Kind.GITHUB_ISSUES], "labels": 7}, "'labels' must be a list of strings"),
         (
             {"type": "agent_lifecycle", "event": "birth"},
-            "Invalid agent lifecycle event 'birth'. Valid values: session_start, session_end, context_clear",
+            "there is no event 'birth'; the events are session_start, session_end, context_clear",
         ),
-        ({"type": "dispatch_result", "status": "odd"}, "Invalid status 'odd'"),
+        ({"type": "dispatch_result", "status": "odd"}, "there is no status 'odd'"),
         ({"type": "webhook"}, "Webhook trigger requires a 'secret'"),
         ({"type": "webhook", "secret": "short"}, "at least 8 characters"),
         (
@@ -129,14 +138,13 @@ def test_every_kind_of_trigger_can_be_made_and_knows_its_names(kind: Kind) -> No
         ),
         ({"type": "webhook", "secret": "s3cret-s3cret", "scheme": "own"}, "standard, github"),
         ({"type": "webhook", "secret": "s3cret-s3cret", "old_secret": "short"}, "'old_secret'"),
-        ({"type": "comet"}, "unknown trigger type 'comet'. Valid values: cron, delay"),
+        ({"type": "comet"}, "there is no trigger type 'comet'; the types are cron, delay"),
         ({}, "trigger_config needs a 'type'"),
     ],
 )
 def test_a_trigger_that_could_never_fire_is_refused(config: dict[str, Any], said: str) -> None:
     with pytest.raises(TriggerError) as caught:
         checked(Definition("w", "worker", config, "Go."))
-    assert str(caught.value).startswith("invalid input: ")
     assert said in str(caught.value)
 
 
@@ -162,11 +170,13 @@ def test_every_common_expression_can_be_used(expression: str) -> None:
 
 
 def test_a_template_is_judged_by_the_names_of_its_own_trigger() -> None:
-    with pytest.raises(TriggerError, match="Invalid prompt template: Template is empty"):
+    with pytest.raises(
+        TriggerError, match="the prompt template is not valid: the template is empty"
+    ):
         made(template=" ")
-    with pytest.raises(TriggerError, match=r"Unknown template variable '{{run_at}}'"):
+    with pytest.raises(TriggerError, match=r"unknown template variable '{{run_at}}'"):
         made(Kind.CRON, "{{run_at}}")
-    with pytest.raises(TriggerError, match="Unclosed template placeholder at position 0"):
+    with pytest.raises(TriggerError, match="unclosed template placeholder at position 0"):
         made(Kind.DELAY, "{{run_at")
     assert made(Kind.DELAY, "{{ run_at }}").template == "{{ run_at }}"
 

@@ -507,8 +507,11 @@ async def test_the_two_commands_as_they_are_typed(ground: Ground) -> None:
     [
         (("cron",), "--cron-expression is required for cron trigger"),
         (("delay",), "--run-at is required for delay trigger"),
-        (("cron", "--cron-expression", "61 * * * *"), "Invalid cron expression '61 * * * *'"),
-        (("delay", "--run-at", "soon"), "Invalid run_at datetime 'soon'"),
+        (
+            ("cron", "--cron-expression", "61 * * * *"),
+            "the cron expression '61 * * * *' is not valid",
+        ),
+        (("delay", "--run-at", "soon"), "'soon' is not an RFC 3339 time"),
     ],
 )
 @runs

@@ -238,7 +238,7 @@ class _Root:
                 item = _trigger(file, self._now)
             except HoraeError as error:
                 self.broken.add(file.file)
-                origin, why = Origin(file.file, 1), str(error).removeprefix("invalid input: ")
+                origin, why = Origin(file.file, 1), str(error)
                 item = Unarmed(f"trigger:{file.name}", origin, file.name, why)
             yield replace(item, origin=self._placed(item.origin))
 

@@ -170,7 +170,8 @@ def _check_cron(text: str, zone_name: str) -> None:
     try:
         rule = cron_rule(text, zone_name=zone_name)
     except ScheduleError as error:
-        raise TaskRequestError(f"invalid cron expression: {error}") from None
+        detail = str(error).removeprefix("cron ")
+        raise TaskRequestError(f"invalid cron expression: {detail}") from None
     never = next((each.expression for each in rule.crons if each.never), None)
     if never is not None:
         raise TaskRequestError(f"invalid cron expression: {never!r} matches no date")

@@ -729,7 +729,7 @@ def _naming(agent: str | None) -> Iterator[None]:
         yield
     except HoraeError as error:
         if error.code == TriggerConflictError.code:
-            reason = str(error).removeprefix("conflict: ").replace("workflow", "trigger", 1)
+            reason = str(error).replace("workflow", "trigger", 1)
             raise TriggerConflictError(reason) from None
         if agent is None or not str(error).endswith("Agent not found"):
             raise

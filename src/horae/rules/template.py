@@ -36,19 +36,19 @@ def problems(template: str, known: Iterable[str]) -> list[str]:
     """Return what is wrong with a template whose places may have the *known* names.
 
     >>> problems("Report for {{fire_tme}}.", ["fire_time", "title"])
-    ["Unknown template variable '{{fire_tme}}'. Did you mean '{{fire_time}}'?
+    ["unknown template variable '{{fire_tme}}'. Did you mean '{{fire_time}}'?
       Known variables: fire_time, title"]
     """
     if not template.strip():
-        return ["Template is empty"]
+        return ["the template is empty"]
     if len(template) > LONGEST:
-        return [f"Template has more than {LONGEST:,} characters"]
+        return [f"the template has more than {LONGEST:,} characters"]
     names = list(known)
     found = [_unknown(name, names) for name in variables(template) if not _is_known(name, names)]
     # Places are blanked, not cut out: what is left must not grow together, or move.
     rest = _PLACE.sub(lambda place: " " * len(place[0]), template)
     if (at := rest.find("{{")) >= 0:
-        found.append(f"Unclosed template placeholder at position {at}")
+        found.append(f"unclosed template placeholder at position {at}")
     return found
 
 
@@ -89,4 +89,4 @@ def _unknown(name: str, known: list[str]) -> str:
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     hint = f" Did you mean '{{{{{near[0]}}}}}'?" if near else ""
     listed = ", ".join(known)
-    return f"Unknown template variable '{{{{{name[:60]}}}}}'.{hint} Known variables: {listed}"
+    return f"unknown template variable '{{{{{name[:60]}}}}}'.{hint} Known variables: {listed}"

@@ -38,7 +38,7 @@ from horae.rules.template import problems, render
 from horae.rules.tools import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.rules.webhook import SECRETS, Scheme, scheme_of, wrong_secret
 from horae.timing.cron import Cron
-from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -144,14 +144,14 @@ class TriggerError(HoraeError):
     def __init__(self, reason: str, *, field: str = "") -> None:
         self.reason = reason
         self.field = field  # which field of a file it is about
-        super().__init__(f"invalid input: {reason}")
+        super().__init__(reason)
 
 
 class NeverComesError(TriggerError):
     """A cron expression without any moment."""
 
     def __init__(self, expression: str) -> None:
-        reason = f"Invalid cron expression '{expression}': it matches no date"
+        reason = f"the cron expression '{expression}' is not valid: it matches no date"
         super().__init__(reason, field="expression")
 
 
@@ -277,7 +277,7 @@ def checked(definition: Definition) -> Definition:
     kind = Kind(config["type"])
     wrong = problems(definition.template, KNOWN[kind])
     if wrong:
-        reason = f"Invalid prompt template: {'; '.join(wrong)}"
+        reason = f"the prompt template is not valid: {'; '.join(wrong)}"
         raise TriggerError(reason, field="prompt_template")
     check_config(config)
     if not is_id(definition.name):
@@ -298,7 +298,7 @@ def checked_config(config: object) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(said, str):
         raise TriggerError("trigger_config needs a 'type'", field="type")
     if said not in set(Kind):
-        reason = f"unknown trigger type '{said[:60]}'. Valid values: {', '.join(Kind)}"
+        reason = f"there is no trigger type '{said[:60]}'; the types are {', '.join(Kind)}"
         raise TriggerError(reason, field="type")
     kind = Kind(said)
     given = {name: value for name, value in config.items() if value is not None}
@@ -351,12 +351,12 @@ def check_config(config: Mapping[str, Any]) -> None:
             event = config.get("event", "")
             if event not in set(LifecycleEvent):
                 valid = ", ".join(LifecycleEvent)
-                reason = f"Invalid agent lifecycle event '{event}'. Valid values: {valid}"
+                reason = f"there is no event '{event}'; the events are {valid}"
                 raise TriggerError(reason, field="event")
         case Kind.DISPATCH_RESULT:
             status = config.get("status")
             if status is not None and status not in {"completed", "failed", "skipped"}:
-                reason = f"Invalid status '{status}'. Valid values: completed, failed, skipped"
+                reason = f"there is no status '{status}'; it is completed, failed or skipped"
                 raise TriggerError(reason, field="status")
         case Kind.WEBHOOK:
             _check_webhook(config)
@@ -373,7 +373,7 @@ def _cron(config: Mapping[str, Any]) -> Cron:
         cron = Cron(expression, zone=_zone(config))
     except ScheduleError as error:
         detail = str(error).removeprefix(f"cron {expression!r}: ")
-        reason = f"Invalid cron expression '{expression[:100]}': {detail}"
+        reason = f"the cron expression '{expression[:100]}' is not valid: {detail}"
         raise TriggerError(reason, field="expression") from None
     if cron.never:
         raise NeverComesError(expression)
@@ -397,10 +397,10 @@ def _run_at(config: Mapping[str, Any]) -> datetime:
         raise TriggerError("Delay trigger requires a non-empty 'run_at' datetime", field="run_at")
     try:
         moment = parse_rfc3339(text)
-    except ScheduleError as error:
+    except Rfc3339Error as error:
         reason = (
-            f"Invalid run_at datetime '{text[:60]}': expected ISO 8601 format "
-            f"(e.g., 2025-01-01T09:00:00Z); {error}"
+            f"'{text[:60]}' is not an RFC 3339 time, such as 2026-04-01T09:00:00Z: "
+            f"{error.part} {error.reason}"
         )
         raise TriggerError(reason, field="run_at") from None
     if not 1 < moment.year < 9999:
@@ -439,7 +439,7 @@ def _check_webhook(config: Mapping[str, Any]) -> None:
     """Raise an error unless messages can be checked."""
     if config["scheme"] not in set(Scheme):
         valid = ", ".join(Scheme)
-        reason = f"Invalid webhook scheme '{config['scheme'][:60]}'. Valid values: {valid}"
+        reason = f"there is no scheme '{config['scheme'][:60]}'; the schemes are {valid}"
         raise TriggerError(reason, field="scheme")
     if not config.get("secret"):
         reason = "Webhook trigger requires a 'secret'; messages are signed with it"

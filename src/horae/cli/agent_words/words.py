@@ -123,7 +123,9 @@ class Words(Family):
             if isinstance(ctx.obj, Here) and ctx.obj.is_json:
                 print_error(error.data())
             else:
-                echo(f"Error: {error}", err=True)
+                from horae.engine.triggers import api_words
+
+                echo(f"Error: {api_words(error)}", err=True)
             return int(Exit.FINDINGS)
 
 
@@ -155,7 +157,9 @@ def failing(what: str) -> Iterator[None]:
     try:
         yield
     except HoraeError as error:
-        raise AgentCommandError(f"Failed to {what}: {error}") from error
+        from horae.engine.triggers import api_words
+
+        raise AgentCommandError(f"Failed to {what}: {api_words(error)}") from error
 
 
 async def every(page: Callable[..., Awaitable[dict[str, Any]]]) -> list[dict[str, Any]]:

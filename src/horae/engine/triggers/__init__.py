@@ -25,6 +25,7 @@ from horae.engine.triggers.errors import (
     TriggerConflictError,
     TriggerNotFoundError,
     UnsignedError,
+    api_words,
     refusal,
 )
 from horae.engine.triggers.files import (
@@ -63,6 +64,7 @@ __all__ = [
     "UnsignedError",
     "agent_id",
     "answer",
+    "api_words",
     "apply_changes",
     "dispatch_id",
     "judge_files",

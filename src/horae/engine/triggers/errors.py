@@ -32,7 +32,7 @@ class TriggerNotFoundError(HoraeError):
         self.what = what
         self.word = word
         name, hint = _LISTED.get(what, (what, ""))
-        super().__init__(f"not found: there is no {name} {word!r}{hint}")
+        super().__init__(f"there is no {name} {word!r}{hint}")
 
 
 class TriggerConflictError(HoraeError):
@@ -43,7 +43,7 @@ class TriggerConflictError(HoraeError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"conflict: {reason}")
+        super().__init__(reason)
 
 
 class AgentUnavailableError(HoraeError):
@@ -55,7 +55,7 @@ class AgentUnavailableError(HoraeError):
     def __init__(self, agent: str, reason: str) -> None:
         self.agent = agent
         self.reason = reason
-        super().__init__(f"service unavailable: {reason}")
+        super().__init__(reason)
 
 
 class ApproverError(HoraeError):
@@ -105,6 +105,20 @@ class FilesError(HoraeError):
         super().__init__("\n".join([*found, f"{count}; nothing was changed"]))
 
 
+_PREFIXES: Final = {
+    TriggerError.code: "invalid input",
+    TriggerNotFoundError.code: "not found",
+    TriggerConflictError.code: "conflict",
+    AgentUnavailableError.code: "service unavailable",
+}
+
+
+def api_words(error: HoraeError) -> str:
+    """Return an error in the words of agentd, which begin with the kind of the error."""
+    prefix = _PREFIXES.get(error.code)
+    return str(error) if prefix is None else f"{prefix}: {error}"
+
+
 def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
     """Return the status and the body with which the API says an error."""
     match error:
@@ -113,11 +127,11 @@ def refusal(error: HoraeError) -> tuple[int, dict[str, str]]:
         case UnsignedError():
             return 401, {"error": str(error)}
         case TriggerConflictError():
-            return 409, {"error": str(error)}
+            return 409, {"error": api_words(error)}
         case AgentUnavailableError():
-            return 503, {"error": str(error)}
+            return 503, {"error": api_words(error)}
         case TriggerError():
-            return 400, {"error": str(error)}
+            return 400, {"error": api_words(error)}
     known = {Exit.USAGE: 400, Exit.UNAUTHORISED: 403, Exit.NOT_FOUND: 404}
     known |= {Exit.CONFLICT: 409, Exit.TEMPORARY: 503}
     return known.get(Exit(error.exit_code), 500), {"error": str(error)}

@@ -351,7 +351,7 @@ def _place(file: AgentFile | WorkflowFile) -> str:
 def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> Diagnostic:
     """Return an error with the place of the field that it is about."""
     name = error.field if isinstance(error, TriggerError) else ""
-    return _wrong(file, name, str(error).removeprefix("invalid input: "))
+    return _wrong(file, name, str(error))
 
 
 def _note(file: AgentFile | WorkflowFile, name: str, why: Unready) -> Diagnostic:

@@ -125,7 +125,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "gh did not answer in time"
     if isinstance(error, HoraeError):
-        return str(error).removeprefix("invalid input: ")
+        return str(error)
     if isinstance(error, OSError):
         return f"gh cannot be started: {error}"
     return unexpected(error)
