@@ -262,7 +262,7 @@ def test_somebody_asks_and_sees_what_became_of_it(call: Call) -> None:
     assert (asked["prompt_sent"], asked["status"]) == ("Tea: {{title}}", "pending")
     again = call("horae", "trigger", "run", "report", "--key", "k", "--table").out
     who = f"requested by {getpwuid(os.getuid()).pw_name}, on the command line"
-    assert again == f"report: receipt {asked['receipt']}, pending ({who})\n"
+    assert again == f"report: receipt {asked['receipt']}, waiting ({who})\n"
     [row] = call("horae", "trigger", "history", "report", "--json").data
     assert row == asked
     assert "idem:k" in call("horae", "trigger", "history", "report", "--table").out

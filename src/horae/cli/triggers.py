@@ -25,8 +25,9 @@ from horae.engine.triggers import (
     plan_teardown,
 )
 from horae.errors import Exit, HoraeError
+from horae.rules.misfire import Status
 from horae.rules.reason import ReasonCode
-from horae.rules.trigger import OPTIONS, TriggerError
+from horae.rules.trigger import OPTIONS, DispatchStatus, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY
 from horae.store.sqlite import SqliteLedger
@@ -520,10 +521,17 @@ def run_(
     """Run the agent of a trigger now."""
     output = Output.of(form)
     said = {"title": title, "body": body}
-    made = Room(root=root, data=data).write(
-        lambda triggers: triggers.trigger_now(name, said, key=key)
-    )
-    text = f"{made['workflow']}: receipt {made['receipt']}, {made['status']} ({made['reason']})"
+
+    async def requested(triggers: Triggers) -> tuple[dict[str, Any], str]:
+        made = await triggers.trigger_now(name, said, key=key)
+        now = await triggers.receipt_status(made["receipt"])
+        # The engine may have started the run since it answered.
+        if made["status"] == DispatchStatus.PENDING and now != Status.HELD:
+            now = Status.WAITING
+        return made, now
+
+    made, status = Room(root=root, data=data).write(requested)
+    text = f"{made['workflow']}: receipt {made['receipt']}, {status} ({made['reason']})"
     _print_one(output, made, text)
     return Exit.OK
 

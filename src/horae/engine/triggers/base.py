@@ -201,6 +201,11 @@ class Base:
             return self.why_unready(card, tools)
         return await self.why_agent(definition.agent, tools)
 
+    async def receipt_status(self, number: int) -> str:
+        """Return the status of a receipt in the words of the ledger; "" if there is none."""
+        filed = await self._ledger.receipt(number)
+        return "" if filed is None else filed.status
+
     async def _dispatch(self, trigger: Trigger, done: Dispatched) -> dict[str, Any]:
         """Return a receipt in the shape of the API."""
         filed, receipt = done.filed, done.filed.receipt
