@@ -42,6 +42,12 @@ PLAN = """* Good
 :COMMAND: sh -c 'until test -e go; do sleep 0.1; done'
 :END:
 """
+WORKFLOW = """* Flow :workflow:
+** Hello :component:
+#+begin_src python :out hello
+print("hello")
+#+end_src
+"""
 LATIN = "* Gr\xfc\xdfe\n".encode("latin-1")
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  (\w+) +(\S.*)")
 OF_A_LINE = {"at", "level", "logger", "message"}
@@ -257,3 +263,28 @@ def test_a_reader_that_is_gone_does_not_end_the_engine(root: Path) -> None:
     assert engine.poll() is None
     engine.send_signal(signal.SIGTERM)
     assert engine.wait(30) == 0
+
+
+@pytest.mark.parametrize("program", ["horae", "wb"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_command_without_a_log_says_a_warning_as_its_other_messages(
+    tmp_path: Path, program: str, form: str
+) -> None:
+    (tmp_path / "plan.org").write_text(WORKFLOW)
+    (tmp_path / "horae" / "cache").mkdir(parents=True)
+    (tmp_path / "horae" / "cache" / "tools").touch()  # should be a directory
+    module = {"horae": "main", "wb": "wb"}[program]
+    done = subprocess.run(
+        [sys.executable, "-m", f"horae.cli.{module}", "run", "plan.org"],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "HORAE_OUTPUT": form},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = done.stderr.splitlines()
+    if form == "json":
+        notice = json.loads(line)["notice"]
+        assert (notice["code"], notice["facts"]) == ("warning", {})
+        line = f"{program}: {notice['message']}"
+    assert line.startswith(f"{program}: cannot write to the build cache: ")

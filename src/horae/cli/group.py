@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from horae import __version__
 from horae.cli.options import take_shared
-from horae.cli.output import Form, asked_form, echo, json_text
+from horae.cli.output import Form, asked_form, echo, print_notice
 
 _SHARED: Final = "horae.shared_options"  # in the context: options before the command
 HINTS: Final = 3  # near names that a message lists at most
@@ -404,8 +404,7 @@ def _tell_renamed(old: str, new: str, form: Form) -> None:
     if form is Form.TABLE:
         echo(f"horae: {message}", err=True)
     else:
-        notice = {"code": "renamed", "message": message, "facts": {"old": old, "new": new}}
-        click.echo(json_text({"notice": notice}), err=True)
+        print_notice({"code": "renamed", "message": message, "facts": {"old": old, "new": new}})
 
 
 @click.group(

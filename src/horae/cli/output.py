@@ -136,6 +136,11 @@ def print_error(error: ErrorData) -> None:
     click.echo(json_text({"error": error}), err=True)
 
 
+def print_notice(notice: ErrorData) -> None:
+    """Print for a program, on stderr, what does not keep a command from its work."""
+    click.echo(json_text({"notice": notice}), err=True)
+
+
 def print_json(data: object) -> None:
     """Print data as JSON that people can read, too."""
     click.echo(json_text(data, indent=2))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.output import Form, asked_form, echo, print_error
+from horae.cli.output import Form, asked_form, echo, print_error, print_notice
 from horae.errors import Exit, HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
 
 # Package that not every installation has -> the extra that brings it.
@@ -28,6 +31,7 @@ def run(command: click.Command, *, name: str, args: Sequence[str] | None = None)
     speaker = _Speaker(name, Form.TABLE)
     try:
         speaker = _Speaker(name, asked_form(sys.argv[1:] if args is None else args))
+        _say_warnings(speaker)
         code = command.main(args=args, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.OK
@@ -83,6 +87,13 @@ class _Speaker(NamedTuple):
         for line in lines:
             echo(f"{self.name}: {line}", err=True)
 
+    def say_warning(self, text: str) -> None:
+        """Say what a command logs while no log is set up."""
+        if self.form is not Form.TABLE:
+            print_notice({"code": "warning", "message": text, "facts": {}})
+        else:
+            echo(f"{self.name}: {text}", err=True)
+
     def say_error(self, error: HoraeError) -> None:
         """Say an error; an expression shows where it is wrong."""
         if self.form is not Form.TABLE:
@@ -115,3 +126,47 @@ def _usage_words(error: click.ClickException) -> str:
             "is not the number of a receipt; `horae history` lists the receipts.",
         )
     return words
+
+
+def _say_warnings(speaker: _Speaker) -> None:
+    """Say warnings that no handler of a log takes as messages of the program."""
+    if "logging" in sys.modules:
+        _replace_last_resort(speaker)
+    else:
+        sys.meta_path.insert(0, _LoggingFinder(speaker))
+
+
+def _replace_last_resort(speaker: _Speaker) -> None:
+    """Replace the handler that `logging` falls back on, which writes the bare message."""
+    import logging
+
+    class WarningHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with suppress(OSError):  # nobody reads stderr
+                speaker.say_warning(record.getMessage())
+
+    logging.lastResort = WarningHandler(logging.WARNING)
+
+
+class _LoggingFinder:
+    """Replaces the handler as soon as a command loads `logging`: the quick commands never do."""
+
+    def __init__(self, speaker: _Speaker) -> None:
+        self._speaker = speaker
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Find `logging`, once; everything else is found as usual."""
+        if name != "logging":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _replace_last_resort(self._speaker)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
