@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 with suppress(ImportError):  # the oldest Python runs only the tests that do not need it
     from hypothesis import HealthCheck, settings
@@ -10,3 +17,14 @@ with suppress(ImportError):  # the oldest Python runs only the tests that do not
     # How long an example takes says more about the load of the machine than about the code.
     settings.register_profile("horae", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("horae")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage, and never look at what was collected again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
