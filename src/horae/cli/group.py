@@ -31,135 +31,158 @@ class Command(NamedTuple):
     """One command."""
 
     name: str  # one word, or a group and a word
-    place: str  # module:attribute; empty for a group whose commands are in this table
+    place: str  # module:attribute, below horae; empty for a group whose commands are in this table
     help: str
     section: Section | None = None  # None: not in `horae --help`
     old: tuple[str, ...] = ()  # how 0.1 spelled it
 
 
 _TABLE: Final = (
-    Command("up", "up:up", "Run what is scheduled in your plan files", Section.EVERYDAY),
-    Command("stop", "stop:stop", "Stop the engine; its runs get time to end", Section.EVERYDAY),
+    Command("up", "cli.up:up", "Run what is scheduled in your plan files", Section.EVERYDAY),
+    Command("stop", "cli.stop:stop", "Stop the engine; its runs get time to end", Section.EVERYDAY),
     Command(
         "status",
-        "ledger:status",
+        "cli.ledger:status",
         "Show what is running, waiting, next and failing",
         Section.EVERYDAY,
     ),
     Command(
-        "list", "entries:list_", "List all entries: state, rule, last and next", Section.EVERYDAY
+        "list",
+        "cli.entries:list_",
+        "List all entries: state, rule, last and next",
+        Section.EVERYDAY,
     ),
-    Command("run", "runs:run", "Run an entry now, or the workflows of a file", Section.EVERYDAY),
-    Command("logs", "runs:logs", "Show the output of a run", Section.EVERYDAY),
-    Command("why", "ledger:why", "Show why an entry ran or did not run", Section.EVERYDAY),
-    Command("history", "ledger:history", "List receipts, newest first", Section.EVERYDAY),
-    Command("pause", "ledger:pause", "Pause an entry until it is resumed", Section.EVERYDAY),
-    Command("resume", "ledger:resume", "Resume a paused entry", Section.EVERYDAY),
-    Command("cancel", "runs:cancel", "Cancel a run and all processes it started", Section.EVERYDAY),
-    Command("retry", "runs:retry", "Run the entry of a receipt again", Section.EVERYDAY),
+    Command(
+        "run", "cli.runs:run", "Run an entry now, or the workflows of a file", Section.EVERYDAY
+    ),
+    Command("logs", "cli.runs:logs", "Show the output of a run", Section.EVERYDAY),
+    Command("why", "cli.ledger:why", "Show why an entry ran or did not run", Section.EVERYDAY),
+    Command("history", "cli.ledger:history", "List receipts, newest first", Section.EVERYDAY),
+    Command("pause", "cli.ledger:pause", "Pause an entry until it is resumed", Section.EVERYDAY),
+    Command("resume", "cli.ledger:resume", "Resume a paused entry", Section.EVERYDAY),
+    Command(
+        "cancel", "cli.runs:cancel", "Cancel a run and all processes it started", Section.EVERYDAY
+    ),
+    Command("retry", "cli.runs:retry", "Run the entry of a receipt again", Section.EVERYDAY),
     Command(
         "backfill",
-        "ledger:backfill",
+        "cli.ledger:backfill",
         "Run an entry for each scheduled time of a past period",
         Section.EVERYDAY,
     ),
-    Command("init", "init:init", "Write a small working plan into a directory", Section.WRITE),
-    Command("check", "plans:check", "Check plan files and report problems", Section.WRITE),
+    Command("init", "cli.init:init", "Write a small working plan into a directory", Section.WRITE),
+    Command("check", "cli.plans:check", "Check plan files and report problems", Section.WRITE),
     Command(
-        "next", "times:next_", "Show the next scheduled times (also: agenda, due)", Section.WRITE
+        "next",
+        "cli.times:next_",
+        "Show the next scheduled times (also: agenda, due)",
+        Section.WRITE,
     ),
-    Command("agenda", "times:agenda", "Show the next days, day by day"),
-    Command("due", "times:due", "Show what is overdue, due and coming"),
+    Command("agenda", "cli.times:agenda", "Show the next days, day by day"),
+    Command("due", "cli.times:due", "Show what is overdue, due and coming"),
     Command(
-        "explain", "explain:explain", "Explain a schedule and show its next times", Section.WRITE
+        "explain",
+        "cli.explain:explain",
+        "Explain a schedule and show its next times",
+        Section.WRITE,
     ),
     Command(
-        "simulate", "simulate:simulate", "Simulate plans without running anything", Section.WRITE
+        "simulate",
+        "cli.simulate:simulate",
+        "Simulate plans without running anything",
+        Section.WRITE,
     ),
     Command(
         "import",
-        "adopt:import_",
+        "cli.adopt:import_",
         "Import jobs from cron, systemd, GitHub Actions, APScheduler",
         Section.WRITE,
     ),
     Command(
-        "export", "export:export", "Export schedules to crontab, systemd, iCalendar", Section.WRITE
+        "export",
+        "cli.export:export",
+        "Export schedules to crontab, systemd, iCalendar",
+        Section.WRITE,
     ),
-    Command("done", "claims:done", "Mark a headline as done", Section.WRITE),
-    Command("claim", "claims:claim", "Claim a headline for an agent", Section.WRITE),
-    Command("release", "claims:release", "Release a claimed headline", Section.WRITE),
+    Command("done", "cli.claims:done", "Mark a headline as done", Section.WRITE),
+    Command("claim", "cli.claims:claim", "Claim a headline for an agent", Section.WRITE),
+    Command("release", "cli.claims:release", "Release a claimed headline", Section.WRITE),
     Command("agent", "", "List, show, run and tick agents", Section.WORK),
     Command(
         "agent list",
-        "agents:agents",
+        "cli.agents:agents",
         "List agents and whether each can run",
         old=("agents",),
     ),
-    Command("agent show", "agents:show", "Show the definition and the tools of an agent"),
-    Command("agent run", "agents:run", "Run an agent now and show its output"),
-    Command("agent tick", "tick:tick", "Tick an agent now", old=("tick",)),
+    Command("agent show", "cli.agents:show", "Show the definition and the tools of an agent"),
+    Command("agent run", "cli.agents:run", "Run an agent now and show its output"),
+    Command("agent tick", "cli.tick:tick", "Tick an agent now", old=("tick",)),
     Command(
         "agent lifecycle",
-        "lifecycle:lifecycle",
+        "cli.lifecycle:lifecycle",
         "Show the next ticks of a lifecycle",
         old=("lifecycle",),
     ),
     Command(
         "task",
-        "board:task",
+        "cli.board:task",
         "Add, schedule, move and list the tasks of a board",
         Section.WORK,
         old=("board",),
     ),
     Command(
         "trigger",
-        "triggers:trigger",
+        "cli.triggers:trigger",
         "Start agents by cron, webhook, issue or request",
         Section.WORK,
     ),
     Command("approval", "", "List, approve and reject runs that need approval", Section.WORK),
     Command(
         "approval list",
-        "triggers:approvals",
+        "cli.triggers:approvals",
         "List runs that wait for approval, oldest first",
         old=("approvals",),
     ),
-    Command("approval approve", "triggers:approve", "Approve a pending run", old=("approve",)),
-    Command("approval reject", "triggers:deny", "Reject a pending run", old=("deny",)),
-    Command("doctor", "keeping:doctor", "Check the installation and the ledger", Section.OPERATE),
+    Command("approval approve", "cli.triggers:approve", "Approve a pending run", old=("approve",)),
+    Command("approval reject", "cli.triggers:deny", "Reject a pending run", old=("deny",)),
+    Command(
+        "doctor", "cli.keeping:doctor", "Check the installation and the ledger", Section.OPERATE
+    ),
     Command(
         "service",
-        "service:service",
+        "cli.service:service",
         "Install, uninstall or print a systemd or launchd unit",
         Section.OPERATE,
     ),
-    Command("token", "token:token", "Manage access tokens and sessions", Section.OPERATE),
-    Command("config", "settings:config", "Show the settings and their origin", Section.OPERATE),
-    Command("backup", "keeping:backup", "Write a verified copy of the ledger", Section.OPERATE),
-    Command("restore", "keeping:restore", "Restore the ledger from a backup", Section.OPERATE),
-    Command("prune", "keeping:prune", "Remove the details of old receipts", Section.OPERATE),
+    Command("token", "cli.token:token", "Manage access tokens and sessions", Section.OPERATE),
+    Command("config", "cli.settings:config", "Show the settings and their origin", Section.OPERATE),
+    Command("backup", "cli.keeping:backup", "Write a verified copy of the ledger", Section.OPERATE),
+    Command("restore", "cli.keeping:restore", "Restore the ledger from a backup", Section.OPERATE),
+    Command("prune", "cli.keeping:prune", "Remove the details of old receipts", Section.OPERATE),
     Command(
         "cluster", "", "Show and manage the nodes of a cluster", Section.OPERATE, old=("store",)
     ),
-    Command("cluster nodes", "cluster:nodes", "List the nodes of a cluster", old=("nodes",)),
-    Command("cluster drain", "cluster:drain", "Stop assigning runs to a node", old=("drain",)),
+    Command("cluster nodes", "cli.cluster:nodes", "List the nodes of a cluster", old=("nodes",)),
+    Command("cluster drain", "cli.cluster:drain", "Stop assigning runs to a node", old=("drain",)),
     Command(
         "cluster worker",
-        "up:worker",
+        "cli.up:worker",
         "Run a node that never becomes the leader",
         old=("worker",),
     ),
     Command(
         "cluster migrate",
-        "cluster:migrate",
+        "cli.cluster:migrate",
         "Move the local ledger to PostgreSQL",
         old=("store migrate",),
     ),
-    Command("demo", "demo:demo", "Run a demo plan until Ctrl-C", Section.OPERATE),
-    Command("open", "token:open_", "Open the page of the running engine", Section.OPERATE),
-    Command("completion", "service:completion", "Print a shell completion script", Section.OPERATE),
-    Command("query", "plans:query", "Show the fields of each headline", Section.DATA),
-    Command("tangle", "plans:tangle", "Show the resolved workflows of a plan", Section.DATA),
+    Command("demo", "cli.demo:demo", "Run a demo plan until Ctrl-C", Section.OPERATE),
+    Command("open", "cli.token:open_", "Open the page of the running engine", Section.OPERATE),
+    Command(
+        "completion", "cli.service:completion", "Print a shell completion script", Section.OPERATE
+    ),
+    Command("query", "cli.plans:query", "Show the fields of each headline", Section.DATA),
+    Command("tangle", "cli.plans:tangle", "Show the resolved workflows of a plan", Section.DATA),
 )
 
 COMMANDS: Final = {each.name: each for each in _TABLE}
@@ -329,7 +352,7 @@ class LazyGroup(SharedGroup):
         if not row.place:
             return LazyGroup(row.name, prefix=f"{row.name} ", help=f"{row.help}.")
         module, _, name = row.place.partition(":")
-        command = getattr(import_module(f"horae.cli.{module}"), name)
+        command = getattr(import_module(f"horae.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
