@@ -38,7 +38,7 @@ from horae.app import SystemClock
 from horae.engine.cluster import Worker
 from horae.engine.ports import Ended, Process, Step
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.lease import Member

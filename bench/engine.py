@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from horae.app import SystemClock
 from horae.engine.almanac import Almanac
 from horae.engine.ports import Ended, Process
-from horae.kernel.collector import calm_collector
+from horae.org.collector import calm_collector
 from horae.rules.gate import Capacity
 from horae.rules.misfire import Status
 from horae.rules.reason import Reason, ReasonCode

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.kernel.org.document import read
-from horae.kernel.query import query
+from horae.org.document import read
+from horae.org.query import query
 
 if TYPE_CHECKING:
     from collections.abc import Callable

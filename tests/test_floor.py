@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import horae
-from horae.kernel.org.document import read
+from horae.org.document import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,8 +129,8 @@ def test_another_minor_version_runs_what_needs_no_compiled_package(floor: Module
     every = floor.runnable(sys.version_info[:3])
     assert [each for each in every if not (ROOT / each).is_file()] == []
     pure = floor.runnable((3, 99, 0))
-    assert "tests/kernel/test_grammar.py" in pure
-    assert {*every} - {*pure} >= {"tests/kernel/test_yaml.py", "tests/kernel/test_document.py"}
+    assert "tests/org/test_grammar.py" in pure
+    assert {*every} - {*pure} >= {"tests/kernel/test_yaml.py", "tests/org/test_document.py"}
 
 
 def test_the_distributions_own_python_is_asked_first(floor: ModuleType) -> None:

@@ -10,8 +10,8 @@ TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae -
 if TYPE_CHECKING:
     from horae.app import check
     from horae.errors import HoraeError
-    from horae.kernel.query import parse_timestamp, query
-    from horae.kernel.world import durable, tangle, upgrade, validate
+    from horae.org.query import parse_timestamp, query
+    from horae.org.world import durable, tangle, upgrade, validate
     from horae.rules.armed import entries
     from horae.rules.project import project
     from horae.timing.cron import Cron, CronError
@@ -45,17 +45,17 @@ _HOME = {
     "CronError": "horae.timing.cron",
     "HoraeError": "horae.errors",
     "check": "horae.app",
-    "durable": "horae.kernel.world",
+    "durable": "horae.org.world",
     "entries": "horae.rules.armed",
     "parse_rfc3339": "horae.timing.rfc3339",
-    "parse_timestamp": "horae.kernel.query",
+    "parse_timestamp": "horae.org.query",
     "project": "horae.rules.project",
-    "query": "horae.kernel.query",
+    "query": "horae.org.query",
     "repeat": "horae.timing.repeater",
     "run_workflow": "horae.workflows",
-    "tangle": "horae.kernel.world",
-    "upgrade": "horae.kernel.world",
-    "validate": "horae.kernel.world",
+    "tangle": "horae.org.world",
+    "upgrade": "horae.org.world",
+    "validate": "horae.org.world",
 }
 
 

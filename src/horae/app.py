@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.plan import Diagnostic
+    from horae.org.plan import Diagnostic
 
 _UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Zulu"})
 _LOCALTIME: Final = Path("/etc/localtime")
@@ -90,7 +90,7 @@ def check(
     digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
     """
     from horae.extras.drift.check import check_drift
-    from horae.kernel.org.document import read
+    from horae.org.document import read
     from horae.rules.check import Clock, check_plans
 
     return check_plans([(name, read(text))], Clock(zone, now), extra=[check_drift])

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.kernel.guarded import Arrivals, Way
-    from horae.kernel.plan import Diagnostic
     from horae.kernel.secret import SecretSource
+    from horae.org.plan import Diagnostic
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
 SECRETS: Final = "secrets"  # the table that says where the value of each secret is
@@ -223,7 +223,7 @@ def _zone(raw: object) -> str:
 
 
 def _id(raw: object) -> str:
-    from horae.kernel.plan import is_id
+    from horae.org.plan import is_id
 
     text = _text(raw)
     if not is_id(text):
@@ -1042,7 +1042,7 @@ def _unknown(file: _File) -> Iterator[Diagnostic]:
     ]
     if not strange:
         return
-    from horae.kernel.plan import Diagnostic, Severity
+    from horae.org.plan import Diagnostic, Severity
 
     for count, (line, path) in enumerate(sorted(strange)):
         name = ".".join(path)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.ports import Trait
 from horae.engine.why import stamp
 from horae.errors import Exit, HoraeError
-from horae.kernel.org.document import read
-from horae.kernel.world import worlds
+from horae.org.document import read
+from horae.org.world import worlds
 from horae.rules.armed import cron_rule, policy_of
 from horae.rules.board import CLOSED, Ground, moment, standing
 from horae.rules.recycle import triggers_of

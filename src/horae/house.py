@@ -30,7 +30,7 @@ from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
 from horae.kernel.secret import FOLDER, is_own
-from horae.kernel.selftest import misread
+from horae.org.selftest import misread
 from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
     Readiness,

@@ -31,7 +31,7 @@ from horae.engine.ports import (
     Unreleased,
 )
 from horae.errors import HoraeError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.roster import Roster
 from horae.rules.agent import Wake
 from horae.rules.board import blocked_text, moment
@@ -86,8 +86,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
-    from horae.kernel.plan import Plan
     from horae.kernel.task import Task
+    from horae.org.plan import Plan
     from horae.rules.crew import Member
     from horae.rules.handed import Handed
     from horae.rules.lifecycle import Lifecycle, State

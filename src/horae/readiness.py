@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from horae.config import settings_hint
 from horae.engine.ports import RunError
 from horae.errors import HoraeError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.prompting import agent_of, policy_for, unnamed
 from horae.roster import Roster
 from horae.rules.command import Unready, call_of

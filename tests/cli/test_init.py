@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from horae import check
 from horae.cli.init import init
 from horae.config import load
-from horae.kernel.world import tangle
+from horae.org.world import tangle
 from horae.rules.agent import parse_agent
 from horae.rules.armed import entries
 from horae.rules.crew import parse_crew

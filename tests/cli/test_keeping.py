@@ -25,7 +25,7 @@ from horae.cli.keeping import (
 from horae.engine.actor import user_name
 from horae.engine.ports import Step
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import decide
 from horae.runner.cgroup import cgroup_state

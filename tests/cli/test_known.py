@@ -12,7 +12,7 @@ import pytest
 
 from horae.engine.ports import Process, Step
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import Scanned, scan_plan
 from horae.rules.entry import Entry
 from horae.rules.misfire import Status, decide

@@ -19,7 +19,7 @@ import pytest
 from horae.cli.desk import Place, copy
 from horae.engine.ports import Process, Step
 from horae.engine.source import Revision, Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import Status, decide
 from horae.store.sqlite import SqliteLedger

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calling import Call
-from horae.kernel.org import headline
+from horae.org import headline
 
 
 def test_doctor_and_up_refuse_a_reader_that_misreads(

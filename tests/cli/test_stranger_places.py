@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.store.sqlite import SqliteLedger
 

@@ -11,7 +11,7 @@ import pytest
 
 from horae.engine.ports import Step
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import Receipt, Status, decide
 from horae.store.sqlite import SqliteLedger

@@ -45,7 +45,7 @@ from horae.cli.group import horae as horae_group
 from horae.cli.run import run
 from horae.cli.wb import wb as wb_group
 from horae.errors import Exit
-from horae.kernel.plan import Severity
+from horae.org.plan import Severity
 from horae.rules.misfire import Status
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from horae.engine.almanac import Almanac
 from horae.engine.desk import Desk, EngineFacts
 from horae.engine.ports import Ended, Process
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.crew import last_run_file, parse_crew, seconds_text
 from horae.rules.gate import Capacity
 from horae.rules.handed import hand, is_idle, survey

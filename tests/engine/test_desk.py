@@ -30,7 +30,7 @@ from horae.engine.desk import (
 from horae.engine.ports import Filed, Process, Step
 from horae.engine.source import Scan
 from horae.engine.why import Ask, AskedMomentError, _Kept, answer_of, parse_ask
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry, Origin, Policy, key_time
 from horae.rules.misfire import GRACE, Receipt, Status, decide

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from engine.world import DAY, HOUR, MINUTE, NOW, cron, stamped, story
 from horae.engine.ports import Process, Step
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.misfire import Receipt, Status, decide
 from horae.rules.receipt import FINAL, is_planned

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from horae.engine.almanac import Almanac
 from horae.engine.source import Scan
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.gate import Capacity
 from horae.store.sqlite import SqliteLedger

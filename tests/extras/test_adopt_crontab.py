@@ -12,7 +12,7 @@ import horae
 from horae.extras.importers.crontab import command_of, plain_days, read_crontab, title_of, walk_of
 from horae.extras.importers.fields import UnfitError
 from horae.extras.importers.headline import adopt
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.timing.cron import Cron
 from scale import scaled
 

@@ -15,7 +15,7 @@ from horae.extras.exporters.units import (
 from horae.extras.importers.crontab import read_crontab
 from horae.extras.importers.fields import UnfitError, spelt
 from horae.extras.importers.headline import adopt, clone_of, meanings
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import entries
 from horae.rules.entry import Entry
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.plan import Severity
 from horae.kernel.secret import expand
 from horae.kernel.task import FIELDS
 from horae.kernel.trigger import (
@@ -19,6 +18,7 @@ from horae.kernel.trigger import (
     parse_agent,
     parse_workflow,
 )
+from horae.org.plan import Severity
 from horae.rules.tools import Mode
 from horae.rules.trigger import Kind
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.errors import ScheduleError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import (
     DEEPEST,
     PolicyError,

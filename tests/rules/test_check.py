@@ -9,8 +9,8 @@ import pytest
 
 import horae
 from horae.extras.drift.check import check_drift
-from horae.kernel.org.document import read
-from horae.kernel.plan import Diagnostic
+from horae.org.document import read
+from horae.org.plan import Diagnostic
 from horae.rules.check import Clock, check_plans
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,7 +3,7 @@
 import pytest
 
 from horae import check
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import entries, entries_of, tasks_of
 from horae.rules.command import Call, CommandError, call_of
 from horae.rules.entry import Unarmed, Work

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.plan import Severity, is_id
+from horae.org.plan import Severity, is_id
 from horae.rules.agent import Wake
 from horae.rules.crew import (
     INTERVAL,

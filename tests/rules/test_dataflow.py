@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given as given_any, strategies as st
 
-from horae.kernel.org.document import read
-from horae.kernel.world import worlds
+from horae.org.document import read
+from horae.org.world import worlds
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.kernel.world import World
+    from horae.org.world import World
     from horae.rules.dataflow import Flow
 
 

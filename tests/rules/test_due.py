@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import horae
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import entries_of, tasks_of
 from horae.rules.due import Standing, due
 

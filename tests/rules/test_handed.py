@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.entry import Origin
 from horae.rules.handed import (
     MOST_SHOWN,

@@ -14,7 +14,7 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings, strategies as st
 from icalendar import Calendar
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import cron_rule, entries_of
 from horae.rules.entry import (
     CadenceRule,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.plan import Severity
+from horae.org.plan import Severity
 from horae.rules.entry import CadenceRule, Entry, Origin
 from horae.rules.lifecycle import (
     MOST_HEADINGS,

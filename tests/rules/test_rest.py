@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import entries, tasks_of
 from horae.rules.handed import BoardTask, hand, survey
 from horae.rules.misfire import Status

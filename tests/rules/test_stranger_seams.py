@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.seams import seams

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
 from horae.engine.ports import Filed, Job, Run
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.entry import Origin, Policy
 from horae.rules.misfire import Receipt, Status
 from horae.runner.command import Place

@@ -20,7 +20,7 @@ from horae.config import load
 from horae.engine.ports import Process, Step
 from horae.engine.source import Scan
 from horae.house import keep, open_house
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.porch import keys_of
 from horae.rules.armed import scan_plan
 from horae.rules.crew import parse_crew

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 
 import horae.server.page as page_module
 from horae.engine.ports import Listed
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.rules.entry import Entry
 from horae.rules.lifecycle import Lifecycle, parse_lifecycle

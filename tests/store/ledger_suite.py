@@ -19,7 +19,7 @@ from horae.engine.actor import acting
 from horae.engine.ports import Due, Process, StaleTermError, Step, Trait
 from horae.engine.source import Revision, Scan
 from horae.errors import HoraeError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import Scanned, scan_plan
 from horae.rules.entry import (
     AfterRule,

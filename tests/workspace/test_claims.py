@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.workspace.claims import (
     Claim,
     ClaimBusyError,

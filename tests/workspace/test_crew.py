@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.source import Scan
-    from horae.kernel.plan import Diagnostic
+    from horae.org.plan import Diagnostic
 
 START = datetime.fromisoformat("2026-04-01T08:00Z")
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

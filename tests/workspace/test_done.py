@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.workspace.done import (
     Completed,
     HeadlineAmbiguousError,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.source import Scan
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
     from horae.rules.armed import Scanned
     from horae.workspace.files import Content
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from horae.extras.importers.headline import Proofs
     from horae.extras.importers.job import Reading
-    from horae.kernel.plan import Headline, Plan
+    from horae.org.plan import Headline, Plan
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _HERE: Final = "in horae"
@@ -178,7 +178,7 @@ def apscheduler(**given: Any) -> int:
 
 def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
     """Read, prove, report and write; 1 says that something was not taken."""
-    from horae.kernel.org.document import read
+    from horae.org.document import read
 
     plan, code = _plan(asked.into), int(Exit.OK)
     plan = plan or read("")
@@ -359,7 +359,7 @@ def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[
 
 def _plan(path: str | None) -> Plan | None:
     """Return the plan that is appended to, if it is there."""
-    from horae.kernel.org.document import read
+    from horae.org.document import read
     from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
     if path is None:

@@ -27,7 +27,7 @@ from horae.cli.output import (
 )
 from horae.config import load, settings_hint
 from horae.errors import Exit, HoraeError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
 from horae.rules.entry import Origin

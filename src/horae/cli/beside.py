@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from horae.cli.known import Ledgers
     from horae.cli.output import Output
     from horae.config import Config
-    from horae.kernel.plan import Diagnostic
     from horae.kernel.trigger import WorkflowFile
+    from horae.org.plan import Diagnostic
     from horae.rules.entry import Task
 
 
@@ -143,7 +143,7 @@ def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
     from horae.cli.triggers import Room
     from horae.engine.triggers import judge_files
-    from horae.kernel.plan import Diagnostic, Severity
+    from horae.org.plan import Diagnostic, Severity
     from horae.secrets import known_names
     from horae.workspace.agentd import EmptyFolderError, read_folder
     from horae.workspace.files import PlanFileError

@@ -13,8 +13,8 @@ from horae.cli.known import Ledgers
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.times import When, when_options
 from horae.errors import Exit
-from horae.kernel.org.document import read
-from horae.kernel.org.timestamp import parse_timestamp
+from horae.org.document import read
+from horae.org.timestamp import parse_timestamp
 from horae.rules.armed import rule_of, rule_text, scan_plan
 from horae.rules.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.rules.project import project
@@ -26,7 +26,7 @@ from horae.timing.zone import zone
 from horae.workspace.files import PlanMissingError, read_plan
 
 if TYPE_CHECKING:
-    from horae.kernel.plan import Headline
+    from horae.org.plan import Headline
 
 _PLACE: Final = re.compile(r"(.+):(\d{1,9})(?::\d+)?", re.ASCII)
 _YEAR: Final = timedelta(days=366)

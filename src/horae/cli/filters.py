@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.plan import Headline, States
+    from horae.org.plan import Headline, States
 
 
 class Filters(NamedTuple):
@@ -59,7 +59,7 @@ class Filters(NamedTuple):
 
     def _is_overdue(self, headline: Headline, states: States) -> bool:
         """Tell whether the headline is still open after its deadline."""
-        from horae.rules.deadline import is_overdue
+        from horae.org.deadline import is_overdue
 
         assert self.overdue is not None
         now, zone = self.overdue

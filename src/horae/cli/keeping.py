@@ -436,7 +436,7 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
 
 def _check_reader() -> Check:
     from horae.house import ReaderError
-    from horae.kernel.selftest import misread
+    from horae.org.selftest import misread
 
     wrong = misread()
     if wrong is not None:

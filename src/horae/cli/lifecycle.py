@@ -10,7 +10,7 @@ import click
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources
 from horae.errors import Exit
-from horae.kernel.plan import Severity
+from horae.org.plan import Severity
 from horae.rules.lifecycle import (
     Kind,
     Outcome,

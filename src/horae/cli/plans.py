@@ -11,14 +11,14 @@ from horae.cli.options import at_option, now_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.errors import Exit
-from horae.kernel.plan import Severity
+from horae.org.plan import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.cli.sources import Source
     from horae.config import Config
-    from horae.kernel.plan import Diagnostic
+    from horae.org.plan import Diagnostic
 
 
 @click.command()
@@ -74,7 +74,7 @@ def query(
             if keep.accepts(headline, source.plan.states)
         )
         return sources.exit_code
-    from horae.kernel.query import row
+    from horae.org.query import row
 
     def rows(source: Source) -> object:
         plan = source.plan
@@ -101,7 +101,7 @@ def tangle(paths: tuple[str, ...], form: str | None) -> int:
         for source in sources:
             print_worlds(source)
         return sources.exit_code
-    from horae.kernel.world import world_data, worlds
+    from horae.org.world import world_data, worlds
 
     return _print_data(
         sources,

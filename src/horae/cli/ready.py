@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from horae.kernel.check.finding import Found, place_of
-from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.secret import NAME, looks_secret
+from horae.org.check.finding import Found, place_of
+from horae.org.plan import Diagnostic, Severity
 from horae.rules.after import AfterError, parse_after
 from horae.rules.armed import agent_blocks, is_entry
 from horae.rules.command import CommandError, call_of, shell_syntax
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.engine.triggers import Triggers
-    from horae.kernel.plan import Headline, Plan
+    from horae.org.plan import Headline, Plan
     from horae.rules.command import Unready
 
 _UNNAMED = Found(
@@ -146,7 +146,7 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
     if not any("component" in each.tags for each in plan.headlines):
         return
     from horae.errors import HoraeError
-    from horae.kernel.world import every, worlds
+    from horae.org.world import every, worlds
     from horae.runner.languages import language_of
 
     for world in every(worlds(plan)):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from horae.config import load
 from horae.errors import Exit, HoraeError
 from horae.kernel.guarded import FILE
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from horae.cli.output import Output
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
 
 
 class Source(NamedTuple):

@@ -166,8 +166,8 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
 
 def _languages_of(config: Config) -> dict[str, str]:
     """Return the languages of the plan's blocks, each with a place where it is used."""
-    from horae.kernel.org.document import read
-    from horae.kernel.world import every, worlds
+    from horae.org.document import read
+    from horae.org.world import every, worlds
     from horae.workspace.files import PlanFileError, find_plans, read_plan
 
     used: dict[str, str] = {}

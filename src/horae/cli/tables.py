@@ -11,16 +11,16 @@ from rich.text import Text
 from rich.tree import Tree
 
 from horae.cli.output import clean
-from horae.kernel.plan import Severity
-from horae.kernel.world import every, worlds
+from horae.org.plan import Severity
+from horae.org.world import every, worlds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from horae.cli.sources import Source
-    from horae.kernel.org.timestamp import Timestamp
-    from horae.kernel.plan import Diagnostic, Headline, Plan
-    from horae.kernel.world import World
+    from horae.org.plan import Diagnostic, Headline, Plan
+    from horae.org.timestamp import Timestamp
+    from horae.org.world import World
 
 _SHOWN = 80
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

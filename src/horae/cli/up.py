@@ -21,7 +21,7 @@ from horae.cli.options import data_option, root_argument
 from horae.cli.output import echo
 from horae.engine.actor import ENGINE, acting, actor_words, user_name
 from horae.errors import Exit
-from horae.kernel.collector import calm_collector
+from horae.org.collector import calm_collector
 from horae.rules.entry import key_time
 from horae.rules.misfire import Status
 from horae.rules.receipt import FINAL

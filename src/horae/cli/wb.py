@@ -41,7 +41,7 @@ def wb(ctx: click.Context, *, wrapped: bool, agent: bool) -> None:  # noqa: ARG0
 @click.pass_obj
 def query(wrapped: bool, file: str) -> int:
     """Show the fields of each headline."""
-    from horae.kernel.query import query
+    from horae.org.query import query
 
     return _answer("query", file, query, wrapped=wrapped)
 
@@ -51,7 +51,7 @@ def query(wrapped: bool, file: str) -> int:
 @click.pass_obj
 def tangle(wrapped: bool, file: str) -> int:
     """Show the resolved workflows of a plan."""
-    from horae.kernel.world import tangle
+    from horae.org.world import tangle
 
     return _answer("tangle", file, tangle, wrapped=wrapped)
 
@@ -64,7 +64,7 @@ def lint(wrapped: bool, file: str) -> int:
 
     An empty list means that there are no problems.
     """
-    from horae.kernel.world import validate
+    from horae.org.world import validate
 
     return _answer("lint", file, validate, wrapped=wrapped, is_finding=True)
 

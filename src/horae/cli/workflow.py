@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from horae.config import Config
-    from horae.kernel.plan import Plan
-    from horae.kernel.world import World
+    from horae.org.plan import Plan
+    from horae.org.world import World
     from horae.runner.command import Place
     from horae.runner.record import Record, StepRecord
     from horae.runner.workflow import Told
@@ -70,8 +70,8 @@ def records_of(file: str, text: str, given: bytes) -> tuple[list[dict[str, objec
 
 def summaries_of(text: str) -> list[dict[str, object]]:
     """Return what the workflows of a plan would run, without running anything."""
-    from horae.kernel.org.document import read
-    from horae.kernel.world import worlds
+    from horae.org.document import read
+    from horae.org.world import worlds
     from horae.runner.record import summary
 
     return [summary(world) for world in worlds(read(text))]
@@ -99,8 +99,8 @@ class _Asked:
         """Return what a file asks for; a workflow that it does not have is an error."""
         from horae.cli.sources import plan_root
         from horae.config import load
-        from horae.kernel.org.document import read
-        from horae.kernel.world import every, worlds
+        from horae.org.document import read
+        from horae.org.world import every, worlds
         from horae.runner.command import Place
         from horae.secrets import secrets_of
         from horae.workflows import state_directory
@@ -320,7 +320,7 @@ def _input(given: str | None) -> bytes:
 
 def _run_directory(place: Place, run: str) -> Path:
     """Return where an earlier run left its record, or raise an error."""
-    from horae.kernel.plan import is_id
+    from horae.org.plan import is_id
     from horae.workspace.files import PlanMissingError
 
     if is_id(run):

@@ -16,8 +16,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.kernel.plan import Diagnostic, Severity, Span
 from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+from horae.org.plan import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

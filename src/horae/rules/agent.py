@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from horae.errors import HoraeError
-from horae.kernel.check.finding import shown
-from horae.kernel.org.document import read
-from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.org.check.finding import shown
+from horae.org.document import read
+from horae.org.plan import Diagnostic, Severity, is_id
 from horae.rules.command import CommandError, call_of
 from horae.rules.lifecycle import NAME_FIX, Heading, heading_of
 from horae.rules.scope import API_FIX, api_scopes
@@ -29,7 +29,7 @@ from horae.timing.duration import DurationError, parse_duration
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
 
 PROMPT: Final = "System prompt"  # the title of the heading above it
 _KEYS: Final = (

@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import HoraeError, ScheduleError
-from horae.kernel.check.layout import unread
-from horae.kernel.org.document import read
-from horae.kernel.org.timestamp import parse_timestamp
-from horae.kernel.world import every, worlds
+from horae.org.check.layout import unread
+from horae.org.deadline import end_of
+from horae.org.document import read
+from horae.org.timestamp import parse_timestamp
+from horae.org.world import every, worlds
 from horae.rules.after import parse_after
 from horae.rules.command import call_of
-from horae.rules.deadline import end_of
 from horae.rules.entry import (
     ARCHIVED,
     COMMENTED,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.org.timestamp import Timestamp
-    from horae.kernel.plan import Block, Headline, Plan
+    from horae.org.plan import Block, Headline, Plan
+    from horae.org.timestamp import Timestamp
     from horae.rules.entry import Rule
 
 AGENT: Final = "agent"  # the language of a block that an agent answers to

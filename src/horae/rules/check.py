@@ -15,9 +15,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import ScheduleError
-from horae.kernel.check import check_plans as kernel_check
-from horae.kernel.check.finding import Found, place_of, shown
-from horae.kernel.plan import Diagnostic, Severity
+from horae.org.check import check_plans as kernel_check
+from horae.org.check.finding import Found, place_of, shown
+from horae.org.plan import Diagnostic, Severity
 from horae.rules.after import AfterError
 from horae.rules.agent import check_agent
 from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
@@ -33,7 +33,7 @@ from horae.timing.zone import ZoneError, zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from horae.kernel.plan import Headline, Place, Plan
+    from horae.org.plan import Headline, Place, Plan
     from horae.rules.crew import Member
     from horae.rules.entry import Rule
 

@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.kernel.check.finding import shown
-from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.org.check.finding import shown
+from horae.org.plan import Diagnostic, Severity, is_id
 from horae.rules.agent import Wake, choices
 from horae.rules.entry import HOST_FIX, labels
 from horae.rules.lifecycle import NAME_FIX, Heading, headings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from horae.kernel.world import Component, World
+    from horae.org.world import Component, World
 
 
 class Step(NamedTuple):

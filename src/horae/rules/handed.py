@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
-from horae.kernel.org.headline import read_headline
+from horae.org.deadline import end_of
+from horae.org.headline import read_headline
 from horae.rules.armed import hidden_by, is_entry
-from horae.rules.deadline import end_of
 from horae.rules.outcome import shown
 from horae.rules.words import moment_text
 from horae.timing.repeater import parse_at
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.org.timestamp import Timestamp
-    from horae.kernel.plan import Headline, Plan, States
+    from horae.org.plan import Headline, Plan, States
+    from horae.org.timestamp import Timestamp
     from horae.rules.entry import Origin
     from horae.rules.lifecycle import State
 

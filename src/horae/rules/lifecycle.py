@@ -14,10 +14,10 @@ from enum import StrEnum
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
-from horae.kernel.check.finding import shown
-from horae.kernel.org.document import read
-from horae.kernel.org.element import bare
-from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.org.check.finding import shown
+from horae.org.document import read
+from horae.org.element import bare
+from horae.org.plan import Diagnostic, Severity, is_id
 from horae.rules.misfire import Status
 from horae.timing.backoff import IDLE_CAP, delay_after, delay_after_failures
 from horae.timing.duration import LONGEST, DurationError, format_duration, parse_cadence
@@ -25,7 +25,7 @@ from horae.timing.duration import LONGEST, DurationError, format_duration, parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from horae.kernel.plan import Headline
+    from horae.org.plan import Headline
 
 MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
 MOST_REPEATS: Final = 1_000_000  # more is a slip of the finger

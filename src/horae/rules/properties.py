@@ -14,7 +14,7 @@ from horae.rules.armed import POLICIES, is_entry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.kernel.plan import Headline
+    from horae.org.plan import Headline
 
 WHEN: Final = ("SCHEDULE", "AFTER", "TZ", "UNTIL")  # without them it runs at another time, or never
 WHAT: Final = ("COMMAND", "POST")

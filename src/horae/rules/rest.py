@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.misfire import Status
 from horae.rules.outcome import shown
 from horae.rules.receipt import BAD, ENDS

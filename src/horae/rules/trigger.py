@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.kernel.plan import is_id
 from horae.kernel.secret import is_reference
+from horae.org.plan import is_id
 from horae.rules.armed import PolicyError, Scanned, policy_of
 from horae.rules.entry import (
     CatchUp,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.engine.ports import Held, Process, Run, Secrets
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
     from horae.rules.entry import Origin
     from horae.runner.command import Place
     from horae.runner.processes import Processes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from horae.engine.actor import run_actor
 from horae.engine.ports import Ended, RunError, SecretError, Unreleased
 from horae.errors import ScheduleError
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.command import Call, call_of
 from horae.rules.entry import key_time
 from horae.runner.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets

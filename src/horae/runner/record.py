@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from horae.kernel.plan import ScheduleData
-    from horae.kernel.world import World
+    from horae.org.plan import ScheduleData
+    from horae.org.world import World
 
 RECORD: Final = "record.json"
 SMALL: Final = 64 << 10  # bytes of a record that is kept in the ledger, too
@@ -233,7 +233,7 @@ def steps_in(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def summary(world: World) -> dict[str, object]:
     """Return what would run and in which order, without running it."""
-    from horae.kernel.world import world_data
+    from horae.org.world import world_data
 
     whole = {key: value for key, value in world_data(world).items() if key != "workflows"}
     flow = flow_of(world)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.engine.ports import Ended, HeldBackError, Process, RunError, Unreleased
 from horae.errors import HoraeError, ScheduleError
-from horae.kernel.org.document import read
-from horae.kernel.world import every, worlds
+from horae.org.document import read
+from horae.org.world import every, worlds
 from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.rules.misfire import Status
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.engine.ports import Clock, Filed, Given, Held, Job, Run
-    from horae.kernel.plan import Plan
-    from horae.kernel.world import World
+    from horae.org.plan import Plan
+    from horae.org.world import World
     from horae.rules.dataflow import Flow, Step
     from horae.runner.agents import BlockAgents, RunAgents
     from horae.runner.command import Place

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.engine.ports import Clock, Ended
-    from horae.kernel.world import Component
+    from horae.org.world import Component
     from horae.runner.languages import Language, Tool
     from horae.runner.steps import Hands
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from horae.engine.ports import PATIENCE as MISSING
-from horae.kernel.collector import collector_paused
+from horae.org.collector import collector_paused
 from horae.rules.misfire import Status
 from horae.store import arming, scanning
 from horae.store.book import Book, Foreseen

@@ -28,8 +28,8 @@ from horae.engine.triggers import (
     said_lines,
 )
 from horae.errors import Exit, HoraeError
-from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.trigger import is_workflow, parse_agent, parse_workflow
+from horae.org.plan import Diagnostic, Severity
 from horae.workspace.files import (
     PlanFileError,
     PlanMissingError,

@@ -26,8 +26,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import ScheduleError
-from horae.kernel.plan import Diagnostic, Severity
 from horae.kernel.task import id_of, parse
+from horae.org.plan import Diagnostic, Severity
 from horae.rules.armed import Scanned, cron_rule
 from horae.rules.board import CLOSED, complaints, moment, task_policy, work_policy
 from horae.rules.entry import (

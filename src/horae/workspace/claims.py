@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
-from horae.kernel.org.document import read
-from horae.kernel.plan import is_id
+from horae.org.document import read
+from horae.org.plan import is_id
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.workspace.done import (
     Edit,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime, timedelta
 
-    from horae.kernel.plan import Headline, Plan
+    from horae.org.plan import Headline, Plan
 
 DOING: Final = "DOING"
 _ATTEMPTS: Final = 8  # to push before somebody else pushes again

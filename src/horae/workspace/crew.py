@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from horae.engine.source import Scan
 from horae.errors import HoraeError
-from horae.kernel.plan import Diagnostic, Severity
+from horae.org.plan import Diagnostic, Severity
 from horae.rules.agent import agent_name, check_agent
 from horae.rules.armed import Scanned
 from horae.rules.check import UNREAD, Page, check_crew, check_day

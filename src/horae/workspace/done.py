@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import Exit, ScheduleError
-from horae.kernel.check.finding import is_fired
-from horae.kernel.org.document import read
-from horae.kernel.org.drawer import properties
-from horae.kernel.org.element import bare, keywords
-from horae.kernel.org.headline import parts
-from horae.kernel.org.timestamp import parse_timestamp
-from horae.kernel.plan import Span
+from horae.org.check.finding import is_fired
+from horae.org.document import read
+from horae.org.drawer import properties
+from horae.org.element import bare, keywords
+from horae.org.headline import parts
+from horae.org.plan import Span
+from horae.org.timestamp import parse_timestamp
 from horae.timing.repeater import repeat
 from horae.timing.zone import local, zone as zone_named
 from horae.workspace.edit import Splice, edit, spliced
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from horae.kernel.plan import Headline, Plan, Property, Stamp
+    from horae.org.plan import Headline, Plan, Property, Stamp
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _ACTIVE: Final = re.compile(r"<[0-9]{4}-[0-9]{2}-[0-9]{2}[^<>\n]*+>")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from horae.engine.source import Scan, unexpected
 from horae.errors import HoraeError
-from horae.kernel.collector import collector_paused
-from horae.kernel.org.document import read
+from horae.org.collector import collector_paused
+from horae.org.document import read
 from horae.rules.armed import scan_plan
 from horae.workspace.files import (
     LIMIT,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from horae.engine.ports import Filed
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
     from horae.rules.armed import Scanned
     from horae.workspace.files import Content, StrPath
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.engine.ports import Ended, Process, RunError, Unreleased
 from horae.errors import Exit, HoraeError
-from horae.kernel.plan import Severity, Span
 from horae.kernel.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
+from horae.org.plan import Severity, Span
 from horae.rules.armed import Scanned
 from horae.rules.board import check_depends_on, moment
 from horae.rules.entry import Origin, Unarmed, key_time
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.engine.ports import Clock, Filed, Job, Run
-    from horae.kernel.plan import Diagnostic
     from horae.kernel.task import Task
+    from horae.org.plan import Diagnostic
     from horae.rules.board import Changes, Resolution, Value
     from horae.workspace.files import Content, StrPath
     from horae.workspace.git import Commit

@@ -11,8 +11,8 @@ from horae.engine.triggers.errors import TriggerConflictError
 from horae.engine.triggers.fields import flag
 from horae.engine.triggers.shapes import agent_shape, page_of
 from horae.engine.triggers.store import AgentCard, agent_id
-from horae.kernel.plan import is_id
 from horae.kernel.secret import is_own, names_in
+from horae.org.plan import is_id
 from horae.rules.scope import API_FIX, api_scopes
 from horae.rules.trigger import MASK, LifecycleEvent, TriggerError, parse_tools
 from horae.timing.duration import DurationError, parse_duration

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.engine.triggers.agents import AGENT_FIELDS
 from horae.engine.triggers.errors import FilesError, TriggerNotFoundError
 from horae.errors import HoraeError
-from horae.kernel.plan import Diagnostic, Severity
+from horae.org.plan import Diagnostic, Severity
 from horae.rules.trigger import (
     Definition,
     Kind,

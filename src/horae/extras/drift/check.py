@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from horae.extras.drift import Stamped, drift
-from horae.kernel.check.finding import shown
-from horae.kernel.plan import Severity
+from horae.org.check.finding import shown
+from horae.org.plan import Severity
 from horae.rules.entry import CronRule, RepeaterRule
 from horae.rules.words import sayings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.kernel.plan import Diagnostic, Headline
+    from horae.org.plan import Diagnostic, Headline
     from horae.rules.check import CheckedWorkflow
     from horae.rules.entry import Rule
     from horae.timing.cron import Cron

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import HoraeError
 from horae.extras.importers.job import MOST_ZONES
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import entries_of, rule_text
 from horae.rules.entry import Entry, OnceRule, RepeaterRule
 from horae.rules.project import project
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from horae.extras.importers.job import Fires, Job
-    from horae.kernel.plan import Headline, Plan
+    from horae.org.plan import Headline, Plan
 
 FIRES: Final = 50
 _YEAR: Final = timedelta(days=366)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from horae.engine.source import Scan
 from horae.errors import HoraeError
 from horae.extras.simulate.faults import Fault
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import Scanned, cron_rule, scan_plan
 from horae.rules.entry import (
     CadenceRule,

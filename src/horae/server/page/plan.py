@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.app import check
-from horae.kernel.org.document import read
+from horae.org.document import read
 from horae.rules.armed import scan_plan, tasks_of
 from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.rules.project import project

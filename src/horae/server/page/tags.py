@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.org.document import read
 from horae.kernel.task import parse
+from horae.org.document import read
 from horae.rules.entry import Entry
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 from horae.engine.actor import user_name
 from horae.kernel.guarded import FILE, Arrivals, after_pull, before_pull, values_of
-from horae.kernel.plan import is_id
+from horae.org.plan import is_id
 from horae.workspace.arrivals import (
     ArrivalsError,
     change_arrivals,

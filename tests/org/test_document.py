@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 
 import horae
-from horae.kernel.org.document import read
-from horae.kernel.org.drawer import properties
-from horae.kernel.org.element import bare, blocks, elements, keywords
-from horae.kernel.org.headline import parts
-from horae.kernel.plan import Plan, Span
+from horae.org.document import read
+from horae.org.drawer import properties
+from horae.org.element import bare, blocks, elements, keywords
+from horae.org.headline import parts
+from horae.org.plan import Plan, Span
 from near_org import text_from, texts
 from scale import scaled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.plan import Planning, Stamp
+from horae.org.plan import Planning, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
-from horae.kernel.org.timestamp import Timestamp, TimestampData, parse_timestamp
+from horae.org.timestamp import Timestamp, TimestampData, parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.collector import LARGE, collector_paused
-from horae.kernel.org.headline import read_headline
-from horae.kernel.plan import DEFAULT_STATES, Headline, Plan, States
+from horae.org.collector import LARGE, collector_paused
+from horae.org.headline import read_headline
+from horae.org.plan import DEFAULT_STATES, Headline, Plan, States
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def _states(text: str, starts: Sequence[int]) -> States:
     sections = {bisect_right(starts, found.start()) for found in _STATE_LINE.finditer(text)}
     if not sections:
         return DEFAULT_STATES
-    from horae.kernel.org.element import keywords  # few plans declare states
+    from horae.org.element import keywords  # few plans declare states
 
     bounds = [0, *starts, len(text)]
     todo, done = set(DEFAULT_STATES.todo), set(DEFAULT_STATES.done)

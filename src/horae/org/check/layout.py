@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Check, Found, Section, line_at, shown
-from horae.kernel.org import drawer, planning
-from horae.kernel.org.element import bare
-from horae.kernel.plan import Severity
+from horae.org import drawer, planning
+from horae.org.check.finding import Check, Found, Section, line_at, shown
+from horae.org.element import bare
+from horae.org.plan import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.kernel.plan import Headline, States
+    from horae.org.plan import Headline, States
 
 _PLANNING: Final = re.compile(r"[ \t]*+(?:SCHEDULED|DEADLINE|CLOSED):")
 _KEYWORD: Final = re.compile(r"(SCHEDULED|DEADLINE|CLOSED):[ \t]*+(.*)", re.DOTALL)
@@ -183,7 +183,7 @@ def _open_block(section: Section) -> Iterator[Found]:
 def unread(headline: Headline, states: States) -> Found | None:
     r"""Return why the planning line or the drawer of a headline is not read, if one is not.
 
-    >>> from horae.kernel.org.document import read
+    >>> from horae.org.document import read
     >>> plan = read("* Back up\n:PROPERTIES:\n:COMMAND: ls\nnote\n:END:\n")
     >>> unread(plan.headlines[0], plan.states).message
     "line 'note' makes the drawer invalid: its properties are ignored"

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from horae.kernel.org.timestamp import parse_timestamp
-from horae.rules.deadline import is_overdue
+from horae.org.deadline import is_overdue
+from horae.org.timestamp import parse_timestamp
 from horae.timing.zone import zone
 
 

@@ -7,15 +7,15 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import Check, Found, Section, is_fired, is_workflow, shown
-from horae.kernel.org.element import bare
-from horae.kernel.org.timestamp import parse_timestamp
-from horae.kernel.plan import Severity
+from horae.org.check.finding import Check, Found, Section, is_fired, is_workflow, shown
+from horae.org.element import bare
+from horae.org.plan import Severity
+from horae.org.timestamp import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.kernel.plan import Headline, Stamp
+    from horae.org.plan import Headline, Stamp
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _ALMOST: Final = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})", re.ASCII)

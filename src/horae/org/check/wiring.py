@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.check.finding import CALLS, Found, shown
-from horae.kernel.plan import Severity
-from horae.kernel.world import World, every, worlds
+from horae.org.check.finding import CALLS, Found, shown
+from horae.org.plan import Severity
+from horae.org.world import World, every, worlds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from horae.kernel.plan import Headline, Plan
-    from horae.kernel.world import Component
+    from horae.org.plan import Headline, Plan
+    from horae.org.world import Component
 
 
 _WORD: Final = re.compile(r"\S+")

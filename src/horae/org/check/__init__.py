@@ -9,17 +9,17 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from horae.kernel.check.finding import Check, Found, Section, shown
-from horae.kernel.check.layout import LAYOUT
-from horae.kernel.check.stamp import STAMPS
-from horae.kernel.check.wiring import wiring
-from horae.kernel.org.document import read
-from horae.kernel.plan import Diagnostic, Severity, is_id
+from horae.org.check.finding import Check, Found, Section, shown
+from horae.org.check.layout import LAYOUT
+from horae.org.check.stamp import STAMPS
+from horae.org.check.wiring import wiring
+from horae.org.document import read
+from horae.org.plan import Diagnostic, Severity, is_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from horae.kernel.plan import Plan
+    from horae.org.plan import Plan
 
 CHECKS: tuple[Check, ...] = (*LAYOUT, *STAMPS)
 

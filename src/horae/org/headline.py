@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from horae.kernel.org.drawer import read_drawer
-from horae.kernel.org.planning import read_planning
-from horae.kernel.plan import Headline, Span
+from horae.org.drawer import read_drawer
+from horae.org.plan import Headline, Span
+from horae.org.planning import read_planning
 
 # One match per section: stars, first word, rest of the line, and whether the next
 # lines promise a planning line and a drawer.

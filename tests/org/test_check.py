@@ -13,10 +13,10 @@ from hypothesis import given, settings
 
 import horae
 from horae.errors import ScheduleError
-from horae.kernel import check as room
-from horae.kernel.check import check_plans
-from horae.kernel.org.document import read
-from horae.kernel.plan import Diagnostic
+from horae.org import check as room
+from horae.org.check import check_plans
+from horae.org.document import read
+from horae.org.plan import Diagnostic
 from horae.timing.repeater import parse_at, parse_repeater
 from near_org import text_from, texts
 from scale import scaled

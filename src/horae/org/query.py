@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from horae.kernel.collector import LARGE, collector_paused
-from horae.kernel.org import timestamp
-from horae.kernel.org.document import read
+from horae.org import timestamp
+from horae.org.collector import LARGE, collector_paused
+from horae.org.document import read
 
 if TYPE_CHECKING:
-    from horae.kernel.org.timestamp import TimestampData
-    from horae.kernel.plan import Headline, Plan
+    from horae.org.plan import Headline, Plan
+    from horae.org.timestamp import TimestampData
 
 
 class Row(TypedDict):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.kernel.org.drawer import properties
-from horae.kernel.plan import Diagnostic
+from horae.org.drawer import properties
+from horae.org.plan import Diagnostic
 
 if TYPE_CHECKING:
-    from horae.kernel.plan import Headline, Place, Severity, States
+    from horae.org.plan import Headline, Place, Severity, States
 
 CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.plan import Block, Keyword, Span
+from horae.org.plan import Block, Keyword, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from horae.kernel.query import Row, query
+from horae.org.query import Row, query
 
 _TEXT: Final = """\
 * TODO Nightly backup :workflow:

@@ -11,7 +11,7 @@ from horae.timing.zone import instant
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from horae.kernel.org.timestamp import Timestamp
+    from horae.org.timestamp import Timestamp
 
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d{1,2}):(\d\d)(?:-.*)?)?", re.ASCII)
 

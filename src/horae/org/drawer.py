@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.plan import Drawer, Property, Span
+from horae.org.plan import Drawer, Property, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

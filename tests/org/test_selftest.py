@@ -2,8 +2,8 @@
 
 import pytest
 
-from horae.kernel.org import headline
-from horae.kernel.selftest import misread
+from horae.org import headline
+from horae.org.selftest import misread
 
 
 def test_the_reader_passes_its_own_test() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
-from horae.kernel.org.document import read
-from horae.kernel.org.element import blocks
+from horae.org.document import read
+from horae.org.element import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.kernel.plan import Block, Headline, Plan, ScheduleData
+    from horae.org.plan import Block, Headline, Plan, ScheduleData
 
 _VALUED: Final = frozenset({":deps", ":uses", ":in", ":out", ":dir"})
 
