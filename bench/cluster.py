@@ -35,15 +35,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from horae.app import SystemClock
+from horae.core.arming import scan_plan
+from horae.core.decide import Receipt, Status, decide
+from horae.core.entry import Entry
+from horae.core.ports import Ended, Process, Step
+from horae.core.reason import Reason, ReasonCode
+from horae.core.source import Scan
 from horae.engine.cluster import Worker
-from horae.engine.ports import Ended, Process, Step
-from horae.engine.source import Scan
 from horae.org.document import read
-from horae.rules.armed import scan_plan
-from horae.rules.entry import Entry
 from horae.rules.lease import Member
-from horae.rules.misfire import Receipt, Status, decide
-from horae.rules.reason import Reason, ReasonCode
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes
 from horae.store import carrier
@@ -52,7 +52,7 @@ from horae.store.postgres import PostgresLedger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
-    from horae.engine.ports import Filed, Job, Run, Runner
+    from horae.core.ports import Filed, Job, Run, Runner
 
 WIDTH = 64  # runs under way for each worker
 SLICE = 5_000  # entries in one scan

@@ -34,19 +34,19 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from horae.app import SystemClock
-from horae.engine.almanac import Almanac
-from horae.engine.ports import Ended, Process
+from horae.core.decide import Status
+from horae.core.engine import Almanac
+from horae.core.gate import Capacity
+from horae.core.ports import Ended, Process
+from horae.core.reason import Reason, ReasonCode
 from horae.org.collector import calm_collector
-from horae.rules.gate import Capacity
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from horae.engine.ports import Filed, Job, Run, Step, Unreleased
+    from horae.core.ports import Filed, Job, Run, Step, Unreleased
 
 Numbers: TypeAlias = dict[str, float]
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
-from horae.engine.almanac import Almanac
-from horae.rules.gate import Capacity
+from horae.core.engine import Almanac
+from horae.core.gate import Capacity
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes, Spec
 from horae.store.sqlite import SqliteLedger
@@ -33,8 +33,8 @@ from horae.workspace.org import OrgSource
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.engine.ports import Filed
-    from horae.rules.misfire import Status
+    from horae.core.decide import Status
+    from horae.core.ports import Filed
 
 ROUNDS = 5
 RUNS = 400  # in a round

@@ -38,9 +38,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from horae.config import load
-from horae.engine.ports import Step
+from horae.core.decide import decide
+from horae.core.ports import Step
 from horae.house import House, open_house
-from horae.rules.misfire import decide
 from horae.server.api import Front, app
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Ledger
+    from horae.core.ports import Ledger
     from horae.engine.triggers import Triggers
 
 FEW, MANY = 100, 10_000

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.app import SystemClock
+from horae.core.decide import Receipt, Status
+from horae.core.engine import Almanac
+from horae.core.entry import Work, key_time
+from horae.core.explain import parse_ask
+from horae.core.gate import Capacity
+from horae.core.ports import HeldBackError, Job, Process, Run, RunError
+from horae.core.service import Desk
 from horae.dispatching import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
-from horae.engine.almanac import Almanac
-from horae.engine.desk import Desk
-from horae.engine.ports import HeldBackError, Job, Process, Run, RunError
-from horae.engine.why import parse_ask
 from horae.roster import Roster
 from horae.rules.dispatch import rest_after
-from horae.rules.entry import Work, key_time
-from horae.rules.gate import Capacity
-from horae.rules.misfire import Receipt, Status
 from horae.runner.agents import Registry
 from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
@@ -47,7 +47,7 @@ from store.ledger_suite import HOUR, MINUTE, SECOND, story
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.kernel.task import Task
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from horae.engine.source import Scan, is_within
+from horae.core.source import Scan, is_within
 from horae.workspace.agentd import read_folder
 from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm
@@ -30,7 +30,7 @@ from walks.stage import EIGHT, HandClock, story
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from horae.engine.source import Source
+    from horae.core.source import Source
 
 FAULTS: Final = (
     errno.EMFILE,

@@ -25,11 +25,11 @@ from horae.app import SystemClock
 from horae.cli.far import Far
 from horae.cli.ledger import print_status
 from horae.config import load
-from horae.engine.desk import Desk
+from horae.core.decide import Status
+from horae.core.receipt import FINAL
+from horae.core.service import Desk
 from horae.house import keep, new_id, open_house
 from horae.rules.keeper import read_memory
-from horae.rules.misfire import Status
-from horae.rules.receipt import FINAL
 from horae.timing import backoff
 from horae.workspace.crew import CrewSource
 from reasons import because
@@ -37,8 +37,8 @@ from reasons import because
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
-    from horae.engine.desk import AgentLine
-    from horae.engine.ports import Filed, Run
+    from horae.core.ports import Filed, Run
+    from horae.core.service import AgentLine
     from horae.house import House
 
 PERSON = {

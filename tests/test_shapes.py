@@ -21,10 +21,10 @@ import pytest
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.config import SettingError, load
-from horae.engine.ports import LedgerWriteError
+from horae.core.decide import Status
+from horae.core.ports import LedgerWriteError
 from horae.errors import Exit, HoraeError
 from horae.house import FOLDERS, keep, open_house, read_again
-from horae.rules.misfire import Status
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.engine.ports import RunError
+from horae.core.ports import RunError
 from horae.trees import Trees, Undelivered
 
 if TYPE_CHECKING:

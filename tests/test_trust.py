@@ -15,9 +15,9 @@ import horae.config as table
 from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
-from horae.engine.actor import acting
+from horae.core.actor import acting
+from horae.core.guarded import GUARDED, is_guarded
 from horae.house import keep, open_house
-from horae.kernel.guarded import GUARDED, is_guarded
 from horae.trust import TrustError
 from horae.workspace.arrivals import NAME, ArrivalsError, arrivals_at
 from horae.workspace.git import Ending, Git, Why

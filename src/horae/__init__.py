@@ -9,11 +9,11 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
     from horae.app import check
+    from horae.core.arming import entries
+    from horae.core.project import project
     from horae.errors import HoraeError
     from horae.org.query import parse_timestamp, query
     from horae.org.world import durable, tangle, upgrade, validate
-    from horae.rules.armed import entries
-    from horae.rules.project import project
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
     from horae.timing.rfc3339 import parse_rfc3339
@@ -46,10 +46,10 @@ _HOME = {
     "HoraeError": "horae.errors",
     "check": "horae.app",
     "durable": "horae.org.world",
-    "entries": "horae.rules.armed",
+    "entries": "horae.core.arming",
     "parse_rfc3339": "horae.timing.rfc3339",
     "parse_timestamp": "horae.org.query",
-    "project": "horae.rules.project",
+    "project": "horae.core.project",
     "query": "horae.org.query",
     "repeat": "horae.timing.repeater",
     "run_workflow": "horae.workflows",

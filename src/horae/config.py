@@ -12,16 +12,16 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast, overload
 
+from horae.core.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force
 from horae.errors import Exit, HoraeError
-from horae.kernel.guarded import DOTS, FILE, LIMIT, Values, as_values, in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
 
-    from horae.kernel.guarded import Arrivals, Way
-    from horae.kernel.secret import SecretSource
+    from horae.core.guarded import Arrivals, Way
+    from horae.core.secret import SecretSource
     from horae.org.plan import Diagnostic
 
 LEAST_MEMORY: Final = 16 << 20  # bytes that a run may be held to
@@ -828,7 +828,7 @@ def _waits(way: Way, was: str | None, now: str | None, arrivals: Arrivals | None
 
 def _source_words(raw: object) -> str:
     """Return where a secret is; what is no such place may be the secret itself."""
-    from horae.kernel.secret import parse_source
+    from horae.core.secret import parse_source
 
     try:
         parse_source(raw if isinstance(raw, str) else "")
@@ -864,7 +864,7 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
     for path, raw in file.values.items():
         if path[0] != SECRETS:
             continue
-        from horae.kernel.secret import SecretSource, SourceKind, parse_source, why_no_name
+        from horae.core.secret import SecretSource, SourceKind, parse_source, why_no_name
 
         name, origin = ".".join(path[1:]), file.origin(path)
         try:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import (
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Work, key_time
+from horae.core.ports import (
     Ended,
     HeldBackError,
     LauncherLostError,
@@ -26,6 +28,8 @@ from horae.engine.ports import (
     RunError,
     Unreleased,
 )
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
 from horae.rules.board import Ground
 from horae.rules.dispatch import (
@@ -41,10 +45,6 @@ from horae.rules.dispatch import (
     wakes_at,
     why_not,
 )
-from horae.rules.entry import Work, key_time
-from horae.rules.misfire import Receipt, Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import BAD, FINAL, OPEN
 from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.gate import Gate
-    from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
+    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
+    from horae.core.slots import Gate
     from horae.kernel.task import Task
     from horae.roster import Roster
     from horae.rules.board import Changes

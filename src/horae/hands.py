@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.ports import Trait
-from horae.engine.why import stamp
+from horae.core.arming import cron_rule, policy_of
+from horae.core.explain import stamp
+from horae.core.ports import Trait
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.org.world import worlds
-from horae.rules.armed import cron_rule, policy_of
 from horae.rules.board import CLOSED, Ground, moment, standing
 from horae.rules.recycle import triggers_of
 from horae.runner.record import summary
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Clock, Ledger
+    from horae.core.entry import Pause
+    from horae.core.ports import Clock, Ledger
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
-    from horae.rules.entry import Pause
     from horae.runner.command import Place
     from horae.workspace.git import Git
     from horae.workspace.tasks import Board, Card

@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from horae.app import SystemClock, machine_zone
+from horae.core.actor import acting, own_actor
+from horae.core.engine import AGAIN, LONGEST_REST, UNREAD, Almanac
+from horae.core.entry import Work, key_time
+from horae.core.gate import Capacity
+from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
+from horae.core.receipt import FINAL
+from horae.core.run_tokens import RunTokens
+from horae.core.secret import FOLDER, is_own
+from horae.core.service import Desk, EngineFacts
+from horae.core.service.standing import broken_words
+from horae.core.source import unexpected
 from horae.dispatching import Dispatcher, DispatchRunner, busy_at
-from horae.engine.actor import acting, own_actor
-from horae.engine.almanac import AGAIN, LONGEST_REST, UNREAD, Almanac
-from horae.engine.desk import Desk, EngineFacts
-from horae.engine.desk.standing import broken_words
-from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, RunError
-from horae.engine.run_tokens import RunTokens
-from horae.engine.source import unexpected
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
-from horae.kernel.secret import FOLDER, is_own
 from horae.org.selftest import misread
 from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
@@ -39,9 +42,6 @@ from horae.readiness import (
     registry_of,
 )
 from horae.roster import Roster
-from horae.rules.entry import Work, key_time
-from horae.rules.gate import Capacity
-from horae.rules.receipt import FINAL
 from horae.runner.agents import BlockAgents, Registry
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.config import Config
+    from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
+    from horae.core.service import Line
+    from horae.core.source import Source
     from horae.engine.cluster import SharedLedger
-    from horae.engine.desk import Line
-    from horae.engine.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
-    from horae.engine.source import Source
     from horae.runner.agents import Agent
     from horae.store.ledger import BookLedger
 

@@ -21,7 +21,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import (
+from horae.core.decide import Status
+from horae.core.entry import Work
+from horae.core.outcome import ENGINE_EXITED, NEVER_STARTED
+from horae.core.ports import (
     Ended,
     HeldBackError,
     LauncherLostError,
@@ -30,13 +33,14 @@ from horae.engine.ports import (
     RunError,
     Unreleased,
 )
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.roster import Roster
 from horae.rules.agent import Wake
 from horae.rules.board import blocked_text, moment
 from horae.rules.crew import Mode, last_run_file, parse_crew, ran_file, seconds_text
-from horae.rules.entry import Work
 from horae.rules.handed import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.rules.keeper import (
     Beat,
@@ -58,10 +62,6 @@ from horae.rules.keeper import (
     write_note,
 )
 from horae.rules.lifecycle import parse_lifecycle
-from horae.rules.misfire import Status
-from horae.rules.outcome import ENGINE_EXITED, NEVER_STARTED
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import ENDS
 from horae.rules.rest import (
     Coming,
     Commit,
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from horae.engine.ports import Clock, Filed, Held, Job, Ledger, Run
+    from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.kernel.task import Task
     from horae.org.plan import Plan
     from horae.rules.crew import Member

@@ -22,10 +22,13 @@ from typing import TYPE_CHECKING, Final
 from horae import __version__
 from horae.app import SharedClock, SystemClock
 from horae.config import Address, load
-from horae.engine.access import REVOKED
+from horae.core.access import REVOKED
+from horae.core.decide import Status
+from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.scope import OPERATOR
+from horae.core.sessions import ENDED
 from horae.engine.cluster import Carried, Worker
-from horae.engine.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
-from horae.engine.sessions import ENDED
 from horae.errors import Exit, HoraeError
 from horae.house import (
     Rooms,
@@ -41,9 +44,6 @@ from horae.porter import Porter
 from horae.readiness import registry_of
 from horae.rules.keeper import left_on, read_memory, write_memory
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.scope import OPERATOR
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.config import Config
-    from horae.engine.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
+    from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.house import House
     from horae.rules.lease import Leader, Membership
     from horae.runner.command import Place

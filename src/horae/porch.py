@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from horae.engine.actor import local_actor
-from horae.engine.desk import CannotRunError
+from horae.core.actor import local_actor
+from horae.core.entry import Entry
+from horae.core.service import CannotRunError
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.readiness import readiness_of
 from horae.rules.crew import parse_crew
-from horae.rules.entry import Entry
 from horae.rules.lifecycle import parse_lifecycle
 from horae.server.api import Front, app, operation_of
 from horae.server.asking import Asking
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from horae.config import Config
-    from horae.engine.ports import Clock, Listed
+    from horae.core.ports import Clock, Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
     from horae.store.ledger import BookLedger

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 
 from horae.config import Address
-from horae.engine.why import stamp
+from horae.core.explain import stamp
 from horae.server.answer import as_json
 from horae.server.forward import NoLeaderError, forwarded, refuse
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from horae.engine.ports import Run
+    from horae.core.ports import Run
     from horae.member import Member
     from horae.server.forward import Where
 

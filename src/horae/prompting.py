@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.engine.ports import HeldBackError, Unreleased
+from horae.core.entry import Origin
+from horae.core.ports import HeldBackError, Unreleased
+from horae.core.scope import api_scopes
 from horae.rules.agent import AgentDefinition
-from horae.rules.entry import Origin
-from horae.rules.scope import api_scopes
 from horae.rules.trigger import parse_tools, read_order
 from horae.runner.agents import (
     Agent,
@@ -31,7 +31,7 @@ from horae.timing.duration import parse_duration
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.engine.ports import Ended, Filed, Held, Job, Run
+    from horae.core.ports import Ended, Filed, Held, Job, Run
     from horae.engine.triggers import AgentCard
     from horae.rules.tools import ToolPolicy
     from horae.runner.agents import Registry

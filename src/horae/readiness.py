@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.config import settings_hint
-from horae.engine.ports import RunError
+from horae.core.command import Unready, call_of
+from horae.core.entry import Entry, Origin, Work
+from horae.core.ports import RunError
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.prompting import agent_of, policy_for, unnamed
 from horae.roster import Roster
-from horae.rules.command import Unready, call_of
 from horae.rules.crew import parse_crew
-from horae.rules.entry import Entry, Origin, Work
 from horae.rules.tools import ToolPolicyError
 from horae.rules.trigger import read_order
 from horae.runner.agents import AgentNotFoundError, Registry, provider_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from horae.config import Config
-    from horae.engine.ports import Listed, Secrets
+    from horae.core.ports import Listed, Secrets
     from horae.engine.triggers import AgentCard
     from horae.rules.tools import ToolPolicy
     from horae.runner.agents import Agent

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from horae.engine.ports import RunError
+from horae.core.entry import Origin
+from horae.core.ports import RunError
 from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
-from horae.rules.entry import Origin
 from horae.runner.agents import Agent
 from horae.workspace.files import PlanFileError, read_plan
 

@@ -15,8 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import RunError
-from horae.engine.source import Revision
+from horae.core.ports import RunError
+from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.runner.steps import clear
 from horae.workspace.git import (

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.config import HOT, SECRETS, SettingError, confirm, untrusted
-from horae.engine.actor import actor_words, current_actor
+from horae.core.actor import actor_words, current_actor
+from horae.core.guarded import FILE, after_pull, before_pull
 from horae.errors import Exit, HoraeError
-from horae.kernel.guarded import FILE, after_pull, before_pull
 from horae.trees import Commits
 from horae.workspace.arrivals import ArrivalsError, arrivals_at, remember
 from horae.workspace.git import GitError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.config import Config, Untrusted
-    from horae.engine.ports import Clock, Ledger
+    from horae.core.ports import Clock, Ledger
 
 PULLING: Final = timedelta(seconds=10)  # so long git may have files of a commit it is not yet at
 

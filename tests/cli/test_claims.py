@@ -10,8 +10,8 @@ import pytest
 
 from calling import Call
 from horae.app import SystemClock
-from horae.engine.actor import user_name
-from horae.engine.ports import Event
+from horae.core.actor import user_name
+from horae.core.ports import Event
 from horae.store.sqlite import SqliteLedger
 
 USER = user_name(os.getuid())

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from horae import check
 from horae.cli.init import init
 from horae.config import load
+from horae.core.arming import entries
 from horae.org.world import tangle
 from horae.rules.agent import parse_agent
-from horae.rules.armed import entries
 from horae.rules.crew import parse_crew
 from horae.workspace.agentd import read_folder
 

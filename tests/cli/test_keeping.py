@@ -22,12 +22,12 @@ from horae.cli.keeping import (
     check_sqlite,
     has_log_fault,
 )
-from horae.engine.actor import user_name
-from horae.engine.ports import Step
-from horae.engine.source import Scan
+from horae.core.actor import user_name
+from horae.core.arming import scan_plan
+from horae.core.decide import decide
+from horae.core.ports import Step
+from horae.core.source import Scan
 from horae.org.document import read
-from horae.rules.armed import scan_plan
-from horae.rules.misfire import decide
 from horae.runner.cgroup import cgroup_state
 from horae.runner.processes import can_kill_trees
 from horae.store.sqlite import SqliteLedger

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.engine.ports import Process, Step
-from horae.engine.source import Scan
+from horae.core.arming import Scanned, scan_plan
+from horae.core.decide import Status, decide
+from horae.core.entry import Entry
+from horae.core.ports import Process, Step
+from horae.core.source import Scan
 from horae.org.document import read
-from horae.rules.armed import Scanned, scan_plan
-from horae.rules.entry import Entry
-from horae.rules.misfire import Status, decide
 from horae.rules.trigger import Definition, Trigger, scanned
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.board import BoardSource

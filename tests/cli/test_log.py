@@ -187,7 +187,7 @@ def test_in_json_a_line_about_a_run_has_its_numbers_as_fields(root: Path) -> Non
     with kept(root, "--log", "json", "--log-level", "debug") as log:
         run_both(root)
     found = log.records()
-    runs = [each for each in found if each["logger"] == "horae.engine.launch"]
+    runs = [each for each in found if each["logger"] == "horae.core.launch"]
     assert {(each["receipt"], each["run"]) for each in runs if "run" in each} == {(1, 1), (2, 2)}
     [scan] = [each for each in found if each["message"].startswith("scanned org")][:1]
     assert scan["source"] == "org"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.cli.far import EngineUnreachableError, Far, FarError
-from horae.engine.actor import user_name
+from horae.core.actor import user_name
 from horae.server import SOCKET
 from horae.server.serve import listen
 from horae.store.sqlite import SqliteLedger

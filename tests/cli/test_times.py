@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from calling import Call
-from engine.world import story
-from horae.engine.almanac import Almanac
-from horae.rules.entry import Entry, key_time
-from horae.rules.project import project
+from core.world import story
+from horae.core.engine import Almanac
+from horae.core.entry import Entry, key_time
+from horae.core.project import project
 from horae.rules.recycle import is_net
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner

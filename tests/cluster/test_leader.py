@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from cluster.stage import entry, free_port, git
 from horae import member as membership
 from horae.config import load
+from horae.core.decide import Status
 from horae.engine.cluster import Carried
 from horae.house import wire
 from horae.member import open_member
 from horae.rules.lease import Member as Card
-from horae.rules.misfire import Status
 from horae.store.postgres import PostgresLedger
 from reasons import because
 from store.ledger_suite import asked, story

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.cli.run import run
 from horae.cli.up import up
-from horae.engine.launch import Launch
+from horae.core.launch import Launch
 from horae.runner.command import CommandRunner
 from horae.runner.processes import LiveRun
 from horae.store import arming

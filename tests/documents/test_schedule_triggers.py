@@ -24,9 +24,9 @@ from horae.app import SystemClock
 from horae.cli.agent_words import agent
 from horae.cli.desk import Place, engine_of
 from horae.cli.run import run
-from horae.engine.ports import Process, Step
+from horae.core.decide import Status, decide
+from horae.core.ports import Process, Step
 from horae.engine.triggers import Triggers
-from horae.rules.misfire import Status, decide
 from horae.rules.trigger import read_order
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
@@ -36,7 +36,7 @@ from reasons import because
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
 
 # An agent is a program that is told something: this one writes down what.
 AGENT = "import sys; print(sys.stdin.read(), file=open('told.txt', 'a'))"

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from horae.core.arming import entries
+from horae.core.entry import Entry
 from horae.extras.exporters.giving import to_calendar, to_crontab
 from horae.extras.exporters.units import (
     Place,
@@ -16,8 +18,6 @@ from horae.extras.importers.crontab import read_crontab
 from horae.extras.importers.fields import UnfitError, spelt
 from horae.extras.importers.headline import adopt, clone_of, meanings
 from horae.org.document import read
-from horae.rules.armed import entries
-from horae.rules.entry import Entry
 
 NOW = datetime(2026, 11, 14, 12, 0, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import horae
+from horae.core.after import parse_after
 from horae.extras.importers.fields import UnfitError
 from horae.extras.importers.headline import adopt
 from horae.extras.importers.oncalendar import read_event
 from horae.extras.importers.systemd import milliseconds, read_timer, settings_of, unit_of
-from horae.rules.after import parse_after
 from horae.timing.cron import Cron
 from scale import scaled
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.secret import expand
+from horae.core.secret import expand
 from horae.kernel.task import FIELDS
 from horae.kernel.trigger import (
     AGENT_KEYS,

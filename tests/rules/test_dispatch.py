@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
+from horae.core.decide import Status
 from horae.kernel.task import Task, parse
 from horae.rules.board import Changes, Ground, Value
 from horae.rules.dispatch import (
@@ -20,7 +21,6 @@ from horae.rules.dispatch import (
     move,
     why_not,
 )
-from horae.rules.misfire import Status
 from horae.workspace.tasks import task_text
 
 NOW = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)

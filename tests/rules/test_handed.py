@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 
+from horae.core.entry import Origin
 from horae.org.document import read
-from horae.rules.entry import Origin
 from horae.rules.handed import (
     MOST_SHOWN,
     Appointment,

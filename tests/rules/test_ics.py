@@ -14,9 +14,8 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings, strategies as st
 from icalendar import Calendar
 
-from horae.org.document import read
-from horae.rules.armed import cron_rule, entries_of
-from horae.rules.entry import (
+from horae.core.arming import cron_rule, entries_of
+from horae.core.entry import (
     CadenceRule,
     Entry,
     OnceRule,
@@ -26,8 +25,9 @@ from horae.rules.entry import (
     RepeaterRule,
     Rule,
 )
+from horae.core.project import project
+from horae.org.document import read
 from horae.rules.ics import MOST, calendar, folded, is_cut
-from horae.rules.project import project
 from horae.timing.repeater import parse_repeater
 from horae.timing.zone import Change, changes, instant, zone
 from scale import scaled

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.decide import Status
 from horae.rules.crew import position_file, ran_file, seconds_text
 from horae.rules.keeper import (
     Beat,
@@ -31,7 +32,6 @@ from horae.rules.keeper import (
     write_note,
 )
 from horae.rules.lifecycle import Position, parse_lifecycle
-from horae.rules.misfire import Status
 from scale import scaled
 
 if TYPE_CHECKING:

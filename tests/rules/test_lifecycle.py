@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.core.decide import Status
+from horae.core.entry import CadenceRule, Entry, Origin
+from horae.core.project import next_moment
+from horae.core.receipt import ENDS
 from horae.org.plan import Severity
-from horae.rules.entry import CadenceRule, Entry, Origin
 from horae.rules.lifecycle import (
     MOST_HEADINGS,
     MOST_REPEATS,
@@ -28,9 +31,6 @@ from horae.rules.lifecycle import (
     standing,
     step,
 )
-from horae.rules.misfire import Status
-from horae.rules.project import next_moment
-from horae.rules.receipt import ENDS
 from scale import scaled
 
 TEXT = (Path(__file__).parents[1] / "data" / "lifecycle-canonical.org").read_text()

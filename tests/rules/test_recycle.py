@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
+from horae.core.decide import Receipt, Status, begin, decide
+from horae.core.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
 from horae.kernel.task import Task, parse
 from horae.rules.board import Changes, Standing, moment, resolve
-from horae.rules.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
-from horae.rules.misfire import Receipt, Status, begin, decide
 from horae.rules.recycle import (
     NET,
     NOT_DONE,

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 
+from horae.core.arming import entries, tasks_of
+from horae.core.decide import Status
+from horae.core.receipt import ENDS
 from horae.org.document import read
-from horae.rules.armed import entries, tasks_of
 from horae.rules.handed import BoardTask, hand, survey
-from horae.rules.misfire import Status
-from horae.rules.receipt import ENDS
 from horae.rules.rest import (
     MOST_LISTED,
     Coming,

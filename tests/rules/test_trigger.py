@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.rules.entry import (
+from horae.core.decide import Status
+from horae.core.entry import (
     CatchUp,
     CronRule,
     Entry,
@@ -20,7 +21,6 @@ from horae.rules.entry import (
     Unarmed,
     Work,
 )
-from horae.rules.misfire import Status
 from horae.rules.tools import Mode, ToolPolicy
 from horae.rules.trigger import (
     KNOWN,

@@ -16,7 +16,7 @@ from horae.runner.processes import Processes, Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.engine.ports import Ended
+    from horae.core.ports import Ended
 
 VICTIM = Path(__file__).parent / "victim.py"
 

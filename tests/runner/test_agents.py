@@ -16,11 +16,11 @@ import pytest
 import horae
 from horae.cli.workflow import records_of
 from horae.config import load
-from horae.engine.ports import Ended, Held, Run, RunError
+from horae.core.decide import Status
+from horae.core.entry import Origin
+from horae.core.ports import Ended, Held, Run, RunError
 from horae.house import open_house, run_once
 from horae.rules.agent import parse_agent
-from horae.rules.entry import Origin
-from horae.rules.misfire import Status
 from horae.rules.tools import ToolPolicy, parse_policy
 from horae.runner.agents import (
     LONGEST_TEXT,

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.config import SettingError, load
-from horae.engine.ports import Ended
+from horae.core.decide import Status
+from horae.core.ports import Ended
 from horae.house import limits_of
-from horae.rules.misfire import Status
 from horae.runner.cgroup import (
     CgroupLimits,
     Standing,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
-from horae.rules.entry import Occasion, Origin, Policy, Work
-from horae.rules.misfire import Receipt, Status
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Occasion, Origin, Policy, Work
+from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
 from reasons import because

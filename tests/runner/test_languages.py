@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.app import SystemClock
-from horae.engine.ports import RunError
-from horae.rules.misfire import Status
+from horae.core.decide import Status
+from horae.core.ports import RunError
 from horae.runner.languages import (
     AGENT,
     LANGUAGES,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.engine.ports import Ended, LauncherLostError
-from horae.rules.misfire import Status
+from horae.core.decide import Status
+from horae.core.ports import Ended, LauncherLostError
 from horae.runner import launcher
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees, read_end
 from runner.stage import (

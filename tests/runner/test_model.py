@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.engine.ports import Ended, Run
-from horae.kernel.secret import parse_source
+from horae.core.decide import Status
+from horae.core.entry import Origin
+from horae.core.ports import Ended, Run
+from horae.core.secret import parse_source
 from horae.rules.agent import AgentDefinition, Runner
-from horae.rules.entry import Origin
-from horae.rules.misfire import Status
 from horae.rules.tools import OPEN, ToolPolicy, parse_policy
 from horae.runner import model
 from horae.runner.agents import (

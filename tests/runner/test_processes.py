@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 import pytest
 
-from horae.engine.ports import Held, RunError
-from horae.rules.misfire import Status
+from horae.core.decide import Status
+from horae.core.ports import Held, RunError
 from horae.runner import launcher
 from horae.runner.processes import (
     UNRELEASED,

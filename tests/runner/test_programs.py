@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.engine.ports import Run
+from horae.core.decide import Status
+from horae.core.entry import Origin
+from horae.core.ports import Run
 from horae.rules.agent import parse_agent
-from horae.rules.entry import Origin
-from horae.rules.misfire import Status
 from horae.rules.tools import OPEN, ToolPolicy, parse_policy
 from horae.runner.agents import Agent, Registry, hold_agent
 from horae.runner.command import Place
@@ -36,7 +36,7 @@ from scale import scaled
 from store.ledger_suite import story
 
 if TYPE_CHECKING:
-    from horae.engine.ports import Ended
+    from horae.core.ports import Ended
 
 DATA = Path(__file__).parent.parent / "data" / "programs"
 WORK, PROMPT = Path("/srv/garden"), Path("/runs/1/prompt.txt")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.ports import LiteralSecretError, SecretError, UnaskedSecretError
-from horae.kernel.secret import parse_source
+from horae.core.ports import LiteralSecretError, SecretError, UnaskedSecretError
+from horae.core.secret import parse_source
 from horae.runner import secrets
 from horae.runner.secrets import NamedSecrets
 from store.ledger_suite import story

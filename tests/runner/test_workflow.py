@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.engine.ports import Ended, Held, RunError, Runner, Unreleased
-from horae.rules.misfire import Status
+from horae.core.decide import Status
+from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
 from horae.runner.processes import can_kill_trees
 from horae.runner.record import RECORD, read_record
 from horae.runner.steps import clear

@@ -14,7 +14,7 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
-from horae.engine.ports import LauncherLostError
+from horae.core.ports import LauncherLostError
 from horae.runner.processes import Processes
 from runner.stage import HOSTILE, shell
 

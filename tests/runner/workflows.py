@@ -9,10 +9,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
-from horae.engine.ports import Filed, Job, Run
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Origin, Policy
+from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
-from horae.rules.entry import Origin, Policy
-from horae.rules.misfire import Receipt, Status
 from horae.runner.command import Place
 from horae.runner.processes import Processes
 from horae.runner.steps import Bounds

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.app import SystemClock
 from horae.config import load
-from horae.engine.ports import Process, Step
-from horae.engine.source import Scan
+from horae.core.arming import scan_plan
+from horae.core.decide import Status, decide
+from horae.core.ports import Process, Step
+from horae.core.source import Scan
 from horae.house import keep, open_house
 from horae.org.document import read
 from horae.porch import keys_of
-from horae.rules.armed import scan_plan
 from horae.rules.crew import parse_crew
 from horae.rules.lifecycle import parse_lifecycle
-from horae.rules.misfire import Status, decide
 from horae.server.api import Front, app, operation_of
 from horae.server.guard import guarded
 from horae.server.page import Papers, routes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-    from horae.engine.ports import Listed
+    from horae.core.ports import Listed
     from horae.house import House
     from horae.rules.lifecycle import Lifecycle
     from horae.server.keys import Keys

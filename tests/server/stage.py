@@ -16,15 +16,15 @@ import httpx
 from starlette.applications import Starlette
 
 from horae.app import SystemClock
-from horae.engine.actor import local_actor
-from horae.engine.almanac import Almanac
-from horae.engine.desk import Desk, EngineFacts
+from horae.core.actor import local_actor
+from horae.core.engine import Almanac
+from horae.core.entry import Work
+from horae.core.gate import Capacity
+from horae.core.service import Desk, EngineFacts
 from horae.engine.triggers import Triggers
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.house import Runners
 from horae.prompting import PromptRunner
-from horae.rules.entry import Work
-from horae.rules.gate import Capacity
 from horae.runner.agents import Registry
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
@@ -45,7 +45,7 @@ from horae.workspace.tasks import Board
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from horae.engine.ports import Clock
+    from horae.core.ports import Clock
 
 COOKIE = "horae-session"  # of the page, under its own name
 JSON = {"Content-Type": "application/json"}

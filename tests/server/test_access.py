@@ -15,13 +15,13 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
 from horae.cli.far import Far
-from horae.engine.actor import current_actor
-from horae.engine.ports import LedgerBusyError
+from horae.core.actor import current_actor
+from horae.core.ports import LedgerBusyError
+from horae.core.scope import Scope, allows, scope_words
 from horae.errors import HoraeError
-from horae.rules.scope import Scope, allows, scope_words
 from horae.server import guard
 from horae.server.api import OPERATIONS, app, operation_of
 from horae.server.guard import guarded
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope as Incoming, Send
 
-    from horae.engine.access import Tokens
+    from horae.core.access import Tokens
     from server.stage import Here
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from engine.world import story
+from core.world import story
 from horae.server import answer
 from horae.server.answer import KEPT, Together
 from server.stage import engine

@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 import httpx
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
-from horae.engine.actor import user_name
-from horae.engine.ports import LedgerWriteError
+from horae.core.actor import user_name
+from horae.core.ports import LedgerWriteError
 from horae.runner import output
 from horae.server.api import BODY, OPERATIONS, Front, app
 from horae.server.stream import SEGMENT, log_parts

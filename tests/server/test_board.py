@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.world import story
-from horae.rules.misfire import Receipt, Status
+from core.world import story
+from horae.core.decide import Receipt, Status
 from horae.server.api import app
 from horae.workspace.board import BoardSource
 from reasons import because

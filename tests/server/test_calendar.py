@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from engine.world import story
-from horae.engine.almanac import Almanac
-from horae.engine.desk import Desk, EngineFacts
+from core.world import story
+from horae.core.engine import Almanac
+from horae.core.service import Desk, EngineFacts
 from horae.server.api import Front, app
 from horae.server.keys import Keys
 from horae.store.sqlite import SqliteLedger

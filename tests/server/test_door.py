@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from uvicorn.server import ServerState
 
+from core.world import story
 from crash.stage import Home, entry
-from engine.world import story
 from horae.cli.far import Far
 from horae.server import door
 from horae.server.peers import Proxies

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engine.world import story
+from core.world import story
 from horae.server.api import OPERATIONS
 from server.stage import PLAN, engine
 

@@ -17,7 +17,7 @@ import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
 from horae.server import SOCKET, guard
 from horae.server.answer import HEADERS, voice_of

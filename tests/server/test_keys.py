@@ -12,7 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from engine.world import story
+from core.world import story
 from horae.cli.token import open_, token
 from horae.errors import HoraeError
 from horae.server.keys import CODE, MOST_CODES, Keys, TokenFileError, read_token

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
 from horae.config import load
 from horae.porch import keys_of

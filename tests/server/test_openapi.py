@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from engine.world import story
+from core.world import story
 from horae.server.api import OPERATIONS
 from horae.server.door import HEADER
 from horae.server.openapi import document, page

@@ -18,13 +18,13 @@ from hypothesis import given, settings, strategies as st
 from starlette.applications import Starlette
 
 import horae.server.page as page_module
-from horae.engine.ports import Listed
+from horae.core.arming import scan_plan
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Entry
+from horae.core.ports import Listed
+from horae.core.project import project
 from horae.org.document import read
-from horae.rules.armed import scan_plan
-from horae.rules.entry import Entry
 from horae.rules.lifecycle import Lifecycle, parse_lifecycle
-from horae.rules.misfire import Receipt, Status
-from horae.rules.project import project
 from horae.server.page import Papers, routes
 from horae.server.page.agents import draw
 from horae.server.page.calendar import FEW, day_lines

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
 from horae.server import guard
 from horae.server.api import operation_of

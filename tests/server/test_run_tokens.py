@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from engine.world import story
+from core.world import story
 from horae.config import load
-from horae.engine.run_tokens import RunTokens
+from horae.core.arming import PolicyError, policy_of
+from horae.core.decide import Status
+from horae.core.entry import Policy
+from horae.core.run_tokens import RunTokens
 from horae.house import House, keep, open_house, run_once
 from horae.kernel.task import parse
 from horae.porch import open_porch
 from horae.rules.agent import AgentError, parse_agent
-from horae.rules.armed import PolicyError, policy_of
 from horae.rules.board import complaints
-from horae.rules.entry import Policy
-from horae.rules.misfire import Status
 from horae.store.codec import read_policy, write_policy
 from reasons import because
 from server.stage import shell
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,18 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from engine.world import story
+from core.world import story
 from horae.cli.export import ics
 from horae.cli.simulate import simulate
 from horae.cli.times import agenda, next_
-from horae.engine.almanac import Almanac
-from horae.engine.desk import Desk, EngineFacts
-from horae.engine.ports import Process
+from horae.core.decide import Status
+from horae.core.engine import Almanac
+from horae.core.entry import Entry
+from horae.core.gate import Capacity
+from horae.core.ports import Process
+from horae.core.receipt import is_planned
+from horae.core.service import Desk, EngineFacts
 from horae.engine.triggers import Triggers
-from horae.rules.entry import Entry
-from horae.rules.gate import Capacity
-from horae.rules.misfire import Status
-from horae.rules.receipt import is_planned
 from horae.rules.recycle import trigger_of
 from horae.server.api import Front, app
 from horae.server.keys import Keys
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     import click
 
-    from horae.engine.source import Source
+    from horae.core.source import Source
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PLANS = sorted(EXAMPLES.rglob("*.org"))

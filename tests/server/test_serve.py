@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from engine.world import story
+from core.world import story
 from horae.server import LONGEST, SOCKET, SocketPathError, address, door, serve
 from horae.server.door import HEADER
 from horae.server.serve import listen, serve_socket

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from engine.world import story
+from core.world import story
 from horae.app import SystemClock
-from horae.engine.actor import acting
-from horae.engine.sessions import LASTS, RENEWED
-from horae.rules.scope import OPERATOR, Scope
+from horae.core.actor import acting
+from horae.core.scope import OPERATOR, Scope
+from horae.core.sessions import LASTS, RENEWED
 from horae.server.keys import Keys, add_token
 from horae.testing import ManualClock
 from server.stage import COOKIE, engine, keyed, logged_in
@@ -22,7 +22,7 @@ from server.stage import COOKIE, engine, keyed, logged_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from horae.engine.sessions import Session
+    from horae.core.sessions import Session
     from server.stage import Here
 
 NOW = datetime(2026, 4, 1, 9, tzinfo=UTC)

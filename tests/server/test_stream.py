@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.world import story
+from core.world import story
 from horae.server import SOCKET, door, stream
 from horae.server.stream import Feed
 from scale import scaled

@@ -7,7 +7,7 @@ import time
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
-from engine.world import story
+from core.world import story
 from horae import __version__
 from server.stage import engine
 

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from engine.world import story
+from core.world import story
 from server.stage import engine
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.extras.simulate.watch import Span
     from horae.extras.simulate.world import World
 

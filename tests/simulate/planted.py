@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from horae.engine import almanac, launch
-from horae.engine.gate import Gate
-from horae.engine.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
-from horae.rules import after, gate, misfire, project, receipt
-from horae.rules.misfire import GRACE, Decision, Status
-from horae.rules.project import Moment
+from horae.core import after, decide as misfire, engine as almanac, gate, launch, project, receipt
+from horae.core.decide import GRACE, Decision, Status
+from horae.core.ports import Ended, LedgerBusyError, LedgerWriteError, Unreleased
+from horae.core.project import Moment
+from horae.core.slots import Gate
 from horae.store import arming, book, numbers
 from horae.store.sqlite import SqliteLedger
 from horae.timing.zone import is_fold, local, zone
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from horae.engine.ports import Filed, Ledger, Run
-    from horae.rules.entry import Entry, Occasion
-    from horae.rules.gate import Waiting
-    from horae.rules.reason import Reason
+    from horae.core.entry import Entry, Occasion
+    from horae.core.gate import Waiting
+    from horae.core.ports import Filed, Ledger, Run
+    from horae.core.reason import Reason
     from horae.timing.cron import Cron
 
     Plant = Callable[[pytest.MonkeyPatch], None]

@@ -18,6 +18,7 @@ import pytest
 
 from horae.cli.run import run
 from horae.cli.simulate import simulate as command
+from horae.core.decide import Status
 from horae.extras.simulate import (
     Cluster,
     Fault,
@@ -30,7 +31,6 @@ from horae.extras.simulate import (
 )
 from horae.extras.simulate.loop import SimLoop, Standstill
 from horae.extras.simulate.sources import SOURCES
-from horae.rules.misfire import Status
 from scale import SCALE, scaled
 from simulate import oracle
 from simulate.planted import PLANTED, Memory, write_in_any_term

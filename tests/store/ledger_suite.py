@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.engine.actor import acting
-from horae.engine.ports import Due, Process, StaleTermError, Step, Trait
-from horae.engine.source import Revision, Scan
-from horae.errors import HoraeError
-from horae.org.document import read
-from horae.rules.armed import Scanned, scan_plan
-from horae.rules.entry import (
+from horae.core.actor import acting
+from horae.core.arming import Scanned, scan_plan
+from horae.core.decide import Receipt, Status, decide
+from horae.core.entry import (
     AfterRule,
     CadenceRule,
     Entry,
@@ -34,16 +31,19 @@ from horae.rules.entry import (
     Unarmed,
     Work,
 )
-from horae.rules.identity import Mark
-from horae.rules.misfire import Receipt, Status, decide
-from horae.rules.reason import Reason, ReasonCode
+from horae.core.identity import Mark
+from horae.core.ports import Due, Process, StaleTermError, Step, Trait
+from horae.core.reason import Reason, ReasonCode
+from horae.core.source import Revision, Scan
+from horae.errors import HoraeError
+from horae.org.document import read
 from reasons import because
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from horae.engine.ports import Filed, Ledger
+    from horae.core.ports import Filed, Ledger
 
 P = ParamSpec("P")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.access import ADDED, REVOKED, Token
-from horae.rules.scope import Scope
+from horae.core.access import ADDED, REVOKED, Token
+from horae.core.scope import Scope
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger, restore

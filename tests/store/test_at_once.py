@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from horae.engine.ports import Process, Step
-from horae.rules.misfire import Status, decide
+from horae.core.decide import Status, decide
+from horae.core.ports import Process, Step
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.rules.entry import Entry
+    from horae.core.entry import Entry
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
 

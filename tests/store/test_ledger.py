@@ -11,12 +11,12 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from horae.engine.ports import Process, Step
-from horae.engine.source import Scan
-from horae.rules.entry import CadenceRule, Entry
-from horae.rules.misfire import Status, decide
-from horae.rules.project import next_moment
-from horae.rules.receipt import ENDS, FINAL, may_become
+from horae.core.decide import Status, decide
+from horae.core.entry import CadenceRule, Entry
+from horae.core.ports import Process, Step
+from horae.core.project import next_moment
+from horae.core.receipt import ENDS, FINAL, may_become
+from horae.core.source import Scan
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from scale import scaled
@@ -26,7 +26,7 @@ from store.server import opening
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from horae.engine.ports import Filed, Ledger, Listed
+    from horae.core.ports import Filed, Ledger, Listed
 
 T = TypeVar("T")
 

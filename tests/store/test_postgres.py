@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.engine.access import Token
-from horae.engine.ports import (
+from horae.core.access import Token
+from horae.core.decide import Status, decide
+from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,
@@ -26,11 +27,10 @@ from horae.engine.ports import (
     StaleTermError,
     Step,
 )
-from horae.engine.source import Scan
+from horae.core.reason import ReasonCode
+from horae.core.scope import Scope
+from horae.core.source import Scan
 from horae.rules.lease import Lost, Member
-from horae.rules.misfire import Status, decide
-from horae.rules.reason import ReasonCode
-from horae.rules.scope import Scope
 from horae.store import moving
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.store.book import Book
     from horae.store.pg_wire import Timeouts
     from horae.store.postgres import MemberLedger

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.access import Token
-from horae.engine.sessions import BEGUN, ENDED, LASTS, MOST
-from horae.rules.scope import Scope
+from horae.core.access import Token
+from horae.core.scope import Scope
+from horae.core.sessions import BEGUN, ENDED, LASTS, MOST
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from store.ledger_suite import MINUTE, NOW, SECOND, story

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.ports import (
+from horae.core.decide import Status, decide
+from horae.core.entry import Entry
+from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,
@@ -32,11 +34,9 @@ from horae.engine.ports import (
     StaleTermError,
     Step,
 )
-from horae.engine.source import Scan
+from horae.core.reason import ReasonCode
+from horae.core.source import Scan
 from horae.errors import Exit
-from horae.rules.entry import Entry
-from horae.rules.misfire import Status, decide
-from horae.rules.reason import ReasonCode
 from horae.store import database
 from horae.store.lock import DataLockedError
 from horae.store.sql import migrations, queries, theme
@@ -64,7 +64,7 @@ from store.ledger_suite import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.store.book import Book
 
 TESTS = Path(__file__).parent.parent
@@ -221,8 +221,8 @@ def test_of_fifty_threads_that_decide_at_once_one_is_first(tmp_path: Path) -> No
 DECIDE_FOR_EVER = """
 import asyncio, sys
 from pathlib import Path
-from horae.engine.ports import Process, Step
-from horae.rules.misfire import Status, decide
+from horae.core.ports import Process, Step
+from horae.core.decide import Status, decide
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
@@ -403,8 +403,8 @@ async def test_a_ledger_from_before_actors_and_codes_is_read_and_has_the_schema_
 FILL_THE_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from horae.engine.ports import LedgerWriteError, Step
-from horae.rules.misfire import decide
+from horae.core.ports import LedgerWriteError, Step
+from horae.core.decide import decide
 from horae.store.sqlite import SqliteLedger
 from store.ledger_suite import MINUTE, NOW, known, plan, scanned, workflow
 

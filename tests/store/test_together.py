@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.engine.ports import Process, Step
-from horae.rules.misfire import Status, decide
+from horae.core.decide import Status, decide
+from horae.core.ports import Process, Step
 from reasons import because
 from store.ledger_suite import NINE, NOW, asked, history, story, taken, workflow
 from store.server import opening

@@ -11,9 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from horae.engine.actor import acting
-from horae.engine.ports import PATIENCE, LedgerBusyError, Process, Step
-from horae.engine.source import Scan
+from horae.core.actor import acting
+from horae.core.command import Unready
+from horae.core.decide import Status, decide
+from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
+from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
+from horae.core.source import Scan
 from horae.engine.triggers import (
     AgentCard,
     AgentUnavailableError,
@@ -28,9 +31,6 @@ from horae.engine.triggers import (
     refusal,
 )
 from horae.errors import HoraeError
-from horae.rules.command import Unready
-from horae.rules.entry import CatchUp, Entry, OnceRule, Unarmed, Work
-from horae.rules.misfire import Status, decide
 from horae.rules.trigger import TriggerError
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource, add
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.rules.tools import ToolPolicy
     from horae.store.ledger import BookLedger
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.ports import LedgerWriteError
+from horae.core.ports import LedgerWriteError
 from horae.engine.triggers import AgentCard
 from horae.rules.trigger import Definition
 from horae.store import database, vault

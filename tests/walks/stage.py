@@ -23,17 +23,17 @@ import httpx
 
 from calling import Ending
 from horae.config import load
+from horae.core.receipt import FINAL
 from horae.house import keep, open_house
 from horae.porch import open_porch
-from horae.rules.receipt import FINAL
 from horae.server import SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
-    from horae.engine.ports import Filed
+    from horae.core.decide import Status
+    from horae.core.ports import Filed
     from horae.house import House
-    from horae.rules.misfire import Status
 
 SECOND, MINUTE, HOUR, DAY = (
     timedelta(seconds=1),

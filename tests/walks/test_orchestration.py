@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from horae.rules.entry import Entry
+from horae.core.decide import Status
+from horae.core.entry import Entry
 from horae.rules.lifecycle import Kind, parse_lifecycle
-from horae.rules.misfire import Status
 from horae.runner.processes import can_kill_trees
 from walks.stage import (
     EIGHT,

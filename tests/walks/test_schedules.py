@@ -24,8 +24,8 @@ import pytest
 import horae
 from horae.cli.far import Far
 from horae.config import load
-from horae.rules.misfire import Status
-from horae.rules.receipt import FINAL
+from horae.core.decide import Status
+from horae.core.receipt import FINAL
 from horae.runner.processes import can_kill_trees
 from walks.stage import (
     DAY,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from horae.cli.group import horae
 from horae.cli.run import run
+from horae.core.decide import Status
 from horae.house import read_again
-from horae.rules.misfire import Status
 from horae.rules.trigger import Definition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.engine.almanac import Almanac
-from horae.engine.desk import AmbiguousEntryError, Desk
-from horae.engine.ports import Ended, Filed, Job, Process, Run, Unreleased
-from horae.rules.entry import (
+from horae.core.decide import Receipt, Status
+from horae.core.engine import Almanac
+from horae.core.entry import (
     CatchUp,
     Entry,
     OnceRule,
@@ -28,9 +27,10 @@ from horae.rules.entry import (
     Work,
     key_time,
 )
-from horae.rules.identity import Known, match
-from horae.rules.misfire import Receipt, Status
-from horae.rules.project import next_moment
+from horae.core.identity import Known, match
+from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
+from horae.core.project import next_moment
+from horae.core.service import AmbiguousEntryError, Desk
 from horae.rules.recycle import NET, is_net
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from horae.engine.source import Scan
+    from horae.core.arming import Scanned
+    from horae.core.source import Scan
     from horae.kernel.task import Task
-    from horae.rules.armed import Scanned
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 

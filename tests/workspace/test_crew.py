@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from horae.core.entry import CadenceRule, Entry, Unarmed, Work
+from horae.core.identity import Known, match
 from horae.rules.crew import STAGGER
-from horae.rules.entry import CadenceRule, Entry, Unarmed, Work
-from horae.rules.identity import Known, match
 from horae.workspace.crew import (
     CrewSource,
     Rhythm,
@@ -23,7 +23,7 @@ from horae.workspace.crew import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from horae.engine.source import Scan
+    from horae.core.source import Scan
     from horae.org.plan import Diagnostic
 
 START = datetime.fromisoformat("2026-04-01T08:00Z")

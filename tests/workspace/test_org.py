@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.engine.source import is_within
-from horae.rules.armed import scan_plan
-from horae.rules.entry import Entry, Unarmed
+from horae.core.arming import scan_plan
+from horae.core.entry import Entry, Unarmed
+from horae.core.source import is_within
 from horae.workspace import org
 from horae.workspace.files import Found, PlanFileError, read_plan
 from horae.workspace.org import OrgSource, _covered
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from horae.engine.source import Scan
+    from horae.core.arming import Scanned
+    from horae.core.source import Scan
     from horae.org.plan import Plan
-    from horae.rules.armed import Scanned
     from horae.workspace.files import Content
 
 BROKEN = b"* Digest :workflow:\n\xff\n"

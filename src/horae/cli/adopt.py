@@ -13,10 +13,10 @@ from horae.cli.group import SharedGroup
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import now_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer
+from horae.core.entry import CronRule, OnceRule, key_time
+from horae.core.text import moment_text, words
 from horae.errors import Exit, HoraeError
 from horae.extras.importers.headline import Adopted, adopt, clone_of, in_words, meanings
-from horae.rules.entry import CronRule, OnceRule, key_time
-from horae.rules.words import moment_text, words
 
 if TYPE_CHECKING:
     from datetime import datetime

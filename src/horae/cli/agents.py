@@ -26,13 +26,13 @@ from horae.cli.output import (
     print_rows,
 )
 from horae.config import load, settings_hint
+from horae.core.decide import Status
+from horae.core.entry import Origin
+from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.rules.agent import AgentError, parse_agent
 from horae.rules.crew import parse_crew
-from horae.rules.entry import Origin
-from horae.rules.misfire import Status
-from horae.rules.reason import ReasonCode
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.secrets import secrets_of
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.config import Config
-    from horae.engine.ports import Ended
+    from horae.core.command import Unready
+    from horae.core.ports import Ended
     from horae.engine.triggers import AgentCard, Triggers
     from horae.rules.agent import AgentDefinition
-    from horae.rules.command import Unready
     from horae.rules.tools import ToolPolicy
     from horae.runner.agents import AgentRun
 
@@ -427,7 +427,7 @@ async def _run(
     """Run an agent in a directory of its own, show what it puts out, and return its end."""
     from tempfile import TemporaryDirectory
 
-    from horae.engine.ports import Run
+    from horae.core.ports import Run
     from horae.runner.command import Place
     from horae.runner.processes import LOG_NAME, Processes
 

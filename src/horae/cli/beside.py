@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.config import load
+from horae.core.entry import Entry, Origin, Unarmed
 from horae.errors import Exit, HoraeError
-from horae.rules.entry import Entry, Origin, Unarmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from horae.cli.known import Ledgers
     from horae.cli.output import Output
     from horae.config import Config
+    from horae.core.entry import Task
     from horae.kernel.trigger import WorkflowFile
     from horae.org.plan import Diagnostic
-    from horae.rules.entry import Task
 
 
 _TRIGGERS: Final = ".agentd"

@@ -19,9 +19,11 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
+from horae.core.arming import cron_rule, policy_of
+from horae.core.entry import key_time
+from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.kernel.task import LARGEST_ID, Kind
-from horae.rules.armed import cron_rule, policy_of
 from horae.rules.board import (
     CLOSED,
     STATUSES,
@@ -35,9 +37,7 @@ from horae.rules.board import (
     summary,
     transition,
 )
-from horae.rules.entry import key_time
 from horae.rules.recycle import Recycled, event_of, recycle, triggers_of
-from horae.rules.words import moment_text
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
 from horae.workspace.board import EventLog, events_path
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from horae.core.entry import Pause
     from horae.kernel.task import Task
     from horae.rules.board import Changes, Value
-    from horae.rules.entry import Pause
     from horae.workspace.tasks import Cards
 
     _ParamType = click.ParamType[int]

@@ -15,7 +15,7 @@ from horae.cli.options import at_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import plan_root
 from horae.config import load
-from horae.engine.actor import acting
+from horae.core.actor import acting
 from horae.errors import Exit
 from horae.timing.duration import parse_duration
 from horae.workspace import claims

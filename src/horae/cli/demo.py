@@ -153,7 +153,7 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
     from importlib.resources import files
 
     from horae.app import SystemClock
-    from horae.rules.entry import key_time
+    from horae.core.entry import key_time
     from horae.workspace.edit import create
 
     now = SystemClock().now()

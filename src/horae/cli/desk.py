@@ -18,11 +18,11 @@ from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
 from horae.cli.output import echo
 from horae.config import load
-from horae.engine.actor import acting, own_actor, own_run, user_name
-from horae.engine.desk import Backfill, Desk, EngineFacts, Line, Rest, no_progress
-from horae.engine.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
+from horae.core.actor import acting, own_actor, own_run, user_name
+from horae.core.decide import Status
+from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
+from horae.core.service import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.rules.misfire import Status
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError, holder_of
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from horae.cli.far import Far
-    from horae.engine.ports import Listed
-    from horae.rules.command import Unready
+    from horae.core.command import Unready
+    from horae.core.ports import Listed
     from horae.store.ledger import BookLedger
     from horae.workspace.files import StrPath
 

@@ -12,16 +12,16 @@ from horae.app import SystemClock
 from horae.cli.desk import NoLedgerError, Place, engine_of, read, refuse_no_root, say_source
 from horae.cli.options import at_option, data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_rows
+from horae.core.decide import Status
+from horae.core.receipt import FINAL
+from horae.core.text import moment_text
 from horae.errors import Exit
-from horae.rules.misfire import Status
-from horae.rules.receipt import FINAL
-from horae.rules.words import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from horae.engine.desk import Desk, EntryLine, Line
+    from horae.core.service import Desk, EntryLine, Line
 
 _MOST: Final = 1_000_000  # entries that are read
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
@@ -172,7 +172,7 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
     """Yield the entries of plan files that no engine has read."""
     from horae.cli.times import View, When
     from horae.cli.written import SOURCES, Written
-    from horae.rules.entry import Entry, Task
+    from horae.core.entry import Entry, Task
 
     view = View((place.root,), output, When(now, place.zone.key))
     for item in view.items(with_tasks=False):

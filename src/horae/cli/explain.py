@@ -12,14 +12,14 @@ import click
 from horae.cli.known import Ledgers
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.times import When, when_options
+from horae.core.arming import rule_of, rule_text, scan_plan
+from horae.core.clock_changes import seams
+from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
+from horae.core.project import project
+from horae.core.text import moment_text, pause_words, words
 from horae.errors import Exit
 from horae.org.document import read
 from horae.org.timestamp import parse_timestamp
-from horae.rules.armed import rule_of, rule_text, scan_plan
-from horae.rules.entry import AfterRule, Entry, OnDemandRule, Unarmed
-from horae.rules.project import project
-from horae.rules.seams import seams
-from horae.rules.words import moment_text, pause_words, words
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone

@@ -19,11 +19,11 @@ from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
 from horae.cli.sources import Sources, plan_root
+from horae.core.arming import entries_of
+from horae.core.entry import Entry, Unarmed, Work
+from horae.core.text import pause_words
 from horae.errors import Exit
-from horae.rules.armed import entries_of
-from horae.rules.entry import Entry, Unarmed, Work
 from horae.rules.ics import MOST, calendar, is_cut
-from horae.rules.words import pause_words
 from horae.workspace.files import LIMIT, PlanFileError, PlanMissingError, read_plan
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
+    from horae.core.entry import Origin
     from horae.extras.exporters.giving import Given
-    from horae.rules.entry import Origin
 
 _DAYS: Final = 365
 _BEGINNING: Final = "BEGIN:VCALENDAR"

@@ -10,9 +10,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from horae.engine.actor import own_run
+from horae.core.actor import own_run
+from horae.core.scope import Scope
 from horae.errors import ErrorData, Exit, HoraeError
-from horae.rules.scope import Scope
 from horae.server import ACTOR, RUN, SCOPES, address
 
 if TYPE_CHECKING:

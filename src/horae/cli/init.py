@@ -114,7 +114,7 @@ def init(*, root: str) -> int:
     Existing files are not changed.
     """
     from horae.app import SystemClock, machine_zone
-    from horae.rules.words import wall_text
+    from horae.core.text import wall_text
     from horae.timing.zone import local
     from horae.workspace.edit import create
 

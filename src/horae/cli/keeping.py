@@ -28,11 +28,11 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
 from horae.config import load
-from horae.engine.actor import acting, user_name
-from horae.engine.ports import LedgerDamagedError, LedgerError
+from horae.core.actor import acting, user_name
+from horae.core.ports import LedgerDamagedError, LedgerError
+from horae.core.secret import FOLDER
+from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError
-from horae.kernel.secret import FOLDER
-from horae.rules.words import moment_text
 from horae.store import database
 from horae.store.lock import holder_of
 from horae.timing.duration import DurationError, format_duration, parse_duration

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from horae.cli.output import Form, echo
 from horae.config import load
+from horae.core.arming import entries_of, scan_plan
+from horae.core.entry import CadenceRule, CronRule, Entry, Unarmed
+from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
-from horae.kernel.guarded import FILE
-from horae.rules.armed import entries_of, scan_plan
-from horae.rules.entry import CadenceRule, CronRule, Entry, Unarmed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from horae.cli.desk import Place
     from horae.cli.output import Output
     from horae.cli.sources import Source
-    from horae.engine.desk import EngineFacts
-    from horae.engine.ports import Listed
-    from horae.rules.entry import Origin, Pause
+    from horae.core.entry import Origin, Pause
+    from horae.core.ports import Listed
+    from horae.core.service import EngineFacts
 
 _DATA: Final = ".horae"
 _TRIGGER: Final = "trigger"

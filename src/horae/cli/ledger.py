@@ -27,9 +27,8 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load, untrusted
-from horae.engine.desk import EntryNotFoundError, no_progress
-from horae.engine.ports import LedgerError
-from horae.engine.why import (
+from horae.core.decide import GRACE, Status
+from horae.core.explain import (
     AskedMomentError,
     at_the_gate,
     filed_policy_words,
@@ -39,10 +38,11 @@ from horae.engine.why import (
     requested_words,
     run_words,
 )
+from horae.core.ports import LedgerError
+from horae.core.reason import Reason
+from horae.core.service import EntryNotFoundError, no_progress
+from horae.core.text import moment_text, pause_words
 from horae.errors import Exit, HoraeError
-from horae.rules.misfire import GRACE, Status
-from horae.rules.reason import Reason
-from horae.rules.words import moment_text, pause_words
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from horae.engine.desk import (
+    from horae.core.explain import Answer
+    from horae.core.service import (
         AgentLine,
         Backfill,
         Desk,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
         Standing,
         Why,
     )
-    from horae.engine.why import Answer
 
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
 _MOST: Final = 1000  # that it tells of at a time
@@ -228,7 +228,7 @@ def why(
 def _print_doubles(place: Place, output: Output, said: Why) -> None:
     """Print what else in the plans has the same name, and why it is not armed."""
     from horae.cli.written import look_up
-    from horae.rules.entry import Entry
+    from horae.core.entry import Entry
 
     entry = said.entry
     for each in look_up(entry.title, place, output, now=said.at):

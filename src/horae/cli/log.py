@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from horae.cli.output import echo, json_text
-from horae.rules.entry import key_time
+from horae.core.entry import key_time
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:

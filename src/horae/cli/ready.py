@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from horae.kernel.secret import NAME, looks_secret
+from horae.core.after import AfterError, parse_after
+from horae.core.arming import agent_blocks, is_entry
+from horae.core.command import CommandError, call_of, shell_syntax
+from horae.core.secret import NAME, looks_secret
 from horae.org.check.finding import Found, place_of
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.after import AfterError, parse_after
-from horae.rules.armed import agent_blocks, is_entry
-from horae.rules.command import CommandError, call_of, shell_syntax
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from horae.config import Config
+    from horae.core.command import Unready
     from horae.engine.triggers import Triggers
     from horae.org.plan import Headline, Plan
-    from horae.rules.command import Unready
 
 _UNNAMED = Found(
     0,

@@ -27,13 +27,13 @@ from horae.cli.far import EngineUnreachableError, Far
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
-from horae.engine.actor import own_run
-from horae.engine.desk import EntryNotFoundError, RunNotFoundError, RunStateError
+from horae.core.actor import own_run
+from horae.core.decide import Status
+from horae.core.reason import HELD_BACK, ReasonCode
+from horae.core.receipt import FINAL, OPEN, is_planned
+from horae.core.service import EntryNotFoundError, RunNotFoundError, RunStateError
+from horae.core.text import moment_text
 from horae.errors import Exit
-from horae.rules.misfire import Status
-from horae.rules.reason import HELD_BACK, ReasonCode
-from horae.rules.receipt import FINAL, OPEN, is_planned
-from horae.rules.words import moment_text
 from horae.store.lock import holder_of
 from horae.workspace.files import PlanMissingError
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.config import Config
-    from horae.engine.desk import Desk, Line, RunLine
-    from horae.engine.ports import Filed, Run
+    from horae.core.ports import Filed, Run
+    from horae.core.service import Desk, Line, RunLine
     from horae.house import House
     from horae.rules.trigger import Order
 

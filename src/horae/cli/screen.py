@@ -10,17 +10,17 @@ from rich.text import Text
 
 from horae.cli.ledger import agent_row
 from horae.cli.tables import safe
-from horae.engine.why import length_text
-from horae.rules.words import moment_text
+from horae.core.explain import length_text
+from horae.core.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from horae.engine.desk import EntryLine, Line, Standing
+    from horae.core.gate import Obstacle
+    from horae.core.service import EntryLine, Line, Standing
     from horae.house import House
-    from horae.rules.gate import Obstacle
 
 
 def drawn(

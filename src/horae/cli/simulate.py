@@ -21,13 +21,13 @@ from horae.cli.options import paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
 from horae.config import load
-from horae.engine.source import Scan
+from horae.core.arming import scan_plan
+from horae.core.decide import GRACE, Status
+from horae.core.entry import Entry
+from horae.core.source import Scan
+from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
 from horae.extras.simulate import Fault, Level, Outage, Setting, World
-from horae.rules.armed import scan_plan
-from horae.rules.entry import Entry
-from horae.rules.misfire import GRACE, Status
-from horae.rules.words import clock_text, moment_text, wall_text
 from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from horae.cli.known import Known
     from horae.cli.sources import Source
-    from horae.engine.ports import Filed, Ledger
+    from horae.core.arming import Scanned
+    from horae.core.entry import Origin
+    from horae.core.ports import Filed, Ledger
     from horae.extras.simulate import Verdict
-    from horae.rules.armed import Scanned
-    from horae.rules.entry import Origin
 
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar

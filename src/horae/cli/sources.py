@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from horae.config import load
+from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
-from horae.kernel.guarded import FILE
 from horae.org.document import read
 from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
 

@@ -16,8 +16,8 @@ from horae.cli.far import Far
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.config import load
+from horae.core.decide import Status
 from horae.errors import Exit, HoraeError
-from horae.rules.misfire import Status
 from horae.store.lock import holder_of
 from horae.timing.duration import format_duration, parse_duration
 

@@ -235,7 +235,7 @@ def check_store(url: str) -> Iterator[Check]:
         found = f"`store` is set, but {error.name} is not installed"
         yield Check("store", Grade.FAIL, found, "pip install 'horae[postgres]'")
         return
-    from horae.engine.ports import LedgerError
+    from horae.core.ports import LedgerError
     from horae.store.postgres import SCHEMA
     from horae.store.sql import migrations
 

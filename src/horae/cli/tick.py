@@ -13,7 +13,7 @@ from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for
 from horae.config import load
-from horae.engine.desk.errors import EntryNotFoundError
+from horae.core.service.errors import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 
 

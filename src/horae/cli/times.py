@@ -17,11 +17,11 @@ from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import Sources, plan_root
-from horae.rules.armed import cron_rule, tasks_of
-from horae.rules.due import due as due_lines
-from horae.rules.entry import CadenceRule, Entry, Origin, Task
-from horae.rules.project import Moment, project
-from horae.rules.words import clock_text, moment_text, wall_text
+from horae.core.arming import cron_rule, tasks_of
+from horae.core.due import due as due_lines
+from horae.core.entry import CadenceRule, Entry, Origin, Task
+from horae.core.project import Moment, project
+from horae.core.text import clock_text, moment_text, wall_text
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import local, zone
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
     from zoneinfo import ZoneInfo
 
-    from horae.rules.due import Due
-    from horae.rules.entry import Unarmed
+    from horae.core.due import Due
+    from horae.core.entry import Unarmed
 
 _FEW = 4  # so many fires of one entry on one day have a line each
 _FAR = timedelta(days=366 * 50)

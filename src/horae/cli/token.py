@@ -57,7 +57,7 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
 
     The token is shown only once.
     """
-    from horae.rules.scope import check_token_name, parse_scopes, scope_words
+    from horae.core.scope import check_token_name, parse_scopes, scope_words
 
     check_token_name(name)
     wanted, output, place = parse_scopes(scopes), Output.of(form), _place(root, data)
@@ -254,7 +254,7 @@ def _end(place: Place, session: str) -> dict[str, Any]:
     """End a session, or all of them."""
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.engine.sessions import end_sessions
+        from horae.core.sessions import end_sessions
         from horae.store.sessions import BookSessions
 
         ended = await end_sessions(BookSessions(ledger), session, now=Dial().now())
@@ -278,7 +278,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from horae.cli.tables import console, safe
-    from horae.rules.scope import OPERATOR
+    from horae.core.scope import OPERATOR
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("name", "scopes", "created", "last used"):

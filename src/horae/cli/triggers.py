@@ -15,7 +15,9 @@ from horae.cli.group import SharedGroup
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
 from horae.config import load
-from horae.engine.actor import actor_words
+from horae.core.actor import actor_words
+from horae.core.decide import Status
+from horae.core.reason import ReasonCode
 from horae.engine.triggers import (
     TriggerConflictError,
     TriggerNotFoundError,
@@ -25,8 +27,6 @@ from horae.engine.triggers import (
     plan_teardown,
 )
 from horae.errors import Exit, HoraeError
-from horae.rules.misfire import Status
-from horae.rules.reason import ReasonCode
 from horae.rules.trigger import OPTIONS, DispatchStatus, TriggerError
 from horae.rules.webhook import STANDARD_PREFIX, Scheme
 from horae.store.ledger import ANYBODY

@@ -19,19 +19,19 @@ import click
 from horae.cli.log import EVENTS, level_option, logging_to, plain_line
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import echo
-from horae.engine.actor import ENGINE, acting, actor_words, user_name
+from horae.core.actor import ENGINE, acting, actor_words, user_name
+from horae.core.decide import Status
+from horae.core.entry import key_time
+from horae.core.receipt import FINAL
 from horae.errors import Exit
 from horae.org.collector import calm_collector
-from horae.rules.entry import key_time
-from horae.rules.misfire import Status
-from horae.rules.receipt import FINAL
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from horae.config import Config
-    from horae.engine.ports import Event, Ledger
+    from horae.core.ports import Event, Ledger
     from horae.house import House
     from horae.member import Member
 
@@ -115,7 +115,7 @@ def up(
 def _leave_behind(config: Config, *, yes: bool) -> bool:
     """Begin a new ledger in place of a lost one, if somebody agrees; one that is whole stays."""
     from horae.app import SystemClock
-    from horae.engine.ports import LedgerWholeError
+    from horae.core.ports import LedgerWholeError
     from horae.store.database import DATABASE, loss_of
     from horae.store.lock import holder_of
     from horae.store.sqlite import start_afresh
@@ -239,7 +239,7 @@ def _let_commands_end(data: Path) -> None:
 
 async def _log_member_events(member: Member, stop: asyncio.Event) -> None:
     """Log the events of the cluster until a node stops."""
-    from horae.engine.ports import LedgerError
+    from horae.core.ports import LedgerError
 
     last = await member.ledger.newest_event()
     while not stop.is_set():
@@ -411,7 +411,7 @@ async def _log_beginning(house: House) -> None:
 
 async def _log_problems(house: House) -> None:
     """Log each problem as soon as it exists, and not again while it stays."""
-    from horae.engine.ports import LedgerError
+    from horae.core.ports import LedgerError
 
     known = set(house.notes)  # logged at the start
     stall, look_at = "", 0.0

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.cli.output import Form, Output, clean, echo, print_json, print_line
+from horae.core.decide import Status
 from horae.errors import Exit
-from horae.rules.misfire import Status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

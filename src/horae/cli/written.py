@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from horae.cli.beside import beside
 from horae.cli.output import echo
 from horae.cli.sources import Sources
-from horae.engine.why import stamp
-from horae.rules.armed import entries_of, scan_plan, unfired
-from horae.rules.entry import Entry
-from horae.rules.project import next_moment
-from horae.rules.words import moment_text, words
+from horae.core.arming import entries_of, scan_plan, unfired
+from horae.core.entry import Entry
+from horae.core.explain import stamp
+from horae.core.project import next_moment
+from horae.core.text import moment_text, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from horae.cli.desk import Place
     from horae.cli.output import Output
     from horae.cli.sources import Source
-    from horae.rules.entry import Origin, Unarmed
+    from horae.core.entry import Origin, Unarmed
 
 
 @dataclass(frozen=True, slots=True)

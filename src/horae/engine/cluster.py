@@ -15,19 +15,19 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from horae.engine.actor import acting
-from horae.engine.launch import Launch
-from horae.engine.ports import Ledger, LedgerBusyError, LedgerWriteError
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason
-from horae.rules.receipt import FINAL
+from horae.core.actor import acting
+from horae.core.decide import Status
+from horae.core.launch import Launch
+from horae.core.ports import Ledger, LedgerBusyError, LedgerWriteError
+from horae.core.reason import Reason
+from horae.core.receipt import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from datetime import datetime, timedelta
 
-    from horae.engine.ports import Clock, Event, Filed, Run, Runner
-    from horae.rules.gate import Machine
+    from horae.core.gate import Machine
+    from horae.core.ports import Clock, Event, Filed, Run, Runner
 
 log = logging.getLogger(__name__)
 

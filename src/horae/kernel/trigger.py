@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from horae.kernel.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
+from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
 from horae.kernel.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, is_id
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from horae.core.command import CommandError, call_of
+from horae.core.scope import API_FIX, api_scopes
 from horae.errors import HoraeError
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.rules.command import CommandError, call_of
 from horae.rules.lifecycle import NAME_FIX, Heading, heading_of
-from horae.rules.scope import API_FIX, api_scopes
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from horae.core.arming import policy_of
+from horae.core.entry import key_time
+from horae.core.scope import API_FIX
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.rules.armed import policy_of
-from horae.rules.entry import key_time
-from horae.rules.scope import API_FIX
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import ZoneError, zone
@@ -24,8 +24,8 @@ from horae.timing.zone import ZoneError, zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from horae.core.entry import Policy
     from horae.kernel.task import Task
-    from horae.rules.entry import Policy
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
 CLOSED: Final = frozenset({"done", "archived"})

@@ -14,18 +14,18 @@ from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from horae.core.after import AfterError
+from horae.core.arming import PolicyError, is_entry, policy_of, rule_of
+from horae.core.clock_changes import seams
+from horae.core.command import CommandError, call_of, shell_syntax
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import Found, place_of, shown
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.after import AfterError
 from horae.rules.agent import check_agent
-from horae.rules.armed import PolicyError, is_entry, policy_of, rule_of
-from horae.rules.command import CommandError, call_of, shell_syntax
 from horae.rules.crew import parse_crew
 from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
-from horae.rules.seams import seams
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
@@ -33,9 +33,9 @@ from horae.timing.zone import ZoneError, zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from horae.core.entry import Rule
     from horae.org.plan import Headline, Place, Plan
     from horae.rules.crew import Member
-    from horae.rules.entry import Rule
 
 FLOOR: Final = timedelta(minutes=1)
 UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read

@@ -10,6 +10,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.decide import Status
+from horae.core.entry import key_time
+from horae.core.outcome import shown
 from horae.rules.board import (
     Ground,
     Standing,
@@ -19,9 +22,6 @@ from horae.rules.board import (
     rank,
     standing,
 )
-from horae.rules.entry import key_time
-from horae.rules.misfire import Status
-from horae.rules.outcome import shown
 from horae.timing.backoff import delay_after
 
 if TYPE_CHECKING:

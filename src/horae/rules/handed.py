@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.arming import hidden_by, is_entry
+from horae.core.outcome import shown
+from horae.core.text import moment_text
 from horae.errors import ScheduleError
 from horae.org.deadline import end_of
 from horae.org.headline import read_headline
-from horae.rules.armed import hidden_by, is_entry
-from horae.rules.outcome import shown
-from horae.rules.words import moment_text
 from horae.timing.repeater import parse_at
 from horae.timing.zone import instant, zone
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from zoneinfo import ZoneInfo
 
+    from horae.core.entry import Origin
     from horae.org.plan import Headline, Plan, States
     from horae.org.timestamp import Timestamp
-    from horae.rules.entry import Origin
     from horae.rules.lifecycle import State
 
 MOST_SHOWN: Final = 50  # lines of one list of a prompt

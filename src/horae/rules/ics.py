@@ -17,9 +17,9 @@ from hashlib import sha256
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.entry import CronRule, OnceRule, RepeaterRule
-from horae.rules.project import project
-from horae.rules.words import wall_text, words
+from horae.core.entry import CronRule, OnceRule, RepeaterRule
+from horae.core.project import project
+from horae.core.text import wall_text, words
 from horae.timing.cron import Cron
 from horae.timing.repeater import Kind, Unit
 from horae.timing.zone import Change, changes, is_fold, local, zone
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import time
     from zoneinfo import ZoneInfo
 
-    from horae.rules.entry import Entry
+    from horae.core.entry import Entry
 
 MOST: Final = 1_000  # moments of one entry that are written out
 

@@ -14,11 +14,11 @@ from enum import StrEnum
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
+from horae.core.decide import Status
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.element import bare
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.rules.misfire import Status
 from horae.timing.backoff import IDLE_CAP, delay_after, delay_after_failures
 from horae.timing.duration import LONGEST, DurationError, format_duration, parse_cadence
 

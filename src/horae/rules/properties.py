@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.armed import POLICIES, is_entry
+from horae.core.arming import POLICIES, is_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from horae.core.arming import cron_rule
+from horae.core.entry import Entry, OnceRule, Origin, Work, key_time
+from horae.core.project import project
 from horae.errors import ScheduleError
-from horae.rules.armed import cron_rule
 from horae.rules.board import cleared, moment, task_policy
-from horae.rules.entry import Entry, OnceRule, Origin, Work, key_time
-from horae.rules.project import project
 from horae.timing.cron_count import count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from horae.core.entry import Pause
+    from horae.core.project import Moment
     from horae.kernel.task import Task
     from horae.rules.board import Changes
-    from horae.rules.entry import Pause
-    from horae.rules.project import Moment
     from horae.timing.cron import Cron
 
 RECYCLED: Final = "task_recycled"  # what its event is called

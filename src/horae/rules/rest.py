@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from horae.core.decide import Status
+from horae.core.outcome import shown
+from horae.core.receipt import BAD, ENDS
+from horae.core.text import moment_text
 from horae.org.document import read
-from horae.rules.misfire import Status
-from horae.rules.outcome import shown
-from horae.rules.receipt import BAD, ENDS
-from horae.rules.words import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

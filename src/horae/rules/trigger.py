@@ -14,11 +14,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.errors import Exit, HoraeError, ScheduleError
-from horae.kernel.secret import is_reference
-from horae.org.plan import is_id
-from horae.rules.armed import PolicyError, Scanned, policy_of
-from horae.rules.entry import (
+from horae.core.arming import PolicyError, Scanned, policy_of
+from horae.core.decide import Status
+from horae.core.entry import (
     CatchUp,
     CronRule,
     Entry,
@@ -31,9 +29,11 @@ from horae.rules.entry import (
     Work,
     key_time,
 )
-from horae.rules.identity import Mark
-from horae.rules.misfire import Status
-from horae.rules.receipt import GONE
+from horae.core.identity import Mark
+from horae.core.receipt import GONE
+from horae.core.secret import is_reference
+from horae.errors import Exit, HoraeError, ScheduleError
+from horae.org.plan import is_id
 from horae.rules.template import problems, render
 from horae.rules.tools import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.rules.webhook import SECRETS, Scheme, scheme_of, wrong_secret
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.rules.entry import Rule
+    from horae.core.entry import Rule
 
 POLL: Final = 60  # seconds between two looks, unless a trigger says otherwise
 MASK: Final = "***"  # what is shown of a secret

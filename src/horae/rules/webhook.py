@@ -19,7 +19,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.kernel.secret import names_in
+from horae.core.secret import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

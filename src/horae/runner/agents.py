@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from horae.engine.ports import Ended, Given, RunError, SecretError
+from horae.core.arming import agent_blocks
+from horae.core.command import Unready
+from horae.core.decide import Status
+from horae.core.outcome import Finish, Why, shown, verdict
+from horae.core.ports import Ended, Given, RunError, SecretError
+from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.rules.agent import AgentDefinition, Runner
-from horae.rules.armed import agent_blocks
-from horae.rules.command import Unready
-from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Why, shown, verdict
-from horae.rules.reason import Reason, ReasonCode
 from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
 from horae.runner.command import hidden_bytes, why_held
 from horae.runner.masking import Masker, disguises
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
-    from horae.engine.ports import Held, Process, Run, Secrets
+    from horae.core.entry import Origin
+    from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
-    from horae.rules.entry import Origin
     from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.runner.workflow import Order as WorkflowOrder

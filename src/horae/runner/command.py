@@ -16,12 +16,12 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.actor import run_actor
-from horae.engine.ports import Ended, RunError, SecretError, Unreleased
+from horae.core.actor import run_actor
+from horae.core.command import Call, call_of
+from horae.core.entry import key_time
+from horae.core.ports import Ended, RunError, SecretError, Unreleased
 from horae.errors import ScheduleError
 from horae.org.document import read
-from horae.rules.command import Call, call_of
-from horae.rules.entry import key_time
 from horae.runner.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets
 from horae.runner.ready import allowed_environment
 from horae.runner.secrets import NamedSecrets
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from horae.engine.ports import Filed, Followed, Given, Held, Job, Run, Secrets
-    from horae.engine.run_tokens import RunTokens
-    from horae.rules.reason import Reason
+    from horae.core.ports import Filed, Followed, Given, Held, Job, Run, Secrets
+    from horae.core.reason import Reason
+    from horae.core.run_tokens import RunTokens
     from horae.runner.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.runner.post")

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import RunError
+from horae.core.ports import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from horae.core.outcome import shown
 from horae.errors import Exit, HoraeError
-from horae.rules.outcome import shown
 from horae.rules.tools import (
     BASH,
     EDIT,

@@ -29,13 +29,13 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from horae.engine.ports import Ended, LauncherLostError, Process, RunError
+from horae.core.decide import Status
+from horae.core.outcome import NEVER_STARTED, Finish, Verdict, Why, last_lines, verdict
+from horae.core.ports import Ended, LauncherLostError, Process, RunError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import BAD
+from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
-from horae.kernel.secret import guessed_in
-from horae.rules.misfire import Status
-from horae.rules.outcome import NEVER_STARTED, Finish, Verdict, Why, last_lines, verdict
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import BAD
 from horae.runner.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
 from horae.runner.launcher import Launcher
 from horae.runner.masking import disguises

@@ -11,14 +11,14 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Final
 
-from horae.kernel.secret import is_own
-from horae.rules.command import Unready
-from horae.rules.reason import ReasonCode
+from horae.core.command import Unready
+from horae.core.reason import ReasonCode
+from horae.core.secret import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from horae.engine.ports import Secrets
+    from horae.core.ports import Secrets
 
 _OF_THE_SHELL: Final = frozenset(
     {".", "alias", "cd", "eval", "exec", "export", "set", "source", "trap", "ulimit", "umask"}

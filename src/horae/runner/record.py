@@ -16,10 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.decide import Status
+from horae.core.entry import key_time
+from horae.core.reason import NO_REASON, Reason
 from horae.rules.dataflow import flow_of
-from horae.rules.entry import key_time
-from horae.rules.misfire import Status
-from horae.rules.reason import NO_REASON, Reason
 from horae.timing.rfc3339 import format_with_offset
 
 if TYPE_CHECKING:

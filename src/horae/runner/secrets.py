@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import Given, LiteralSecretError, SecretError, UnaskedSecretError
-from horae.kernel.secret import (
+from horae.core.ports import Given, LiteralSecretError, SecretError, UnaskedSecretError
+from horae.core.secret import (
     FOLDER,
     WEBHOOK,
     SecretSource,

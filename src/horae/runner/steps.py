@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import Ended, LauncherLostError, RunError
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
+from horae.core.decide import Status
+from horae.core.ports import Ended, LauncherLostError, RunError
+from horae.core.reason import Reason, ReasonCode
 from horae.runner.cgroup import CgroupLimits
 from horae.runner.processes import LOG_NAME, Limits, Spec, boot_seconds
 from horae.runner.record import put

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.outcome import shown
+from horae.core.outcome import shown
 from horae.rules.tools import (
     BASH,
     EDIT,

@@ -18,15 +18,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.engine.ports import Ended, HeldBackError, Process, RunError, Unreleased
+from horae.core.command import call_of
+from horae.core.decide import Status
+from horae.core.outcome import Finish, Why, last_lines, shown, timed_out, verdict, with_output
+from horae.core.ports import Ended, HeldBackError, Process, RunError, Unreleased
+from horae.core.reason import Reason, ReasonCode
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
-from horae.rules.command import call_of
 from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
-from horae.rules.misfire import Status
-from horae.rules.outcome import Finish, Why, last_lines, shown, timed_out, verdict, with_output
-from horae.rules.reason import Reason, ReasonCode
 from horae.runner.command import facts_of, hidden_bytes, why_held
 from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import MASK, Masker, disguises
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Clock, Filed, Given, Held, Job, Run
+    from horae.core.ports import Clock, Filed, Given, Held, Job, Run
     from horae.org.plan import Plan
     from horae.org.world import World
     from horae.rules.dataflow import Flow, Step

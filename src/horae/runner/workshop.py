@@ -16,9 +16,9 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import RunError
-from horae.rules.misfire import Status
-from horae.rules.outcome import shown
+from horae.core.decide import Status
+from horae.core.outcome import shown
+from horae.core.ports import RunError
 from horae.runner.languages import (
     PROGRAM,
     Found,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from horae.engine.ports import Clock, Ended
+    from horae.core.ports import Clock, Ended
     from horae.org.world import Component
     from horae.runner.languages import Language, Tool
     from horae.runner.steps import Hands

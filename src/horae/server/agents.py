@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.scope import Scope
+from horae.core.scope import Scope
 from horae.server.front import NotOfferedError
 from horae.server.shapes import listed, named, shape
 from horae.server.table import NOTE, Operation, asks, does, limit

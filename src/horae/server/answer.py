@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
-from horae.engine.desk import CannotRunError
+from horae.core.service import CannotRunError
 from horae.engine.triggers import refusal
 from horae.errors import Exit, HoraeError
 from horae.server.request import HttpRequestError

@@ -20,8 +20,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route, compile_path
 
+from horae.core.scope import Scope
 from horae.errors import HoraeError
-from horae.rules.scope import Scope
 from horae.server import (
     agents,
     board,

@@ -11,22 +11,22 @@ import asyncio
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.actor import by_words
-from horae.engine.source import Scan
+from horae.core.actor import by_words
+from horae.core.arming import Scanned
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
+from horae.core.identity import Mark
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import OPEN
+from horae.core.source import Scan
 from horae.engine.triggers import AgentUnavailableError
-from horae.rules.armed import Scanned
-from horae.rules.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
-from horae.rules.identity import Mark
-from horae.rules.misfire import Receipt, Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import OPEN
 from horae.rules.trigger import Order
 from horae.server.request import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from horae.engine.ports import Clock, Filed, Ledger, Run
+    from horae.core.ports import Clock, Filed, Ledger, Run
 
 NAME: Final = "asked"  # what these entries are kept under
 MOST: Final = 100  # requests for one agent that wait or run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.ports import LedgerError
-from horae.rules.scope import Scope
+from horae.core.ports import LedgerError
+from horae.core.scope import Scope
 from horae.server.answer import as_json
 from horae.server.edits import ChangedError, expected
 from horae.server.front import offered

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from horae.engine.desk import RequestError
-from horae.engine.why import stamp
-from horae.rules.armed import cron_rule
-from horae.rules.entry import Entry, OnceRule, Origin, key_time
+from horae.core.arming import cron_rule
+from horae.core.entry import Entry, OnceRule, Origin, key_time
+from horae.core.explain import stamp
+from horae.core.project import project
+from horae.core.scope import Scope
+from horae.core.service import RequestError
+from horae.core.text import words
 from horae.rules.ics import calendar
-from horae.rules.project import project
 from horae.rules.recycle import is_net
-from horae.rules.scope import Scope
-from horae.rules.words import words
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
 from horae.server.request import is_number
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Listed
+    from horae.core.ports import Listed
     from horae.server.front import Front
     from horae.server.request import Fields
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope as Asked
 
-    from horae.rules.scope import Scope
+    from horae.core.scope import Scope
 
 _CALLER: Final = "horae.caller"
 
@@ -19,7 +19,7 @@ _CALLER: Final = "horae.caller"
 class Caller:
     """Who sends a request, what they may do, and an event that is set when they no longer may."""
 
-    actor: str  # as in `horae.engine.actor`
+    actor: str  # as in `horae.core.actor`
     scopes: frozenset[Scope]
     ended: asyncio.Event
     session: str = ""  # its id, if they sent a cookie

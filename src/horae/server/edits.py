@@ -12,14 +12,14 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.why import stamp
+from horae.core.explain import stamp
 from horae.server.front import offered
 from horae.server.request import HttpRequestError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.engine.ports import Listed
+    from horae.core.ports import Listed
     from horae.server.front import Front
     from horae.server.table import Operation, Tagging
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
 
-from horae.engine.desk import RequestError
-from horae.engine.why import stamp
-from horae.rules.scope import Scope
+from horae.core.explain import stamp
+from horae.core.scope import Scope
+from horae.core.service import RequestError
 from horae.server.answer import HEADERS
 from horae.server.front import offered
 from horae.server.request import is_number

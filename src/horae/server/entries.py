@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.rules.scope import Scope
+from horae.core.scope import Scope
 from horae.server.edits import entry_tag, with_tag
 from horae.server.request import idempotency_key
 from horae.server.shapes import (

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import h11
 
+from horae.core.scope import scope_words
 from horae.errors import Exit, HoraeError
-from horae.rules.scope import scope_words
 from horae.server import ACTOR, RUN, SCOPES
 from horae.server.answer import refused
 from horae.server.caller import caller_of

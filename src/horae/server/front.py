@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from horae.engine.almanac import Almanac
-    from horae.engine.desk import Desk, EngineFacts, Standing
-    from horae.engine.ports import Clock, Ledger, Run
+    from horae.core.engine import Almanac
+    from horae.core.ports import Clock, Ledger, Run
+    from horae.core.service import Desk, EngineFacts, Standing
     from horae.engine.triggers import Triggers
     from horae.server.keys import Keys
 

@@ -19,11 +19,11 @@ from urllib.parse import unquote
 from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, Response
 
-from horae.engine.actor import acting, actor_words
-from horae.engine.ports import LedgerError
-from horae.engine.sessions import LASTS
+from horae.core.actor import acting, actor_words
+from horae.core.ports import LedgerError
+from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
+from horae.core.sessions import LASTS
 from horae.errors import Exit, HoraeError
-from horae.rules.scope import Scope, ScopeError, allows, parse_scopes, scope_words
 from horae.server import ACTOR, RUN, SCOPES
 from horae.server.answer import HEADERS, refused
 from horae.server.caller import Caller, caller_of, with_caller
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
 
-    from horae.engine.ports import Clock
+    from horae.core.ports import Clock
     from horae.server.keys import Keys
     from horae.server.table import Operation
 

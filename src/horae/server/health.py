@@ -7,9 +7,9 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.almanac import LONGEST_REST
-from horae.engine.why import stamp
-from horae.rules.scope import Scope
+from horae.core.engine import LONGEST_REST
+from horae.core.explain import stamp
+from horae.core.scope import Scope
 from horae.server.answer import Together, as_json, told
 from horae.server.shapes import named
 from horae.server.table import Access, Operation, asks, limit

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from horae.engine.access import TOUCHED, NoTokenError, Token, TokenTakenError
-from horae.engine.ports import LedgerError
-from horae.engine.sessions import RENEWED
+from horae.core.access import TOUCHED, NoTokenError, Token, TokenTakenError
+from horae.core.ports import LedgerError
+from horae.core.scope import OPERATOR, Scope, check_token_name
+from horae.core.sessions import RENEWED
 from horae.errors import Exit, HoraeError
-from horae.rules.scope import OPERATOR, Scope, check_token_name
 from horae.server.caller import Caller
 from horae.server.names import Names
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from horae.engine.access import Tokens
-    from horae.engine.ports import Clock
-    from horae.engine.run_tokens import RunTokens
-    from horae.engine.sessions import Sessions
+    from horae.core.access import Tokens
+    from horae.core.ports import Clock
+    from horae.core.run_tokens import RunTokens
+    from horae.core.sessions import Sessions
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import HTMLResponse
 
-from horae.engine.actor import acting, current_actor
-from horae.engine.sessions import LASTS, end_sessions
-from horae.rules.scope import OPERATOR, Scope
+from horae.core.actor import acting, current_actor
+from horae.core.scope import OPERATOR, Scope
+from horae.core.sessions import LASTS, end_sessions
 from horae.server.answer import HEADERS, told
 from horae.server.caller import caller_of
 from horae.server.front import NotOfferedError, offered
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.engine.sessions import Sessions
+    from horae.core.sessions import Sessions
     from horae.server.front import Front
     from horae.server.keys import Keys
     from horae.server.request import Fields

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from horae.engine.why import late
-from horae.rules.misfire import Status
-from horae.rules.receipt import ENDS, is_planned
-from horae.rules.scope import Scope
+from horae.core.decide import Status
+from horae.core.explain import late
+from horae.core.receipt import ENDS, is_planned
+from horae.core.scope import Scope
 from horae.server.answer import HEADERS, harmless
 from horae.server.shapes import TEXT
 from horae.server.table import Operation

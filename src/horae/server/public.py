@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.rules.entry import CadenceRule, Entry
+from horae.core.entry import CadenceRule, Entry
 from horae.server.front import NotOfferedError
 from horae.server.shapes import FACTS, FLAG, NUMBER, TEXT, listed, maybe, shape
 from horae.server.table import Access, Operation, Voice
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.desk import AgentLine
+    from horae.core.service import AgentLine
     from horae.server.front import Front
     from horae.server.request import Fields
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
 
-from horae.engine.why import AskedMomentError, at_the_gate, parse_ask
-from horae.rules.misfire import Status
-from horae.rules.scope import Scope
+from horae.core.decide import Status
+from horae.core.explain import AskedMomentError, at_the_gate, parse_ask
+from horae.core.scope import Scope
 from horae.server.answer import HEADERS
 from horae.server.request import path_number
 from horae.server.shapes import (
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.engine.desk import Why
-    from horae.engine.ports import Run
-    from horae.rules.reason import Reason
+    from horae.core.ports import Run
+    from horae.core.reason import Reason
+    from horae.core.service import Why
     from horae.server.answer import Answer
     from horae.server.front import Front
     from horae.server.request import Fields

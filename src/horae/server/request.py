@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.desk import RequestError
+from horae.core.service import RequestError
 from horae.errors import Exit, HoraeError
 from horae.server.table import ASKED, PAGE, TEXT, Kind, Operation, Takes
 from horae.timing.duration import DurationError, parse_duration

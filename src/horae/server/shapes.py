@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.rules.misfire import Status
-from horae.rules.reason import ReasonCode
+from horae.core.decide import Status
+from horae.core.reason import ReasonCode
 
 if TYPE_CHECKING:
     from horae.server.table import Schema

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from horae.engine.desk import Desk
-    from horae.engine.ports import Clock
+    from horae.core.ports import Clock
+    from horae.core.service import Desk
 
 log = logging.getLogger(__name__)
 

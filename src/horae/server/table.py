@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from horae.rules.scope import Scope
+from horae.core.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.rules.scope import Scope, parse_scopes
+from horae.core.scope import Scope, parse_scopes
 from horae.server.front import offered
 from horae.server.keys import add_token, all_tokens, revoke_token
 from horae.server.shapes import TEXT, TOKEN, and_also, listed, named, shape
@@ -13,7 +13,7 @@ from horae.server.table import Operation, asks, does, needed, text
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.engine.access import Tokens
+    from horae.core.access import Tokens
     from horae.server.front import Front
     from horae.server.request import Fields
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 import horae
+from horae.core.scope import Scope
 from horae.engine.triggers import answer as do
-from horae.rules.scope import Scope
 from horae.server.answer import HEADERS, told
 from horae.server.front import offered
 from horae.server.request import idempotency_key, path_number

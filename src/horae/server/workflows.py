@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import StreamingResponse
 
-from horae.engine.desk import RequestError
-from horae.rules.scope import Scope
+from horae.core.scope import Scope
+from horae.core.service import RequestError
 from horae.server.answer import HEADERS, told
 from horae.server.front import NotOfferedError, offered
 from horae.server.request import idempotency_key

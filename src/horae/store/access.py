@@ -7,8 +7,8 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.access import ADDED, REVOKED, TOUCHED, Token
-from horae.rules.scope import parse_scopes, scope_words
+from horae.core.access import ADDED, REVOKED, TOUCHED, Token
+from horae.core.scope import parse_scopes, scope_words
 from horae.store.codec import micros, moment, plain
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme

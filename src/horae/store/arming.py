@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from horae.engine.actor import by_words
-from horae.rules.entry import CadenceRule, Entry, OnceRule, key_time
-from horae.rules.misfire import Decision, Status, begin, close
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import BAD
+from horae.core.actor import by_words
+from horae.core.decide import Decision, Status, begin, close
+from horae.core.entry import CadenceRule, Entry, OnceRule, key_time
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import BAD
 from horae.store.rows import item_of, next_at
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Listed
+    from horae.core.ports import Filed, Listed
     from horae.store.book import Book
 
 

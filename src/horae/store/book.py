@@ -13,8 +13,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.actor import ENGINE
-from horae.engine.ports import (
+from horae.core.actor import ENGINE
+from horae.core.after import LOOKED_BACK, occasions
+from horae.core.decide import Status
+from horae.core.entry import AfterRule, CadenceRule, Entry, key_time
+from horae.core.ports import (
     FRESH_LEDGER,
     Due,
     EntryCounts,
@@ -25,11 +28,8 @@ from horae.engine.ports import (
     Pruned,
     Run,
 )
-from horae.rules.after import LOOKED_BACK, occasions
-from horae.rules.entry import AfterRule, CadenceRule, Entry, key_time
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import (
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import (
     BAD,
     ENDS,
     FINAL,
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Event, Listed, Process, Step, Trait
-    from horae.rules.misfire import Decision, Receipt
+    from horae.core.decide import Decision, Receipt
+    from horae.core.ports import Event, Listed, Process, Step, Trait
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never, overload
 
-from horae.rules.entry import (
+from horae.core.entry import (
     AfterRule,
     CadenceRule,
     CatchUp,
@@ -35,7 +35,7 @@ from horae.timing.repeater import parse_repeater
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from horae.rules.entry import Rule
+    from horae.core.entry import Rule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TINY: Final = timedelta(microseconds=1)

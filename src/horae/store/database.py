@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from horae.engine.ports import (
+from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,

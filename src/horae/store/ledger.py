@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.engine.ports import PATIENCE as MISSING
+from horae.core.decide import Status
+from horae.core.ports import PATIENCE as MISSING
 from horae.org.collector import collector_paused
-from horae.rules.misfire import Status
 from horae.store import arming, scanning
 from horae.store.book import Book, Foreseen
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from horae.engine.ports import (
+    from horae.core.decide import Receipt
+    from horae.core.ports import (
         Due,
         EntryCounts,
         Event,
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
         Step,
         Trait,
     )
-    from horae.engine.source import Revision, Scan
-    from horae.rules.misfire import Receipt
-    from horae.rules.reason import Reason
+    from horae.core.reason import Reason
+    from horae.core.source import Revision, Scan
 
 T = TypeVar("T")
 

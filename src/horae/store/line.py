@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from horae.engine.actor import current_actor
+from horae.core.actor import current_actor
 from horae.store.codec import plain
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from horae.engine.ports import LedgerError
+from horae.core.ports import LedgerError
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme

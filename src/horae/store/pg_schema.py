@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import errors, sql
 
-from horae.engine.ports import LedgerDamagedError, LedgerError
+from horae.core.ports import LedgerDamagedError, LedgerError
 from horae.store.pg_wire import DIALECT, refuse_newer, told
 from horae.store.sql import migrations
 

@@ -28,7 +28,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
-from horae.engine.ports import (
+from horae.core.ports import (
     LedgerBusyError,
     LedgerDamagedError,
     LedgerError,

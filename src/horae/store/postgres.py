@@ -18,15 +18,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from horae.engine.access import REVOKED
-from horae.engine.ports import LedgerError, StaleTermError
-from horae.rules.entry import Work
-from horae.rules.gate import Machine
+from horae.core.access import REVOKED
+from horae.core.decide import Status
+from horae.core.entry import Work
+from horae.core.gate import Machine
+from horae.core.ports import LedgerError, StaleTermError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import followed_by
+from horae.core.scope import OPERATOR
 from horae.rules.lease import Lost
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import followed_by
-from horae.rules.scope import OPERATOR
 from horae.store import arming
 from horae.store.book import (
     ANYTHING,
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from horae.engine.ports import Filed, Run, Step
+    from horae.core.decide import Receipt
+    from horae.core.ports import Filed, Run, Step
     from horae.rules.lease import Membership
-    from horae.rules.misfire import Receipt
     from horae.store.pg_wire import Look, Timeouts, Wire
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]

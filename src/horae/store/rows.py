@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from horae.engine.ports import Due, Event, Filed, LedgerDamagedError, Listed, Process, Run
-from horae.rules.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
-from horae.rules.identity import Mark
-from horae.rules.misfire import Receipt, Status
-from horae.rules.project import next_moment, unpaused
-from horae.rules.reason import Reason
+from horae.core.decide import Receipt, Status
+from horae.core.entry import CadenceRule, Entry, Origin, Pause, RepeaterRule, Unarmed, Work
+from horae.core.identity import Mark
+from horae.core.ports import Due, Event, Filed, LedgerDamagedError, Listed, Process, Run
+from horae.core.project import next_moment, unpaused
+from horae.core.reason import Reason
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
 from horae.timing.repeater import Kind
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from horae.rules.entry import Rule
+    from horae.core.entry import Rule
 
 _Read = TypeVar("_Read")
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)

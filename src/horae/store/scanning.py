@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
-from horae.rules.identity import Known, Mark, match
-from horae.rules.misfire import Decision
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import GONE, broken_receipt
+from horae.core.decide import Decision
+from horae.core.entry import CadenceRule, CronRule, Entry, Origin, RepeaterRule, key_time
+from horae.core.identity import Known, Mark, match
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import GONE, broken_receipt
 from horae.store.arming import begin_afresh, begin_rule, beginning, end_rule, first_seen
 from horae.store.book import Arrival
 from horae.store.codec import clock_of, micros, moment, plain, write_entry
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from horae.engine.ports import Listed
-    from horae.engine.source import Revision, Scan
-    from horae.rules.armed import Scanned
-    from horae.rules.entry import Unarmed
+    from horae.core.arming import Scanned
+    from horae.core.entry import Unarmed
+    from horae.core.ports import Listed
+    from horae.core.source import Revision, Scan
     from horae.store.book import Book
 
 _AT_ONCE: Final = 1000  # new entries in one statement

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.sessions import BEGUN, ENDED, LASTS, MOST, RENEWED, Session
-from horae.rules.scope import OPERATOR, Scope, parse_scopes
+from horae.core.scope import OPERATOR, Scope, parse_scopes
+from horae.core.sessions import BEGUN, ENDED, LASTS, MOST, RENEWED, Session
 from horae.store.codec import micros, moment, plain
 from horae.store.ledger import ANYBODY
 from horae.store.sql import theme

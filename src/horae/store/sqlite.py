@@ -17,16 +17,16 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from horae.engine.actor import current_actor
-from horae.engine.ports import (
+from horae.core.actor import current_actor
+from horae.core.entry import key_time
+from horae.core.ports import (
     FRESH_LEDGER,
     LedgerDamagedError,
     LedgerWholeError,
     LedgerWriteError,
     StaleTermError,
 )
-from horae.rules.entry import key_time
-from horae.rules.reason import Reason, ReasonCode
+from horae.core.reason import Reason, ReasonCode
 from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, Foreseen

@@ -14,15 +14,15 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from horae.engine.ports import PATIENCE, LedgerError
-from horae.engine.source import Scan
+from horae.core.arming import Scanned
+from horae.core.decide import Status
+from horae.core.entry import Origin, Unarmed
+from horae.core.identity import Mark
+from horae.core.ports import PATIENCE, LedgerError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import FINAL
+from horae.core.source import Scan
 from horae.engine.triggers import AgentCard, Dispatched
-from horae.rules.armed import Scanned
-from horae.rules.entry import Origin, Unarmed
-from horae.rules.identity import Mark
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import FINAL
 from horae.rules.trigger import Definition, Kind, Trigger, checked, scanned
 from horae.store import scanning
 from horae.store.arming import end_rule
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Listed
-    from horae.rules.misfire import Receipt
+    from horae.core.decide import Receipt
+    from horae.core.ports import Filed, Listed
     from horae.store.book import Book
     from horae.store.ledger import BookLedger
 

@@ -15,8 +15,8 @@ from contextlib import closing, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.ports import LedgerError
-from horae.kernel.secret import FOLDER, WEBHOOK, is_kept, is_reference, kept_in
+from horae.core.ports import LedgerError
+from horae.core.secret import FOLDER, WEBHOOK, is_kept, is_reference, kept_in
 from horae.rules.webhook import SECRETS
 from horae.store import database
 from horae.store.codec import compact

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import LedgerError
-from horae.engine.source import unexpected
+from horae.core.ports import LedgerError
+from horae.core.source import unexpected
 from horae.engine.triggers import (
     FilesError,
     apply_changes,

@@ -11,8 +11,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from horae.core.guarded import FILE, LIMIT, Arrivals, Values, values_of
 from horae.errors import Exit, HoraeError
-from horae.kernel.guarded import FILE, LIMIT, Arrivals, Values, values_of
 from horae.workspace.files import StrPath, head_of
 from horae.workspace.layout import layout, top_of
 

@@ -25,12 +25,9 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.errors import ScheduleError
-from horae.kernel.task import id_of, parse
-from horae.org.plan import Diagnostic, Severity
-from horae.rules.armed import Scanned, cron_rule
-from horae.rules.board import CLOSED, complaints, moment, task_policy, work_policy
-from horae.rules.entry import (
+from horae.core.arming import Scanned, cron_rule
+from horae.core.decide import Status
+from horae.core.entry import (
     Entry,
     OnDemandRule,
     Origin,
@@ -40,8 +37,11 @@ from horae.rules.entry import (
     Work,
     key_time,
 )
-from horae.rules.identity import Mark
-from horae.rules.misfire import Status
+from horae.core.identity import Mark
+from horae.errors import ScheduleError
+from horae.kernel.task import id_of, parse
+from horae.org.plan import Diagnostic, Severity
+from horae.rules.board import CLOSED, complaints, moment, task_policy, work_policy
 from horae.rules.recycle import (
     RECYCLED,
     back_address,
@@ -73,8 +73,8 @@ from horae.workspace.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from horae.engine.ports import Filed, Ledger
-    from horae.engine.source import Scan
+    from horae.core.ports import Filed, Ledger
+    from horae.core.source import Scan
     from horae.errors import HoraeError
     from horae.kernel.task import Task
     from horae.rules.recycle import RecycledEvent

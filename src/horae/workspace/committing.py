@@ -11,7 +11,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from horae.engine.actor import current_actor
+from horae.core.actor import current_actor
 from horae.workspace.git import Commit, Git, GitError, repository_of
 
 if TYPE_CHECKING:

@@ -14,11 +14,13 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.source import Scan
+from horae.core.arming import Scanned
+from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
+from horae.core.identity import Mark
+from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
 from horae.rules.agent import agent_name, check_agent
-from horae.rules.armed import Scanned
 from horae.rules.check import UNREAD, Page, check_crew, check_day
 from horae.rules.crew import (
     STAGGER,
@@ -27,8 +29,6 @@ from horae.rules.crew import (
     parse_crew,
     parse_seconds,
 )
-from horae.rules.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
-from horae.rules.identity import Mark
 from horae.timing.duration import format_duration
 from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.rules.crew import Member
     from horae.workspace.files import StrPath
 

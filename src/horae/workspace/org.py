@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from horae.engine.source import Scan, unexpected
+from horae.core.arming import scan_plan
+from horae.core.source import Scan, unexpected
 from horae.errors import HoraeError
 from horae.org.collector import collector_paused
 from horae.org.document import read
-from horae.rules.armed import scan_plan
 from horae.workspace.files import (
     LIMIT,
     MOST,
@@ -34,9 +34,9 @@ from horae.workspace.files import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from horae.engine.ports import Filed
+    from horae.core.arming import Scanned
+    from horae.core.ports import Filed
     from horae.org.plan import Plan
-    from horae.rules.armed import Scanned
     from horae.workspace.files import Content, StrPath
 
 # To be raised when the same plan would give other entries: what was read before is read again.

@@ -18,17 +18,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.ports import Ended, Process, RunError, Unreleased
+from horae.core.arming import Scanned
+from horae.core.decide import Status
+from horae.core.entry import Origin, Unarmed, key_time
+from horae.core.identity import Mark
+from horae.core.outcome import NEVER_STARTED
+from horae.core.ports import Ended, Process, RunError, Unreleased
+from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.kernel.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
 from horae.org.plan import Severity, Span
-from horae.rules.armed import Scanned
 from horae.rules.board import check_depends_on, moment
-from horae.rules.entry import Origin, Unarmed, key_time
-from horae.rules.identity import Mark
-from horae.rules.misfire import Status
-from horae.rules.outcome import NEVER_STARTED
-from horae.rules.reason import Reason, ReasonCode
 from horae.rules.recycle import Recycled, recycle, trigger_of
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
@@ -47,7 +47,7 @@ from horae.workspace.org import Shelf
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from horae.engine.ports import Clock, Filed, Job, Run
+    from horae.core.ports import Clock, Filed, Job, Run
     from horae.kernel.task import Task
     from horae.org.plan import Diagnostic
     from horae.rules.board import Changes, Resolution, Value

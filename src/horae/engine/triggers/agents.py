@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.scope import API_FIX, api_scopes
+from horae.core.secret import is_own, names_in
 from horae.engine.triggers.asking import Asking
 from horae.engine.triggers.doorman import Doorman
 from horae.engine.triggers.errors import TriggerConflictError
 from horae.engine.triggers.fields import flag
 from horae.engine.triggers.shapes import agent_shape, page_of
 from horae.engine.triggers.store import AgentCard, agent_id
-from horae.kernel.secret import is_own, names_in
 from horae.org.plan import is_id
-from horae.rules.scope import API_FIX, api_scopes
 from horae.rules.trigger import MASK, LifecycleEvent, TriggerError, parse_tools
 from horae.timing.duration import DurationError, parse_duration
 

@@ -7,8 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.actor import by_words
-from horae.engine.ports import SecretError
+from horae.core.actor import by_words
+from horae.core.decide import Receipt, Status
+from horae.core.entry import key_time
+from horae.core.ports import SecretError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.receipt import OPEN
+from horae.core.secret import is_kept, is_reference, looks_secret
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.doorman import APPROVAL, waits
 from horae.engine.triggers.errors import (
@@ -18,11 +23,6 @@ from horae.engine.triggers.errors import (
     UnsignedError,
 )
 from horae.engine.triggers.store import Dispatched, dispatch_id
-from horae.kernel.secret import is_kept, is_reference, looks_secret
-from horae.rules.entry import key_time
-from horae.rules.misfire import Receipt, Status
-from horae.rules.reason import Reason, ReasonCode
-from horae.rules.receipt import OPEN
 from horae.rules.trigger import (
     Kind,
     Task,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.engine.triggers.store import AgentCard
     from horae.rules.trigger import LifecycleEvent, Trigger
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from horae.engine.ports import SecretError
+from horae.core.entry import key_time
+from horae.core.ports import SecretError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.secret import is_kept, is_reference
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.store import AgentCard, agent_id, dispatch_id
-from horae.kernel.secret import is_kept, is_reference
-from horae.rules.entry import key_time
-from horae.rules.reason import Reason, ReasonCode
 from horae.rules.trigger import TriggerError, enforced, read_order, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from horae.engine.desk import Dial
-    from horae.engine.ports import Ledger, Secrets
+    from horae.core.command import Unready
+    from horae.core.ports import Ledger, Secrets
+    from horae.core.service import Dial
     from horae.engine.triggers.store import Dispatched, TriggerStore
-    from horae.rules.command import Unready
     from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Definition, Trigger
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.actor import by_words, current_actor
+from horae.core.actor import by_words, current_actor
+from horae.core.decide import Status
+from horae.core.entry import Overlap, key_time
+from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.errors import ApproverError, TriggerConflictError, TriggerNotFoundError
-from horae.rules.entry import Overlap, key_time
-from horae.rules.misfire import Status
-from horae.rules.reason import HELD_BACK, Reason, ReasonCode
 from horae.rules.trigger import read_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Order, Trigger
 

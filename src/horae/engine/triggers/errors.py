@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.actor import actor_words
+from horae.core.actor import actor_words
 from horae.errors import Exit, HoraeError
 from horae.rules.trigger import TriggerError
 

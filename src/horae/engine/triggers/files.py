@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from horae.core.command import Unready
     from horae.engine.triggers import Triggers
     from horae.engine.triggers.store import AgentCard, TriggerStore
     from horae.kernel.trigger import AgentFile, WorkflowFile
-    from horae.rules.command import Unready
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ import logging
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import LedgerBusyError, LedgerWriteError
-from horae.engine.source import unexpected
+from horae.core.entry import key_time
+from horae.core.ports import LedgerBusyError, LedgerWriteError
+from horae.core.source import unexpected
 from horae.errors import HoraeError
-from horae.rules.entry import key_time
 from horae.rules.trigger import GITHUB, Trigger, poll_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from horae.engine.ports import Clock
+    from horae.core.ports import Clock
     from horae.engine.triggers import Triggers
     from horae.engine.triggers.store import TriggerStore
 

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.entry import Entry
 from horae.engine.triggers.base import Base
 from horae.engine.triggers.errors import TriggerNotFoundError
-from horae.rules.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from horae.engine.ports import Run
+    from horae.core.ports import Run
 
 _BATCH: Final = 200
 

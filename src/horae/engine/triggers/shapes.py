@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.entry import key_time
 from horae.engine.triggers.store import agent_id
-from horae.rules.entry import key_time
 from horae.rules.template import NO_VARIABLES, problems, variables
 from horae.rules.trigger import EVERY_NAME, masked, shown
 

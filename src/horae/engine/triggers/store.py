@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Listed
-    from horae.rules.misfire import Receipt, Status
-    from horae.rules.reason import Reason
+    from horae.core.decide import Receipt, Status
+    from horae.core.ports import Filed, Listed
+    from horae.core.reason import Reason
     from horae.rules.trigger import Definition, Kind, Trigger
 
 

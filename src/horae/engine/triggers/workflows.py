@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.engine.ports import SecretError, UnaskedSecretError
+from horae.core.ports import SecretError, UnaskedSecretError
+from horae.core.secret import WEBHOOK
 from horae.engine.triggers.doorman import Doorman
 from horae.engine.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.engine.triggers.fields import flag, options, whole, without_empty
 from horae.engine.triggers.shapes import page_of, workflow_shape
-from horae.kernel.secret import WEBHOOK
 from horae.rules.trigger import (
     GITHUB,
     MASK,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from horae.core.entry import CronRule, RepeaterRule
+from horae.core.text import sayings
 from horae.extras.drift import Stamped, drift
 from horae.org.check.finding import shown
 from horae.org.plan import Severity
-from horae.rules.entry import CronRule, RepeaterRule
-from horae.rules.words import sayings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from horae.core.entry import Rule
     from horae.org.plan import Diagnostic, Headline
     from horae.rules.check import CheckedWorkflow
-    from horae.rules.entry import Rule
     from horae.timing.cron import Cron
 
 

@@ -10,12 +10,12 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from horae.core.entry import CatchUp, CronRule, OnceRule, RepeaterRule
 from horae.extras.importers.crontab import walk_of
 from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
 from horae.extras.importers.headline import prove
 from horae.extras.importers.job import walking
 from horae.extras.importers.oncalendar import read_event
-from horae.rules.entry import CatchUp, CronRule, OnceRule, RepeaterRule
 from horae.timing.repeater import Kind, Unit
 from horae.timing.zone import zone
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from horae.core.entry import Entry
     from horae.extras.importers.headline import Proof
-    from horae.rules.entry import Entry
 
 _NICKNAMES: Final = {
     "@YEARLY": "0 0 1 1 *",

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from horae.core.arming import entries_of, rule_text
+from horae.core.entry import Entry, OnceRule, RepeaterRule
+from horae.core.project import project
+from horae.core.text import words
 from horae.errors import HoraeError
 from horae.extras.importers.job import MOST_ZONES
 from horae.org.document import read
-from horae.rules.armed import entries_of, rule_text
-from horae.rules.entry import Entry, OnceRule, RepeaterRule
-from horae.rules.project import project
-from horae.rules.words import words
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:

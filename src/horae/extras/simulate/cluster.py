@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.engine.ports import StaleTermError
+from horae.core.ports import StaleTermError
 from horae.extras.simulate.faults import Fault
 from horae.extras.simulate.loop import SimClock
 from horae.extras.simulate.world import Shelf, World
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Ledger
+    from horae.core.ports import Ledger
     from horae.extras.simulate.loop import Life
     from horae.extras.simulate.world import Setting
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.gate import Gate
+from horae.core.decide import Status
+from horae.core.entry import Overlap, Work
+from horae.core.reason import Reason, ReasonCode
+from horae.core.slots import Gate
 from horae.extras.simulate.faults import Fault
-from horae.rules.entry import Overlap, Work
-from horae.rules.misfire import Status
-from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Ledger
+    from horae.core.gate import Capacity
+    from horae.core.ports import Filed, Ledger
     from horae.extras.simulate.loop import Life
     from horae.extras.simulate.world import World
-    from horae.rules.gate import Capacity
 
 APPROVAL: Final = timedelta(hours=6)  # so long somebody may approve; then it needs nobody
 _CREW: Final = frozenset({Work.TICK, Work.DISPATCH})

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from horae.engine.ports import LedgerBusyError, LedgerWriteError
+from horae.core.ports import LedgerBusyError, LedgerWriteError
 from horae.extras.simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.engine.ports import Ledger
+    from horae.core.ports import Ledger
     from horae.extras.simulate.loop import Life
     from horae.extras.simulate.world import World
 

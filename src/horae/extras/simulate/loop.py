@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
-from horae.engine.almanac import LONGEST_REST
+from horae.core.engine import LONGEST_REST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -6,23 +6,23 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import LedgerBusyError, LedgerWriteError
+from horae.core.decide import Receipt, Status
+from horae.core.entry import CronRule, Entry, RepeaterRule
+from horae.core.ports import LedgerBusyError, LedgerWriteError
+from horae.core.project import decided, project
+from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.extras.simulate.faults import Fault
 from horae.extras.simulate.invent import workflow
 from horae.extras.simulate.loop import LIFE
 from horae.extras.simulate.runner import Stage
 from horae.extras.simulate.sources import Trigger
-from horae.rules.entry import CronRule, Entry, RepeaterRule
-from horae.rules.misfire import Receipt, Status
-from horae.rules.project import decided, project
-from horae.rules.reason import HELD_BACK, Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from horae.engine.almanac import Almanac
-    from horae.engine.ports import Ledger
+    from horae.core.engine import Almanac
+    from horae.core.ports import Ledger
     from horae.extras.simulate.runner import Child
     from horae.extras.simulate.world import World
 

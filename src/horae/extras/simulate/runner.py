@@ -8,7 +8,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.ports import (
+from horae.core.decide import Status
+from horae.core.outcome import NEVER_STARTED
+from horae.core.ports import (
     Ended,
     HeldBackError,
     LauncherLostError,
@@ -16,16 +18,14 @@ from horae.engine.ports import (
     RunError,
     Unreleased,
 )
+from horae.core.reason import Reason, ReasonCode
 from horae.extras.simulate.faults import Fault
-from horae.rules.misfire import Status
-from horae.rules.outcome import NEVER_STARTED
-from horae.rules.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from horae.engine.ports import Filed, Job, Run
+    from horae.core.ports import Filed, Job, Run
     from horae.extras.simulate.loop import Life
     from horae.extras.simulate.world import World
 

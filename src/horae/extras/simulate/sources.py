@@ -11,12 +11,8 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.source import Scan
-from horae.errors import HoraeError
-from horae.extras.simulate.faults import Fault
-from horae.org.document import read
-from horae.rules.armed import Scanned, cron_rule, scan_plan
-from horae.rules.entry import (
+from horae.core.arming import Scanned, cron_rule, scan_plan
+from horae.core.entry import (
     CadenceRule,
     CatchUp,
     Entry,
@@ -28,13 +24,17 @@ from horae.rules.entry import (
     Work,
     key_time,
 )
-from horae.rules.identity import Mark
-from horae.rules.receipt import FINAL
+from horae.core.identity import Mark
+from horae.core.receipt import FINAL
+from horae.core.source import Scan
+from horae.errors import HoraeError
+from horae.extras.simulate.faults import Fault
+from horae.org.document import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from horae.engine.ports import Filed
+    from horae.core.ports import Filed
     from horae.extras.simulate.loop import Life
     from horae.extras.simulate.world import World
 

@@ -29,18 +29,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from horae.core.decide import GRACE, Status
+from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
+from horae.core.reason import ReasonCode
 from horae.extras.simulate.door import WatchedGate
-from horae.rules.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
-from horae.rules.misfire import GRACE, Status
-from horae.rules.reason import ReasonCode
 from horae.timing.repeater import Kind
 from horae.timing.zone import is_fold, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from horae.engine.almanac import Almanac
-    from horae.engine.ports import Event, Filed, Listed, Step
+    from horae.core.engine import Almanac
+    from horae.core.ports import Event, Filed, Listed, Step
     from horae.extras.simulate.runner import Child
     from horae.extras.simulate.world import World
 

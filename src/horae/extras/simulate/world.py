@@ -16,8 +16,9 @@ from random import Random
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from horae.engine.almanac import Almanac
-from horae.engine.ports import LedgerBusyError, LedgerWriteError, StaleTermError
+from horae.core.engine import Almanac
+from horae.core.gate import Capacity
+from horae.core.ports import LedgerBusyError, LedgerWriteError, StaleTermError
 from horae.extras.simulate.door import SimDoorman, WatchedGate
 from horae.extras.simulate.faults import PACES, Fault, Level, weather
 from horae.extras.simulate.invent import STARTS, invent
@@ -27,16 +28,15 @@ from horae.extras.simulate.people import People
 from horae.extras.simulate.runner import LIFELINE, Children, SimRunner
 from horae.extras.simulate.sources import SOURCES, Plans, Written
 from horae.extras.simulate.watch import Watch
-from horae.rules.gate import Capacity
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from contextvars import Context
 
-    from horae.engine.ports import Ledger
+    from horae.core.entry import Origin
+    from horae.core.ports import Ledger
     from horae.extras.simulate.runner import Child
     from horae.extras.simulate.watch import Broken
-    from horae.rules.entry import Origin
 
 CALM: Final = timedelta(hours=48)  # at the end nothing goes wrong any more
 LAST: Final = 50  # events that a finding shows

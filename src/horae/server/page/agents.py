@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.why import length_text
+from horae.core.explain import length_text
+from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.rules.keeper import read_memory
-from horae.rules.receipt import ENDS
 from horae.server.page.sheet import Sheet, View
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.desk import AgentLine
-    from horae.engine.ports import Filed, Listed
+    from horae.core.ports import Filed, Listed
+    from horae.core.service import AgentLine
     from horae.rules.lifecycle import Lifecycle
     from horae.server.page.look import Look
     from horae.server.page.sheet import House

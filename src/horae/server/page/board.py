@@ -7,10 +7,10 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from horae.core.arming import cron_rule
+from horae.core.text import words
 from horae.errors import Exit, HoraeError
-from horae.rules.armed import cron_rule
 from horae.rules.board import STATUSES
-from horae.rules.words import words
 from horae.server.page.sheet import Sheet, View
 from horae.timing.rfc3339 import parse_rfc3339
 

@@ -10,10 +10,10 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.engine.desk import RequestError
-from horae.engine.why import Window, nearest
-from horae.rules.misfire import Status
-from horae.rules.project import project
+from horae.core.decide import Status
+from horae.core.explain import Window, nearest
+from horae.core.project import project
+from horae.core.service import RequestError
 from horae.server.page.coming import coming, firing
 from horae.server.page.count import count
 from horae.server.page.look import DAY, TINY
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Filed, Listed
-    from horae.rules.entry import Entry
+    from horae.core.entry import Entry
+    from horae.core.ports import Filed, Listed
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from horae.engine.ports import Trait
-from horae.rules.entry import Entry
+from horae.core.entry import Entry
+from horae.core.ports import Trait
 from horae.rules.recycle import is_net
 
 if TYPE_CHECKING:
-    from horae.engine.ports import Ledger, Listed
+    from horae.core.ports import Ledger, Listed
 
 
 async def coming(ledger: Ledger, *, limit: int) -> list[Listed]:

@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from horae.rules.entry import CronRule, Entry, RepeaterRule
-from horae.rules.project import project, stretches
+from horae.core.entry import CronRule, Entry, RepeaterRule
+from horae.core.project import project, stretches
 from horae.timing.cron_count import count_any
 from horae.timing.repeater import Kind
 from horae.timing.zone import zone

@@ -6,12 +6,12 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.desk import RequestError
-from horae.engine.why import entry_policy_words, parse_ask
-from horae.rules.entry import Entry, Work
-from horae.rules.project import project
-from horae.rules.receipt import OPEN
-from horae.rules.seams import seams
+from horae.core.clock_changes import seams
+from horae.core.entry import Entry, Work
+from horae.core.explain import entry_policy_words, parse_ask
+from horae.core.project import project
+from horae.core.receipt import OPEN
+from horae.core.service import RequestError
 from horae.server.edits import tag_of_entry
 from horae.server.page.coming import firing
 from horae.server.page.look import DAY, FAR
@@ -21,8 +21,8 @@ from horae.server.receipts import with_obstacles
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.engine.desk import EntryLine
-    from horae.rules.misfire import Status
+    from horae.core.decide import Status
+    from horae.core.service import EntryLine
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 

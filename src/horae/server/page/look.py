@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.engine.why import stamp
-from horae.rules.words import moment_text
+from horae.core.explain import stamp
+from horae.core.text import moment_text
 from horae.server.answer import CONTROLS
 from horae.timing.zone import instant, local, zone
 

@@ -6,8 +6,8 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.misfire import Status
-from horae.rules.receipt import ENDS
+from horae.core.decide import Status
+from horae.core.receipt import ENDS
 from horae.server.edits import tag_of_entry
 from horae.server.page.coming import coming
 from horae.server.page.log import tail
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.desk import Line
-    from horae.engine.ports import Run
+    from horae.core.ports import Run
+    from horae.core.service import Line
     from horae.server.front import Front
     from horae.server.page.look import Look
     from horae.server.page.sheet import House

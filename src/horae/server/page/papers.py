@@ -10,7 +10,7 @@ from horae.errors import Exit, HoraeError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from horae.engine.ports import Listed
+    from horae.core.ports import Listed
     from horae.rules.lifecycle import Lifecycle
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horae.app import check
+from horae.core.arming import scan_plan, tasks_of
+from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule
+from horae.core.project import project
+from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
-from horae.rules.armed import scan_plan, tasks_of
-from horae.rules.entry import CronRule, Entry, OnceRule, RepeaterRule
-from horae.rules.project import project
-from horae.rules.words import moment_text, pause_words, words
 from horae.server.answer import harmless
 from horae.server.page.look import FAR
 from horae.server.page.papers import PageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.rules.entry import Unarmed
+    from horae.core.entry import Unarmed
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 

@@ -6,8 +6,8 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from horae.engine.why import filed_policy_words
-from horae.rules.receipt import BAD, OPEN
+from horae.core.explain import filed_policy_words
+from horae.core.receipt import BAD, OPEN
 from horae.server.page.log import tail
 from horae.server.page.look import say
 from horae.server.page.sheet import Sheet, View, path_number
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Run
+    from horae.core.ports import Run
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 

@@ -7,8 +7,8 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.misfire import Status
-from horae.rules.project import project
+from horae.core.decide import Status
+from horae.core.project import project
 from horae.server.page.coming import firing
 from horae.server.page.look import DAY, TINY, say
 from horae.timing.zone import instant, local
@@ -16,7 +16,7 @@ from horae.timing.zone import instant, local
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from horae.engine.ports import Filed, Listed
+    from horae.core.ports import Filed, Listed
     from horae.server.page.look import Look
 
 RECEIPTS: Final = 1000  # in one picture

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import jinja2
 from starlette.responses import HTMLResponse, Response
 
-from horae.engine.actor import actor_words
-from horae.engine.desk import RequestError
-from horae.engine.why import length_text
+from horae.core.actor import actor_words
+from horae.core.decide import Status
+from horae.core.explain import length_text
+from horae.core.service import RequestError
 from horae.errors import HoraeError
-from horae.rules.misfire import Status
 from horae.server.answer import CONTROLS, HEADERS, STATUSES, harmless
 from horae.server.page.look import Look, rough, say
 from horae.server.page.papers import PageError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Ledger
+    from horae.core.ports import Ledger
     from horae.server.front import Front
     from horae.server.page.papers import Papers
     from horae.server.page.static import Static

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from horae.core.entry import Entry
 from horae.kernel.task import parse
 from horae.org.document import read
-from horae.rules.entry import Entry
 
 if TYPE_CHECKING:
-    from horae.engine.ports import Ledger, Listed
+    from horae.core.ports import Ledger, Listed
 
 KEPT: Final = 20_000  # texts whose tags are remembered
 _FENCE: Final = "---"

@@ -9,9 +9,9 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.rules.entry import Entry
-from horae.rules.misfire import Status
-from horae.rules.project import project
+from horae.core.decide import Status
+from horae.core.entry import Entry
+from horae.core.project import project
 from horae.server.page.coming import coming, firing
 from horae.server.page.count import count
 from horae.server.page.look import DAY, say
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.engine.ports import Filed, Listed
+    from horae.core.ports import Filed, Listed
     from horae.server.page.look import Look
     from horae.server.page.sheet import House
 

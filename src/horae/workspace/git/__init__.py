@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from horae.engine.actor import user_name
-from horae.kernel.guarded import FILE, Arrivals, after_pull, before_pull, values_of
+from horae.core.actor import user_name
+from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
 from horae.org.plan import is_id
 from horae.workspace.arrivals import (
     ArrivalsError,

@@ -1,0 +1,1 @@
+"""Entries, receipts and runs: what is due, what is decided, what starts. Knows no source."""

@@ -1,0 +1,121 @@
+"""Who requested what is being done: recorded in events, receipts and edits.
+
+An actor is a short text: `cli:USER`, `token:NAME`, `session:NAME` (the page, logged in with the
+token NAME), `agent:NAME` or `engine`. Where a request comes in, its handler runs inside `acting`;
+what is written meanwhile carries that actor. Everything else is done by the engine itself.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from horae.core.text import actor_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from horae.core.ports import Filed, Ledger
+
+__all__ = [
+    "ENGINE",
+    "acting",
+    "actor_words",
+    "by_words",
+    "current_actor",
+    "local_actor",
+    "own_actor",
+    "own_run",
+    "run_actor",
+    "user_name",
+]
+
+ENGINE: Final = "engine"
+LONGEST: Final = 120  # characters
+
+_ACTOR: ContextVar[str] = ContextVar("actor", default=ENGINE)
+
+
+def current_actor() -> str:
+    """Return the actor on whose behalf the caller acts."""
+    return _ACTOR.get()
+
+
+@contextmanager
+def acting(actor: str) -> Iterator[None]:
+    """Record *actor* with everything that is written inside the block."""
+    token = _ACTOR.set(actor[:LONGEST])
+    try:
+        yield
+    finally:
+        _ACTOR.reset(token)
+
+
+def by_words(done: str, note: str = "", *, actor: str | None = None) -> str:
+    """Return what was done, on whose behalf, and the note that was given with it.
+
+    Without *actor* it is the one on whose behalf the caller acts.
+
+    >>> with acting("token:ops"):
+    ...     by_words("cancelled", "enough")
+    'cancelled by token ops: enough'
+    """
+    actor = current_actor() if actor is None else actor
+    said = done if actor == ENGINE else f"{done} by {actor_words(actor)}"
+    note = one_line(note)
+    return f"{said}: {note}" if note else said
+
+
+def one_line(note: str) -> str:
+    """Return a note without line breaks, so that it cannot pass for a line of our own."""
+    return " ".join(note.split())
+
+
+async def local_actor(ledger: Ledger, *, uid: int, run: str = "") -> str:
+    """Return the actor of a process on this machine: its user, or the agent whose run it is in.
+
+    *run* is the number in its `HORAE_RUN`; a run that is over, or that the ledger does not know,
+    says nothing.
+    """
+    if _is_number(run):
+        found = await ledger.run(int(run))
+        is_on = found is not None and found.ended_at is None
+        filed = await ledger.receipt(found.receipt) if found is not None and is_on else None
+        if filed is not None:
+            return run_actor(filed)
+    return f"cli:{user_name(uid)}"
+
+
+def run_actor(filed: Filed) -> str:
+    """Return the actor of what is done inside a run: its agent, else the entry's title."""
+    return f"agent:{filed.agents[0] if len(filed.agents) == 1 else filed.title}"[:LONGEST]
+
+
+async def own_actor(ledger: Ledger, data: Path) -> str:
+    """Return the actor of this very process, which writes the ledger of a data directory."""
+    return await local_actor(ledger, uid=os.getuid(), run=own_run(data))
+
+
+def own_run(data: Path) -> str:
+    """Return the number of the run inside which this process is, if its engine is of these data."""
+    theirs, run = os.environ.get("HORAE_DATA", ""), os.environ.get("HORAE_RUN", "")
+    is_ours = bool(theirs) and os.path.realpath(theirs) == os.path.realpath(data)
+    return run if is_ours and _is_number(run) else ""
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether a text is a number that a ledger takes."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def user_name(uid: int) -> str:
+    """Return what the user of a number is called on this machine, or the number."""
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,572 @@
+"""From a plan to its entries: every workflow, and whether it is armed.
+
+What cannot fire is listed with its reason, not dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.after import parse_after
+from horae.core.command import call_of
+from horae.core.entry import (
+    ARCHIVED,
+    COMMENTED,
+    HOST_FIX,
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    Origin,
+    Overlap,
+    Policy,
+    RepeaterRule,
+    Retry,
+    Task,
+    Unarmed,
+    Work,
+    labels,
+)
+from horae.core.identity import Mark
+from horae.core.scope import API_FIX, api_scopes
+from horae.errors import HoraeError, ScheduleError
+from horae.org.check.layout import unread
+from horae.org.deadline import end_of
+from horae.org.document import read
+from horae.org.timestamp import parse_timestamp
+from horae.org.world import every, worlds
+from horae.timing.cron import Cron
+from horae.timing.duration import parse_duration
+from horae.timing.repeater import parse_at, parse_repeater
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from zoneinfo import ZoneInfo
+
+    from horae.core.entry import Rule
+    from horae.org.plan import Block, Headline, Plan
+    from horae.org.timestamp import Timestamp
+
+AGENT: Final = "agent"  # the language of a block that an agent answers to
+DEEPEST: Final = 32  # levels; deeper workflows would make a small plan cost much
+_SHOWN: Final = 60
+_MOST_EXPRESSIONS: Final = 50
+_LONGEST_NAME: Final = 200
+# Org counts the finished parts of a headline in its title, and rewrites the count.
+_COOKIE: Final = re.compile(r"[ \t]*\[(?:[0-9]*/[0-9]*|[0-9]*%)\]")
+_RANGE: Final = re.compile(r"(?<=[>\]])--(?=[<\[])")
+_RFC3339: Final = re.compile(r"[0-9-]{10}[Tt]")
+_NAME_LINE: Final = re.compile(r"[ \t]*:ID\+?:[^\n]*\n", re.IGNORECASE)
+_EMPTY_DRAWER: Final = re.compile(r"[ \t]*:PROPERTIES:\s*:END:\s*\Z", re.IGNORECASE)
+_LOST_LINE: Final = re.compile(r"^[ \t]*:([A-Za-z-]+):[ \t]+(\S[^\n]*)", re.MULTILINE)
+_DRAWER_END: Final = re.compile(r"^[ \t]*:END:", re.IGNORECASE | re.MULTILINE)
+_SLASH: Final = re.compile(r"[\\/]")
+
+
+class PolicyError(ScheduleError):
+    """A property that says how an entry wants to be kept, and cannot be read."""
+
+    code = "policy"
+
+    def __init__(self, key: str, value: str, *, reason: str) -> None:
+        self.key = key
+        self.value = value
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        super().__init__(f":{key}: {shown}: {reason}")
+
+
+class RangeError(ScheduleError):
+    """Two timestamps as one, from which nobody can tell how often something is to run."""
+
+    code = "range"
+
+    def __init__(self, stamps: str) -> None:
+        self.stamps = stamps
+        shown = stamps if len(stamps) <= _SHOWN else stamps[:_SHOWN] + "…"
+        super().__init__(f"SCHEDULED: {shown} is a range; write a single timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Something a source holds: what it can be recognised by, what it is, and what it runs.
+
+    `text` is what the entry's digest stands for. `broken` says why that text cannot be read as it
+    was meant: then the last good entry stays as it was, and `item` counts only if there was none.
+    """
+
+    mark: Mark
+    item: Entry | Unarmed
+    text: str = ""
+    broken: str = ""
+
+
+def scan_plan(plan: Plan, *, file: str, zone_name: str) -> list[Scanned]:
+    """Return the workflows of a plan, in order, each armed or with the reason why not."""
+    places = plan.places()
+    subtrees = _subtrees(plan)
+    names: dict[int, str] = {}
+    asked = sorted(agent_blocks(plan), key=lambda each: each[0])
+    found = []
+    for index, path in _paths(plan):
+        headline = plan.headlines[index]
+        lost = _lost(plan, headline, places[index].line)
+        if not is_entry(headline) and (lost is None or not lost.is_entry):
+            continue
+        origin = Origin(file, places[index].line)
+        if len(path) > DEEPEST:
+            reason = f"nested more than {DEEPEST} levels deep"
+            mark = Mark(str(origin), headline.title, rule_text(headline), "")
+            found.append(Scanned(mark, Unarmed(str(origin), origin, headline.title, reason)))
+            continue
+        text = "".join(each.text for each in plan.headlines[index : subtrees[index]])
+        address = _address(plan, path, file, names, lost)
+        body = _digest(_body(headline, text))
+        mark = Mark(address, headline.title, rule_text(headline), body)
+        item, broken = _item(
+            plan,
+            headline,
+            path,
+            address=address,
+            origin=origin,
+            zone_name=zone_name,
+            digest=_digest(text),
+            asked=_between(asked, index, subtrees[index]) if asked else (),
+            lost=lost,
+        )
+        found.append(Scanned(mark, item, text, broken))
+    return found
+
+
+class _Lost(NamedTuple):
+    """Why the planning line or the drawer of a headline is not read, and what stands in there."""
+
+    reason: str
+    props: dict[str, str]
+    is_entry: bool
+
+
+def _lost(plan: Plan, headline: Headline, line: int) -> _Lost | None:
+    """Return what of a headline, which begins at a line, is not read, if something is not."""
+    found = unread(headline, plan.states)
+    if found is None:
+        return None
+    end = _DRAWER_END.search(headline.text)
+    lines = _LOST_LINE.findall(headline.text, 0, end.start() if end else len(headline.text))
+    props = {key.upper(): value.strip() for key, value in lines}
+    calls = not props.keys().isdisjoint({"COMMAND", "POST"})
+    reason = f"{found.message} (line {line + headline.text.count(chr(10), 0, found.at)})"
+    return _Lost(reason, props, calls and "agent" not in headline.tags)
+
+
+def _between(asked: Sequence[tuple[int, str | None]], first: int, over: int) -> tuple[str, ...]:
+    """Return the agents that the blocks of some headlines name, each once."""
+    begin, end = (bisect_left(asked, at, key=lambda each: each[0]) for at in (first, over))
+    return tuple(dict.fromkeys(name for _, name in asked[begin:end] if name))
+
+
+def agent_blocks(plan: Plan) -> Iterator[tuple[int, str | None]]:
+    r"""Yield which headlines hold a block for an agent, and the name of each agent, if it has one.
+
+    The block names it behind `:agent`, else the workflow that it belongs to, by `:AGENT:`.
+
+    >>> block = "#+begin_src agent :agent wren\nBe brief.\n#+end_src\n"
+    >>> list(agent_blocks(read(f"* Digest :workflow:\n** Sum up :component:\n{block}")))
+    [(1, 'wren')]
+    """
+    if not any("component" in each.tags and _may_ask(each) for each in plan.headlines):
+        return  # so that nearly all plans need not be looked at block by block
+    for world in every(worlds(plan)):
+        usual = plan.headlines[world.at].props.get("AGENT", "").strip()
+        for component in world.components:
+            block = component.block
+            if block is not None and block.lang.lower() == AGENT:
+                yield component.at, _named(block) or usual or None
+
+
+def _may_ask(headline: Headline) -> bool:
+    return AGENT in headline.text.lower()
+
+
+def _named(block: Block) -> str:
+    """Return the agent that a block names behind `:agent`, or nothing."""
+    words = block.args.split()
+    for word, following in pairwise(words):
+        if word == ":agent" and not following.startswith(":"):
+            return following
+    return ""
+
+
+def is_entry(headline: Headline) -> bool:
+    """Tell whether a headline is fired by time: a workflow, or one that calls something."""
+    if "workflow" in headline.tags:
+        return True
+    calls = "COMMAND" in headline.props or "POST" in headline.props
+    return calls and "agent" not in headline.tags
+
+
+def entries_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Entry | Unarmed]:
+    """Yield the entries of a plan; the second of two with one address is not armed."""
+    seen: dict[str, Origin] = {}
+    for scanned in scan_plan(plan, file=file, zone_name=zone_name):
+        item = scanned.item
+        if not isinstance(item, Entry):
+            yield item
+            continue
+        first = seen.setdefault(item.address, item.origin)
+        if first == item.origin:
+            yield item
+            continue
+        name = item.address.removeprefix("id:")
+        reason = f"{first} has the same name; give one of the two an :ID:"
+        if name != item.address:
+            reason = f"{first} has the same :ID: {name}; change one of them"
+        yield Unarmed(item.address, item.origin, item.title, reason)
+
+
+def entries(text: str, *, name: str = "-", zone: str = "UTC") -> list[Entry]:
+    r"""Return the armed entries of a plan: every workflow, with its rule and its policy.
+
+    >>> [entry.title for entry in entries("* Digest :workflow:\nSCHEDULED: <2026-06-06 +1d>\n")]
+    ['Digest']
+    """
+    found = entries_of(read(text), file=name, zone_name=zone)
+    return [item for item in found if isinstance(item, Entry)]
+
+
+def tasks_of(plan: Plan, *, file: str, zone_name: str) -> Iterator[Task]:
+    """Yield the open headlines with a date that nothing fires and nothing hides."""
+    place = zone(zone_name)
+    hidden: int | None = None  # the level of what is commented out or archived
+    for headline, at in zip(plan.headlines, plan.places(), strict=True):
+        if hidden is None or headline.level <= hidden:
+            hidden = headline.level if hidden_by([headline]) else None
+        if hidden is not None or headline.planning is None or is_entry(headline):
+            continue
+        if headline.state in plan.states.done:
+            continue
+        scheduled = _start_of(headline.scheduled, place)
+        deadline = end_of(headline.deadline, zone=place)
+        if scheduled or deadline:
+            yield Task(Origin(file, at.line), headline.title, scheduled, deadline)
+
+
+def unfired(plan: Plan, names: Collection[str], *, file: str) -> Iterator[Unarmed]:
+    """Yield the headlines of some names that are no entries, each with why it never fires.
+
+    A headline goes by its :ID:, its title or `file:line`; *names* are without case.
+    """
+    places = plan.places()
+    for index, path in _paths(plan):
+        headline, origin = plan.headlines[index], Origin(file, places[index].line)
+        title = headline.title.removeprefix("COMMENT ").strip()
+        own = (headline.title, title, headline.props.get("ID", title), str(origin))
+        if not is_entry(headline) and any(each.casefold() in names for each in own):
+            reason = _resting(plan, headline, path) or _why_unfired(headline)
+            yield Unarmed(str(origin), origin, headline.title, reason)
+
+
+def _why_unfired(headline: Headline) -> str:
+    """Return why a headline that is no entry never fires, and what would make it fire."""
+    way = "add :COMMAND: or the tag :workflow:"
+    if "component" in headline.tags:
+        return "this is a component of a workflow and runs with it"
+    if "agent" in headline.tags:
+        return "this is an agent definition; a crew, `keeper.def`, a trigger or a workflow runs it"
+    if "SCHEDULE" in headline.props or "AFTER" in headline.props:
+        return f"there is a schedule but nothing to run; {way}"
+    planning = headline.planning
+    if planning is not None and planning.scheduled is not None:
+        return f"there is a SCHEDULED date but nothing to run; {way}"
+    when = "to run it, add SCHEDULED or :SCHEDULE:, and :COMMAND: or the tag :workflow:"
+    if headline.deadline is not None:
+        return f"there is only a DEADLINE, which never starts a run; {when}"
+    return f"there is no schedule; {when}"
+
+
+def _start_of(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
+    """Return the moment an active stamp names, if it names one."""
+    if stamp is None or not stamp.active:
+        return None
+    try:
+        return instant(parse_at(stamp.at).start, place)
+    except ScheduleError:
+        return None
+
+
+def rule_text(headline: Headline) -> str:
+    """Return a headline's when as it is written: cron, stamp, or nothing."""
+    for key in ("AFTER", "SCHEDULE"):
+        if key in headline.props:
+            return headline.props[key]
+    planning = headline.planning
+    return planning.scheduled.text if planning and planning.scheduled else ""
+
+
+def rule_of(headline: Headline, *, zone_name: str) -> Rule:
+    """Return the rule that a headline's when means; raises ScheduleError if it means none."""
+    if "AFTER" in headline.props:
+        return parse_after(headline.props["AFTER"])
+    cron = headline.props.get("SCHEDULE")
+    if cron is not None:
+        return cron_rule(cron, zone_name=zone_name)
+    planning = headline.planning
+    if planning and planning.scheduled and _RANGE.search(planning.scheduled.text):
+        raise RangeError(planning.scheduled.text)
+    stamp = _first_stamp(headline)
+    if stamp is None:
+        return OnDemandRule()
+    anchor = parse_at(stamp.at)
+    if stamp.repeat is None:
+        return OnceRule(instant(anchor.start, zone(zone_name)))
+    return RepeaterRule(anchor.start, parse_repeater(stamp.repeat, has_time=anchor.has_time))
+
+
+def cron_rule(text: str, *, zone_name: str) -> CronRule:
+    """Return the rule of one expression, or of several divided by `;`."""
+    parts = text.split(";")
+    if len(parts) > _MOST_EXPRESSIONS:
+        reason = f"has {len(parts)} expressions; the limit is {_MOST_EXPRESSIONS}"
+        raise PolicyError("SCHEDULE", text, reason=reason)
+    return CronRule(tuple(Cron(part.strip(), zone=zone_name) for part in parts))
+
+
+def policy_of(props: Mapping[str, str], *, zone_name: str) -> Policy:
+    """Return the policy that properties ask for; raises PolicyError if one cannot be read."""
+    policy = Policy()
+    for key, understood in POLICIES.items():
+        value = props.get(key)
+        if value is None:
+            continue
+        try:
+            policy = understood(policy, value, zone_name)
+        except PolicyError:
+            raise
+        except (HoraeError, ValueError) as error:
+            reason = str(error) if isinstance(error, HoraeError) else _EXPECTED[key]
+            raise PolicyError(key, value, reason=reason) from None
+    return policy
+
+
+def _retry(text: str) -> Retry:
+    """Return the retries of `3 30s`; the wait may be left out."""
+    attempts, _, wait = text.partition(" ")
+    if not attempts.isascii() or not attempts.isdecimal() or not 0 < int(attempts[:6]) <= 100:
+        raise ValueError
+    return Retry(int(attempts), parse_duration(wait.strip() or "30s"))
+
+
+def _until(text: str, zone_name: str) -> datetime:
+    """Return the last moment that `:UNTIL:` allows; a date without a time is meant whole."""
+    if _RFC3339.match(text):
+        return parse_rfc3339(text)
+    stamp = parse_timestamp(text if text.startswith(("<", "[")) else f"<{text}>")
+    if stamp is None:
+        raise ValueError
+    anchor = parse_at(stamp.at)
+    place = zone(zone_name)
+    if anchor.has_time:
+        return instant(anchor.start, place)
+    # Up to the next midnight, as the last hour of a day may come twice.
+    try:
+        return instant(anchor.start + timedelta(days=1), place) - timedelta(microseconds=1)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _first_stamp(headline: Headline) -> Timestamp | None:
+    """Return what SCHEDULED says; of a range of two stamps, the first."""
+    planning = headline.planning
+    if planning is None or planning.scheduled is None:
+        return None
+    return parse_timestamp(_RANGE.split(planning.scheduled.text)[0])
+
+
+def _number(text: str) -> int:
+    """Return a count of at least one."""
+    if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+POLICIES: Final[dict[str, Callable[[Policy, str, str], Policy]]] = {
+    "CATCHUP": lambda policy, text, _: replace(policy, catchup=CatchUp(text.lower())),
+    "OVERLAP": lambda policy, text, _: replace(policy, overlap=Overlap(text.lower())),
+    "RETRY": lambda policy, text, _: replace(policy, retry=_retry(text)),
+    "TIMEOUT": lambda policy, text, _: replace(policy, timeout=parse_duration(text)),
+    "JITTER": lambda policy, text, _: replace(policy, jitter=parse_duration(text)),
+    "PAUSE-AFTER": lambda policy, text, _: replace(policy, pause_after=_number(text)),
+    "UNTIL": lambda policy, text, place: replace(policy, until=_until(text, place)),
+    "HOST": lambda policy, text, _: replace(policy, requires=labels(text)),
+    "API": lambda policy, text, _: replace(policy, api=api_scopes(text)),
+}
+_EXPECTED: Final = {
+    "CATCHUP": "write all, latest or none",
+    "OVERLAP": "write skip, queue or allow",
+    "RETRY": "write the number of retries (at most 100) and the first wait, such as 3 30s",
+    "TIMEOUT": "write a duration such as 15m",
+    "JITTER": "write a duration such as 5m",
+    "PAUSE-AFTER": "write a number of failures, such as 5",
+    "UNTIL": "write a date such as 2026-12-31",
+    "HOST": HOST_FIX,
+    "API": API_FIX,
+}
+
+
+def _item(
+    plan: Plan,
+    headline: Headline,
+    path: Sequence[int],
+    *,
+    address: str,
+    origin: Origin,
+    zone_name: str,
+    digest: str,
+    asked: tuple[str, ...],
+    lost: _Lost | None,
+) -> tuple[Entry | Unarmed, str]:
+    """Return the entry of a headline, or the reason why it cannot fire; and why it is broken.
+
+    It is broken if something in it cannot be read: its when, its work, its policy, or all that
+    its planning line or drawer holds. What rests, or never comes, is so because somebody wrote
+    it so. *asked* are the agents that its blocks name, which only a workflow has.
+    """
+    place = headline.props.get("TZ", zone_name)
+    reason = _resting(plan, headline, path)
+    broken = "" if reason else _unread_stamp(headline)
+    if not reason and not broken:
+        try:
+            zone(place)
+            rule = rule_of(headline, zone_name=place)
+            policy = policy_of(headline.props, zone_name=place)
+            work = _work(headline)
+        except ScheduleError as error:
+            broken = str(error)
+        else:
+            broken = "" if lost is None else lost.reason
+            crons = rule.crons if isinstance(rule, CronRule) else ()
+            never = next((cron.expression for cron in crons if cron.never), None)
+            if never is None and is_entry(headline):
+                entry = Entry(
+                    address,
+                    origin,
+                    headline.title,
+                    rule,
+                    work=work,
+                    agents=asked if work is Work.WORKFLOW else (),
+                    policy=policy,
+                    zone=place,
+                    deadline=end_of(headline.deadline, zone=zone(place)),
+                    digest=digest,
+                )
+                return entry, broken
+            if never is not None:
+                reason, broken = f"cron {never!r} matches no date", ""
+    return Unarmed(address, origin, headline.title, reason or broken), broken
+
+
+def _work(headline: Headline) -> Work:
+    """Return what a headline does when its time has come."""
+    call = call_of(headline.props)
+    if call is None:
+        return Work.WORKFLOW
+    return Work.COMMAND if call.argv else Work.POST
+
+
+def _resting(plan: Plan, headline: Headline, path: Sequence[int]) -> str | None:
+    """Return why a workflow is not meant to fire, if it is not."""
+    if hidden := hidden_by(plan.headlines[index] for index in path):
+        return hidden
+    if headline.state is not None and headline.state in plan.states.done:
+        return f"the state is {headline.state}"
+    stamp = _first_stamp(headline)
+    if "SCHEDULE" in headline.props or stamp is None or stamp.active:
+        return None
+    return "SCHEDULED is in square brackets, so it is inactive"
+
+
+def _unread_stamp(headline: Headline) -> str:
+    """Return what is wrong with a SCHEDULED that is no timestamp and would be the rule."""
+    planning = headline.planning
+    if "SCHEDULE" in headline.props or planning is None or planning.scheduled is None:
+        return ""
+    if _first_stamp(headline) is not None:
+        return ""
+    return f"SCHEDULED: {planning.scheduled.text} is not a timestamp"
+
+
+def hidden_by(path: Iterable[Headline]) -> str | None:
+    """Return which of these headlines, one below the other, hides the last one, and how."""
+    for headline in path:
+        if headline.title.split(None, 1)[:1] == ["COMMENT"]:
+            return f"{headline.title[:_SHOWN]!r}{COMMENTED}"
+        if "ARCHIVE" in headline.tags:
+            return f"{headline.title[:_SHOWN]!r}{ARCHIVED}"
+    return None
+
+
+def _paths(plan: Plan) -> Iterator[tuple[int, list[int]]]:
+    """Yield each headline's index with the indexes of the headlines around it, itself last."""
+    around: list[int] = []
+    for index, headline in enumerate(plan.headlines):
+        while around and plan.headlines[around[-1]].level >= headline.level:
+            around.pop()
+        around.append(index)
+        yield index, around
+
+
+def _subtrees(plan: Plan) -> list[int]:
+    """Return for each headline the index after the last one below it."""
+    ends = [len(plan.headlines)] * len(plan.headlines)
+    around: list[int] = []
+    for index, headline in enumerate(plan.headlines):
+        while around and plan.headlines[around[-1]].level >= headline.level:
+            ends[around.pop()] = index
+        around.append(index)
+    return ends
+
+
+def _address(
+    plan: Plan, path: Sequence[int], file: str, names: dict[int, str], lost: _Lost | None
+) -> str:
+    """Return where an entry stands: its :ID:, else its file and the titles down to it.
+
+    It is known by its :ID: also if the drawer is not read in which that stands.
+    """
+    name = plan.headlines[path[-1]].props.get("ID")
+    if name is None and lost is not None:
+        name = lost.props.get("ID")
+    if name is not None:
+        return f"id:{name}"
+    for index in path:
+        if index not in names:
+            names[index] = _name(plan.headlines[index].title)
+    return f"{file}::{'/'.join(names[index] for index in path)}"
+
+
+def _name(title: str) -> str:
+    """Return a title as it stands in addresses: without counts, and cut if it is very long."""
+    name = _SLASH.sub(r"\\\g<0>", _COOKIE.sub("", title))
+    return name if len(name) <= _LONGEST_NAME else f"{name[:40]}…{_digest(name)}"
+
+
+def _body(headline: Headline, text: str) -> str:
+    """Return what an entry can be known by that has a new title, name or place."""
+    drawer, line = headline.drawer, text.find("\n") + 1 or len(text)
+    if drawer is None:
+        return text[line:].strip()
+    kept = _EMPTY_DRAWER.sub("", _NAME_LINE.sub("", text[drawer.start : drawer.end]))
+    return f"{text[line : drawer.start]}{kept}{text[drawer.end :]}".strip()
+
+
+def _digest(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

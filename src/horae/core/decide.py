@@ -1,0 +1,369 @@
+"""What should happen with the moments that have come: `decide`.
+
+Every moment between the watermark and now gets exactly one receipt, of its own or in a
+range: it runs, it runs late, another one runs for it, it is skipped, or it is missed.
+Each says why in words. The same call again gives nothing, and so does a clock set back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.entry import (
+    CadenceRule,
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    Overlap,
+    RepeaterRule,
+    key_time,
+)
+from horae.core.project import Moment, decided, next_moment, project, unpaused
+from horae.core.reason import Reason, ReasonCode
+from horae.timing.cron_count import count_any
+from horae.timing.duration import format_duration
+from horae.timing.repeater import Kind
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from horae.core.entry import Rule
+
+CAP: Final = 10  # how many missed moments of one entry run after an outage
+APART: Final = 100  # up to so many moments in one step have a receipt each
+GRACE: Final = timedelta(minutes=1)  # how late a moment may be found and still be on time
+_TINY: Final = timedelta(microseconds=1)
+_DAWN: Final = datetime.min.replace(tzinfo=UTC)
+WINDOW: Final = timedelta(hours=24)  # how late a cron moment may still run
+
+
+class Status(StrEnum):
+    """Where a receipt stands."""
+
+    WAITING = "waiting"  # it will run
+    HELD = "held"  # it waits for something that is missing
+    STARTING = "starting"  # its run is being made
+    RUNNING = "running"
+    DONE = "done"
+    NO_WORK = "no_work"
+    FAILED = "failed"
+    KILLED = "killed"  # it outlived its wall clock
+    INTERRUPTED = "interrupted"  # the engine died under it
+    SKIPPED = "skipped"  # it was not meant to run: overlap, pause, removal
+    COALESCED = "coalesced"  # a later moment runs for it
+    MISSED = "missed"  # nobody looked in time
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was decided about one planned moment, or about a range of them."""
+
+    key: str
+    status: Status
+    reason: Reason
+    planned_at: datetime
+    start_at: datetime  # planned, and jitter
+    through_at: datetime | None = None  # the last moment of a range
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The receipts of a step, and what the entry must carry after it."""
+
+    receipts: tuple[Receipt, ...]
+    accounted_to: datetime | None
+    ended_at: datetime | None
+
+
+def begin(entry: Entry, *, now: datetime) -> Decision:
+    """Return what to write when an entry is first seen, or seen again: nothing past fires.
+
+    A single moment that is already over leaves a `missed` receipt that says so; a rule
+    that counts from completion counts from now. A delay alone is still to come, however
+    long ago it should have been: its watermark is before it.
+    """
+    entry = unpaused(entry)
+    was, ended_at = entry.accounted_to, entry.ended_at
+    since = now if was is None else max(now, was)
+    match entry.rule:
+        case OnceRule(at, str()):
+            return Decision((), min(now, max(at, _DAWN + GRACE) - GRACE), ended_at)
+        case OnceRule(at, None) if at <= now and (was is None or was < at):
+            words = f"the entry was added {_long(now - at)} after its scheduled time"
+            reason = Reason(ReasonCode.ADDED_LATE, words)
+            until = entry.policy.until
+            if until is not None and until < at:
+                return Decision((), since, ended_at)
+            moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
+            missed = _receipt(entry, moment, Status.MISSED, reason)
+            return Decision((missed,), since, ended_at)
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            # The rhythm goes on if its next moment is still to come.
+            coming = next_moment(entry, since)
+            if coming is None or coming.is_estimate:
+                ended_at = since
+    return Decision((), since, ended_at)
+
+
+def decide(
+    entry: Entry, *, now: datetime, is_busy: bool = False, behind: Reason | None = None
+) -> Decision:
+    """Return a receipt for every moment that came since the watermark, and the new watermark.
+
+    *is_busy* tells whether the entry has a receipt that is not over, and *behind* why that one
+    does not run, if it does not.
+    """
+    since = entry.accounted_to
+    pending = None if since is None or now <= since else _pending(entry, since, now)
+    if pending is None:
+        return Decision((), since, entry.ended_at)
+    receipts = _receipts(entry, pending, now=now, blocked=(behind or _BUSY) if is_busy else None)
+    return Decision(receipts, pending.newest[-1].at, _ended_at(entry, receipts, now))
+
+
+def close(entry: Entry, *, now: datetime, reason: Reason) -> Decision:
+    """Return what to write when a rule ends, pauses or changes: nothing past fires any more."""
+    entry = unpaused(entry)  # what comes while it is paused has its receipt, too
+    since = entry.accounted_to
+    if since is None or now <= since:
+        return Decision((), since, entry.ended_at)
+    pending = _pending(entry, since, now)
+    if pending is None:
+        return Decision((), now, entry.ended_at)
+    skipped = (_range(entry, pending, Status.SKIPPED, reason),)
+    return Decision(skipped, now, _ended_at(entry, skipped, now))
+
+
+class _Pending(NamedTuple):
+    """Moments that have come: how many, the first of them, and as many of the newest as matter."""
+
+    total: int
+    first: Moment
+    newest: tuple[Moment, ...]
+
+
+def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
+    """Return the moments that have come since the watermark, if any has."""
+    first = _come(next_moment(entry, since), now)
+    if first is None:
+        return None
+    if _come(next_moment(entry, first.at), now) is None:  # as a rule there is only one
+        return _Pending(1, first, (first,))
+    newest = deque([first], maxlen=APART)
+    total = 1
+    for moment in decided(project(entry, first.at, now)):
+        newest.append(moment)
+        total += 1
+        if total == APART + 1 and (rest := _many(entry, moment.at, now)) is not None:
+            return rest._replace(total=total + rest.total, first=first)
+    return _Pending(total, first, tuple(newest))
+
+
+def _come(moment: Moment | None, now: datetime) -> Moment | None:
+    """Return a moment if it has come, and is not an estimate."""
+    return None if moment is None or moment.is_estimate or moment.at > now else moment
+
+
+def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
+    """Count the rest without walking it, and return the newest; None if that saves nothing."""
+    until = entry.policy.until
+    end = now if until is None else min(now, until)
+    match entry.rule:
+        case CronRule(crons):
+            rest = count_any(crons, since, end)
+            backwards = [cron.prev for cron in crons]
+        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+            place = zone(entry.zone)
+            rest = repeater.how_many(anchor, since, end, zone=place)
+            backwards = [partial(repeater.before, anchor, zone=place)]
+        case _:
+            return None
+    if rest <= APART:
+        return None
+    ends = sorted({at for before in backwards for at in _newest(before, end)})
+    last = tuple(project(entry, ends[-CAP - 1 :][0] - _TINY, end))
+    return _Pending(rest, last[0], last)
+
+
+def _newest(before: Callable[[datetime], datetime | None], end: datetime) -> Iterator[datetime]:
+    """Yield in UTC, latest first, as many moments up to *end* as can matter."""
+    moment = before(end + _TINY)
+    for _ in range(CAP + 1):
+        if moment is None:
+            return
+        yield moment.astimezone(UTC)
+        moment = before(moment)
+
+
+def _receipts(
+    entry: Entry, pending: _Pending, *, now: datetime, blocked: Reason | None
+) -> tuple[Receipt, ...]:
+    """Return a receipt for each of the moments, those that run last; *blocked* is why none may."""
+    catchup = _catchup(entry)
+    newest = pending.newest
+    runs = _runs(entry, catchup, newest, now)
+    running = newest[len(newest) - runs :]
+    why = blocked if _gives_way(entry, catchup, running, now) else None
+    if why is not None and catchup is CatchUp.LATEST:
+        return tuple(_passed(entry, pending, Status.SKIPPED, why))
+    then = _running(entry, running, now, catchup=catchup, blocked=why)
+    if runs == pending.total:
+        return tuple(then)
+    passed = pending._replace(total=pending.total - runs, newest=newest[: len(newest) - runs])
+    return (*_passed(entry, passed, *_why_not(catchup, running)), *then)
+
+
+_BUSY: Final = Reason(
+    ReasonCode.OVERLAP_RUNNING, "the previous run was still running, and overlap is skip"
+)
+_DUE: Final = Reason(ReasonCode.DUE, "the scheduled time was reached")
+
+
+def behind_words(status: Status, reason: str) -> Reason | None:
+    """Return why a moment is skipped behind a receipt that stands so; nothing if that runs.
+
+    >>> behind_words(Status.HELD, "its agent has no command")
+    'the previous run is held (its agent has no command), and overlap is skip'
+    """
+    match status:
+        case Status.HELD:
+            words = f"the previous run is held ({reason}), and overlap is skip"
+            return Reason(ReasonCode.OVERLAP_HELD, words)
+        case Status.WAITING:
+            words = "the previous run is still waiting to start, and overlap is skip"
+            return Reason(ReasonCode.OVERLAP_WAITING, words)
+        case _:
+            return None
+
+
+def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now: datetime) -> bool:
+    """Tell whether the moments that would run are skipped while another run goes on."""
+    # Moments that are made good wait for one another, whatever the overlap policy.
+    is_made_good = catchup is CatchUp.ALL and any(now - each.at > GRACE for each in running)
+    return bool(running) and entry.policy.overlap is Overlap.SKIP and not is_made_good
+
+
+def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
+    """Return what the moments are that do not run, and why."""
+    if catchup is CatchUp.NONE:
+        words = "the engine was down, and catch-up is none"
+        return Status.MISSED, Reason(ReasonCode.CATCHUP_NONE, words)
+    if catchup is CatchUp.ALL:
+        words = f"catch-up is all, which runs only the newest {CAP} missed times"
+        return Status.MISSED, Reason(ReasonCode.CATCHUP_LIMIT, words)
+    if running:
+        words = f"replaced by {running[-1].key}, as catch-up is latest"
+        return Status.COALESCED, Reason(ReasonCode.CATCHUP_LATEST, words)
+    words = f"more than {_long(WINDOW)} late, and catch-up is latest"
+    return Status.MISSED, Reason(ReasonCode.CATCHUP_WINDOW, words)
+
+
+def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
+    """Return how many of the newest moments run."""
+    late = now - newest[-1].at
+    match catchup:
+        case CatchUp.ALL:
+            return min(CAP, len(newest))
+        case CatchUp.LATEST if isinstance(entry.rule, CronRule):
+            return int(late <= WINDOW)
+        case CatchUp.LATEST:
+            return 1
+        case CatchUp.NONE:
+            return int(_is_delay(entry) or late <= GRACE)
+
+
+def _catchup(entry: Entry) -> CatchUp:
+    """Return what the entry asks for, else what its rule means by itself."""
+    return entry.policy.catchup or usual_catchup(entry.rule)
+
+
+def usual_catchup(rule: Rule) -> CatchUp:
+    """Return the catch-up of an entry that names none."""
+    if isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.CUMULATE:
+        return CatchUp.ALL
+    return CatchUp.LATEST
+
+
+def _passed(entry: Entry, passed: _Pending, status: Status, reason: Reason) -> Iterator[Receipt]:
+    """Yield the receipts of the moments that do not run: one each, or a range of them all."""
+    if passed.total == len(passed.newest):
+        for moment in passed.newest:
+            yield _receipt(entry, moment, status, reason)
+    else:
+        yield _range(entry, passed, status, reason)
+
+
+def _running(
+    entry: Entry,
+    moments: tuple[Moment, ...],
+    now: datetime,
+    *,
+    catchup: CatchUp,
+    blocked: Reason | None,
+) -> Iterator[Receipt]:
+    """Yield the receipts of the moments that run, unless another run is in the way."""
+    for moment in moments:
+        if blocked is not None:
+            yield _receipt(entry, moment, Status.SKIPPED, blocked)
+            continue
+        late = now - moment.at
+        reason = _DUE
+        if late > GRACE and _is_delay(entry):
+            words = f"the scheduled time was {_long(late)} ago; a delay stays due until it runs"
+            reason = Reason(ReasonCode.DELAY_DUE, words)
+        elif late > GRACE:
+            words = f"the scheduled time was {_long(late)} ago; catch-up is {catchup}"
+            reason = Reason(ReasonCode.CAUGHT_UP, words)
+        yield _receipt(entry, moment, Status.WAITING, reason)
+
+
+def _is_delay(entry: Entry) -> bool:
+    return isinstance(entry.rule, OnceRule) and entry.rule.delay is not None
+
+
+def _receipt(entry: Entry, moment: Moment, status: Status, reason: Reason) -> Receipt:
+    """Return the receipt of one moment."""
+    start_at = moment.at + jitter(entry, moment.key)
+    return Receipt(moment.key, status, reason, moment.at, start_at)
+
+
+def _range(entry: Entry, pending: _Pending, status: Status, reason: Reason) -> Receipt:
+    """Return the one receipt of many moments; it goes by the key of the first."""
+    first = pending.first
+    if pending.total == 1:
+        return _receipt(entry, first, status, reason)
+    last = pending.newest[-1].at
+    return Receipt(first.key, status, reason, first.at, first.at, last, pending.total)
+
+
+def jitter(entry: Entry, key: str) -> timedelta:
+    """Return how long after its moment a run starts: the same on every try and every start."""
+    if not entry.policy.jitter:
+        return timedelta(0)
+    roll = int.from_bytes(sha256(f"{entry.number}:{key}".encode()).digest()[:8], "big")
+    return timedelta(seconds=int(entry.policy.jitter.total_seconds() * roll / 2**64))
+
+
+def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> datetime | None:
+    """Return the end to count from: a moment that never ran was over when that was decided."""
+    rule = entry.rule
+    counts_from_end = isinstance(rule, CadenceRule) or (
+        isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.RESTART
+    )
+    if counts_from_end and not any(receipt.status is Status.WAITING for receipt in receipts):
+        return now
+    return entry.ended_at
+
+
+def _long(length: timedelta) -> str:
+    """Return a length of time in words short enough for a reason."""
+    return format_duration(timedelta(seconds=int(length.total_seconds())))

@@ -1,0 +1,120 @@
+"""What is due, overdue, coming, and what will never come and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from horae.core.entry import AfterRule, Entry, OnceRule, OnDemandRule, Task, Unarmed
+from horae.core.project import decided, next_moment, project
+from horae.core.text import pause_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from horae.core.entry import Origin
+
+HORIZON: Final = timedelta(days=7)
+
+
+class Standing(StrEnum):
+    """How an entry or a task stands to a moment."""
+
+    OVERDUE = "overdue"  # its DEADLINE is past
+    DUE = "due"  # its time has come
+    UPCOMING = "upcoming"  # its time comes within the horizon
+    UNARMED = "not armed"  # its time will never come
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One line of what is due."""
+
+    standing: Standing
+    title: str
+    origin: Origin
+    at: datetime | None
+    reason: str
+
+
+def due(
+    items: Iterable[Entry | Task | Unarmed], *, now: datetime, horizon: timedelta = HORIZON
+) -> list[Due]:
+    """Return what is overdue, due, upcoming and not armed, in that order, by time.
+
+    An entry that a ledger keeps is due when a moment came after its watermark; of one that
+    is only written, a single moment in the past is due, and a repeating one is upcoming.
+    """
+    order = list(Standing)
+    found = [line for item in items for line in _lines(item, now, now + horizon)]
+    return sorted(
+        found,
+        key=lambda line: (
+            order.index(line.standing),
+            line.at.timestamp() if line.at else 0,
+            line.origin.file,
+            line.origin.line,
+        ),
+    )
+
+
+def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[Due]:
+    """Yield what one item adds to the list."""
+    match item:
+        case Unarmed() if not item.is_hidden:
+            yield Due(Standing.UNARMED, item.title, item.origin, None, item.reason)
+        case Task():
+            yield from _task_lines(item, now, end)
+        case Entry():
+            yield from _entry_lines(item, now, end)
+
+
+def _task_lines(task: Task, now: datetime, end: datetime) -> Iterator[Due]:
+    """Yield whether a task is overdue, due or upcoming; a deadline says more than a start."""
+    deadline, scheduled = task.deadline, task.scheduled
+    if deadline is not None and deadline < now:
+        yield Due(Standing.OVERDUE, task.title, task.origin, deadline, "the DEADLINE is past")
+    elif scheduled is not None and scheduled <= now:
+        yield Due(
+            Standing.DUE, task.title, task.origin, scheduled, "the SCHEDULED time was reached"
+        )
+    elif scheduled is not None and scheduled <= end:
+        yield Due(Standing.UPCOMING, task.title, task.origin, scheduled, "SCHEDULED")
+    elif deadline is not None and deadline <= end:
+        yield Due(Standing.UPCOMING, task.title, task.origin, deadline, "DEADLINE")
+
+
+def _entry_lines(entry: Entry, now: datetime, end: datetime) -> Iterator[Due]:
+    """Yield whether a workflow is overdue, due or upcoming."""
+    if entry.deadline is not None and entry.deadline < now:
+        reason = "the DEADLINE is past"
+        yield Due(Standing.OVERDUE, entry.title, entry.origin, entry.deadline, reason)
+    if entry.pause is not None and entry.pause.covers(now):
+        reason = f"paused{pause_words(entry.pause, zone_name=entry.zone)}"
+        yield Due(Standing.UNARMED, entry.title, entry.origin, None, reason)
+    if isinstance(entry.rule, OnDemandRule | AfterRule):
+        return
+    waiting = _waiting_since(entry, now)
+    if waiting is not None:
+        yield Due(
+            Standing.DUE, entry.title, entry.origin, waiting, "the scheduled time was reached"
+        )
+    coming = next_moment(entry, now)
+    if coming is not None and coming.at <= end:
+        reason = (
+            "an estimate, from the end of the last run"
+            if coming.is_estimate
+            else "next scheduled time"
+        )
+        yield Due(Standing.UPCOMING, entry.title, entry.origin, coming.at, reason)
+
+
+def _waiting_since(entry: Entry, now: datetime) -> datetime | None:
+    """Return the first moment that has come and has no receipt."""
+    if entry.accounted_to is None:
+        rule = entry.rule
+        return rule.at if isinstance(rule, OnceRule) and rule.at <= now else None
+    moment = next(decided(project(entry, entry.accounted_to, now)), None)
+    return moment.at if moment else None

@@ -1,0 +1,685 @@
+"""The almanac: the one loop that decides, starts and settles, and rests until the next moment.
+
+Every entry stands in the ledger by its next moment. A turn reads the clock once, asks the
+rules about all that has come due, and writes the answers in batches before anybody hears of
+them. What should happen is said in the rules and kept in the ledger; here it only happens.
+Whatever goes wrong in between, the same turn again is safe: a moment that has its receipt
+is never decided twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from horae.core.actor import ENGINE, acting
+from horae.core.after import LOOKED_BACK, follows, occasions
+from horae.core.decide import Receipt, Status, behind_words, decide
+from horae.core.entry import AfterRule, Entry, Overlap, key_time
+from horae.core.launch import Launch
+from horae.core.ports import (
+    PATIENCE,
+    LedgerBusyError,
+    LedgerError,
+    LedgerWriteError,
+    Step,
+    Trait,
+)
+from horae.core.reason import HELD_BACK, Reason, ReasonCode
+from horae.core.receipt import OPEN, followed_by, is_planned
+from horae.core.slots import Gate
+from horae.core.source import Revision, Scan, SourceError
+from horae.engine.cluster import Carried
+from horae.errors import HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from horae.core.ports import Clock, Due, Filed, Ledger, Listed, Runner
+    from horae.core.source import Source
+    from horae.engine.cluster import SharedLedger
+
+    Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
+    from horae.core.entry import Occasion
+    from horae.core.gate import Capacity
+
+log = logging.getLogger(__name__)
+
+LONGEST_REST: Final = timedelta(seconds=30)  # a machine that slept is noticed so soon
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+BATCH: Final = 1000  # entries in one commit
+# More than a clock that is slewed drifts within a rest, less than the smallest step we promise.
+DRIFT: Final = timedelta(milliseconds=500)
+UNREAD: Final = timedelta(seconds=7)  # after a plan that could not be read
+UNSETTLED: Final = timedelta(seconds=30)  # after a source that could not follow up
+SETTLED: Final = 100  # final receipts that are followed up together
+SETTLING: Final = timedelta(seconds=1)  # of a turn for that, before others have theirs
+STALL: Final = timedelta(seconds=30)  # without a start, though something could
+_ALL: Final = 1 << 30
+STOPPED: Final = Reason(ReasonCode.ENGINE_STOPPED, "horae was stopped")
+
+
+class Doorman(Protocol):
+    """Whoever says which receipts may go to the gate at all."""
+
+    async def admit(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
+        """Return which of some waiting receipts may; the others are held or skipped by now."""
+        ...
+
+    async def lapse(self) -> datetime | None:
+        """Refuse what nobody approved in time; return when the next one comes to that."""
+        ...
+
+
+class Almanac:
+    """All entries of all sources, and the loop that keeps them.
+
+    With a *shared* ledger the machines of a cluster make the runs; *home* is this one.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        ledger: Ledger,
+        runner: Runner,
+        sources: Iterable[Source] = (),
+        capacity: Capacity | None = None,
+        term: int = 1,
+        doorman: Doorman | None = None,
+        obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
+        revise: Revise | None = None,
+        shared: SharedLedger | None = None,
+        home: str = "",
+    ) -> None:
+        self._clock = clock
+        self._doorman = doorman
+        self._obstacle = obstacle  # why a receipt that is held back would be so again
+        self._revise = revise  # in which commit some files stand, if they do
+        self._ledger = ledger
+        self._term = term
+        self._desks = {source.name: _Desk(source) for source in sources}
+        self._poked = asyncio.Event()
+        self._turning = asyncio.Lock()
+        self._epoch: datetime | None = None
+        self._settle_at: datetime | None = None  # when to follow up again what failed
+        self._lapse_at: datetime | None = None  # when the next approval runs out
+        self._has_unsettled = True
+        self._settled_to: int | None = None  # how far following up has come, while it goes on
+        self._asked_to = 0  # how far its alerts are filed
+        self._moved_at = timedelta(0)  # when something last started, ended or was asked for
+        self._has_changed = False
+        self._is_admitting = True
+        self._followers: list[Listed] | None = None  # the alerts there are, if that is known
+        self._census = 0  # how often it was no longer known
+        self._missing: frozenset[int] = frozenset()  # entries that the last scans missed
+        self._logged: dict[int, str] = {}  # why receipts wait, as far as it is in the log
+        self.broken: tuple[Listed, ...] = ()  # entries whose text cannot be read
+        self.may_be_empty = False  # whether a plan root without a plan is meant to be so
+        self.is_blank = False  # the plan root holds no plan, and the ledger knows entries of one
+        self.gate = Gate(capacity, home=home)
+        self.launch = Launch(clock=clock, ledger=ledger, runner=runner, left=self._leave, term=term)
+        if shared is not None:
+            self.launch = Carried(
+                clock=clock,
+                ledger=shared,
+                runner=runner,
+                left=self._leave,
+                adopt=lambda filed: self.gate.adopt(filed, now=clock.now()),
+                machine_of=self.gate.machine_of,
+                term=term,
+            )
+        self.longest_rest = LONGEST_REST
+        self.trouble: LedgerError | None = None  # why the last turn could not write, if so
+        self.commit: str | None = None  # of all that the sources hold, if it is one
+        self.started_at: datetime | None = None
+        self.turned_at: datetime | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources."""
+        return tuple(self._desks)
+
+    @property
+    def problems(self) -> dict[str, tuple[HoraeError, ...]]:
+        """What was in the way of reading each source, and of following up for it."""
+        return {
+            name: (*desk.problems, *desk.unrevised, *desk.unsettled)
+            for name, desk in self._desks.items()
+        }
+
+    async def start(self) -> None:
+        """Take over from the engine before this one, and read what the sources hold now.
+
+        Nothing fires before this: a plan that changed meanwhile fires as it is now.
+        """
+        async with self._turning:
+            self.started_at = now = self._clock.now()
+            self._epoch = now - self._clock.elapsed()
+            await self._ledger.set_back(now=now, term=self._term)
+            await self.launch.look_back()
+            reason = Reason(ReasonCode.ENGINE_RESTARTED, "the engine was restarted")
+            await self._ask_again(now, reason)
+        await self.read_all()
+        await self._offer_waiting()
+        self._moved_at = self._clock.elapsed()
+
+    async def read_all(self) -> None:
+        """Read all sources before any is taken over: what none of them holds is gone at once."""
+        async with AsyncExitStack() as stack:
+            for desk in self._desks.values():
+                await stack.enter_async_context(desk.lock)
+            scans = {name: await self._read(name) for name in self._desks}
+            for name, scan in scans.items():
+                await self._take_over(name, scan, patience=timedelta(0))
+        await self._note_taken_over()
+
+    async def run(self, *, turned: Callable[[], None] = lambda: None) -> None:
+        """Turn for ever, resting until the next moment, a poke, or 30 s are over."""
+        while True:
+            wake_at = await self.turn()
+            turned()
+            # A clock set back since the turn began must not make this a rest of hours.
+            until = min(wake_at, self._clock.now() + self.longest_rest)
+            log.debug("waiting until %s", until)
+            await self._clock.wait(self._poked, until=until)
+
+    async def turn(self) -> datetime:
+        """Decide all that has come due and start what may start; return when to wake."""
+        async with self._turning:
+            self._poked.clear()
+            if self.launch.failure is not None:
+                raise self.launch.failure
+            now = self._clock.now()
+            try:
+                wake_at = await self._keep_up(now)
+            except (LedgerBusyError, LedgerWriteError) as error:
+                self.trouble = error
+                log.debug("the ledger cannot be used, trying again in %s: %s", AGAIN, error)
+                return self._clock.now() + AGAIN  # to wait for another process took its time
+            self.trouble = None
+            return wake_at
+
+    async def rescan(self, name: str) -> Scan:
+        """Let the ledger take over what a source holds now."""
+        # Of two scans the later one must also be the later one in the ledger.
+        async with self._desks[name].lock:
+            scan = await self._read(name)
+            await self._take_over(name, scan, patience=PATIENCE)
+        await self._note_taken_over()
+        return scan
+
+    async def _read(self, name: str) -> Scan:
+        """Return what a source holds now."""
+        desk = self._desks[name]
+        desk.is_wanted = False  # what is asked for from here on may be read too late
+        index = await self._ledger.index(name)
+        try:
+            scan = await desk.source.scan(index)
+        except LedgerError:  # what is wrong with the ledger is not the source's own
+            raise
+        except Exception as error:  # no source may end the engine; what is known of it stands
+            log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
+            problem = SourceError(name, error)
+            scan = Scan((), standing=("",), problems=(problem,), index=index, is_bare=desk.is_bare)
+        counts = len(scan.entries), len(scan.problems)
+        log.debug("scanned %s: %d entries read, %d problems", name, *counts, extra={"source": name})
+        desk.is_bare = scan.is_bare
+        return scan
+
+    async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
+        """Let the ledger take over what was read, unless it is a plan root without any plan."""
+        desk = self._desks[name]
+        was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
+        desk.look_at = None
+        if not self.is_blank or scan.is_bare is None:
+            desk.look_at = await self._ledger.scan(
+                name,
+                scan,
+                now=self._clock.now(),
+                term=self._term,
+                revision=await self._revision(name, scan),
+                patience=patience,
+            )
+        desk.problems = scan.problems
+        if scan.problems or self.is_blank:
+            # What was in the way may be gone soon, and nobody tells of that.
+            again = self._clock.now() + UNREAD
+            desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
+        if was_blank and not self.is_blank:
+            for other in self._desks:  # what was read meanwhile was not taken over
+                self.request(other)
+
+    async def _lacks_plan(self) -> bool:
+        """Tell whether there is no plan at all, though the ledger knows entries of one."""
+        bare = [name for name, desk in self._desks.items() if desk.is_bare]
+        if self.may_be_empty or any(desk.is_bare is False for desk in self._desks.values()):
+            return False
+        return any([await self._ledger.knows(name) for name in bare])
+
+    async def _note_taken_over(self) -> None:
+        """Let go what the plans no longer hold, and offer what they hold again."""
+        self._forget_followers()
+        was, missing = self._missing, await self._ledger.entries_that_are(Trait.MISSING, limit=_ALL)
+        self._missing = frozenset(each.number for each in missing)
+        self.broken = tuple(await self._ledger.entries_that_are(Trait.BROKEN, limit=BATCH))
+        self._has_unsettled = True  # what a scan has skipped, or found broken
+        await self._forget_skipped()
+        if not was <= self._missing:
+            await self._offer_waiting()
+        if self._obstacle is not None:
+            reason = Reason(ReasonCode.READY, "the cause of the hold is resolved")
+            await self._ask_again(self._clock.now(), reason, obstacle=self._obstacle)
+        self.poke()
+
+    def request(self, name: str) -> None:
+        """Let a source be scanned soon, beside the loop; once is enough while one waits.
+
+        A scan that goes on may have read already what has changed: then another one follows.
+        """
+        desk = self._desks[name]
+        desk.is_wanted = True
+        if desk.request is None or desk.request.done():
+            with acting(ENGINE):  # what is found there is nobody's, whoever asked to look
+                desk.request = asyncio.create_task(self._rescan_while_wanted(name))
+
+    def offer(self, receipts: Sequence[Filed]) -> None:
+        """Take receipts that wait, and turn at once."""
+        self._offer(receipts)
+        self.poke()
+
+    def note_change(self) -> None:
+        """Take note that somebody asked for, paused, resumed or released something."""
+        self._has_changed = True
+        self._moved_at = self._clock.elapsed()
+        self.poke()
+
+    def poke(self) -> None:
+        """Let the loop turn at once."""
+        self._poked.set()
+
+    async def stall(self) -> str:
+        """Say that nothing starts, though something waits and all it needs is free; else nothing.
+
+        That is never right. It is found without the loop, which may be what hangs.
+        """
+        now, quiet = self._clock.now(), self._clock.elapsed() - self._moved_at
+        is_meant = self.turned_at is None or self.is_blank or not self._is_admitting
+        if is_meant or quiet < STALL:
+            return ""
+        waiting = [each for each in await self._waiting() if each.entry not in self._missing]
+        since = {each.number: max(each.receipt.start_at, each.decided_at) for each in waiting}
+        long = [each for each in waiting if now - since[each.number] >= STALL]
+        found = self.gate.startable(long, now=now)
+        if not found:
+            return ""
+        first = found[0]
+        begun = max(since[first.number], now - quiet)
+        return (
+            f"stalled since {key_time(begun)}: receipt {first.number} ({first.title},"
+            f" {first.origin}) does not start, although nothing blocks it; if this persists,"
+            " restart the engine"
+        )
+
+    async def stop(self, *, within: timedelta, reason: Reason = STOPPED) -> None:
+        """Start nothing more, let what runs end, and end what is not over in time."""
+        self._is_admitting = False
+        await self.launch.stop(within=within, reason=reason)
+
+    async def _revision(self, name: str, scan: Scan) -> Revision | None:
+        """Return the commit that what was read stands in, as far as it stands in one.
+
+        Asked after it was read: what changes in between stands in none yet, and is read again.
+        """
+        if self.commit is not None:
+            return Revision(self.commit)
+        if self._revise is None:
+            return None
+        read = {each.item.origin.file for each in scan.entries}
+        files = read.union(await self._ledger.loose(name))
+        desk = self._desks[name]
+        desk.unrevised = ()
+        try:
+            found = await self._revise(files) if files else None
+        except Exception as error:  # no reason to keep a plan from being read
+            log.debug("cannot find the commit of %s: %s", name, error, extra={"source": name})
+            desk.unrevised = (SourceError("git", error),)
+            return None
+        if found is None or found.files is None:
+            return found
+        return Revision(found.commit, frozenset(filter(scan.is_still, found.files)))
+
+    async def _ask_again(
+        self,
+        now: datetime,
+        reason: Reason,
+        *,
+        obstacle: Callable[[Filed], Awaitable[str | None]] | None = None,
+    ) -> None:
+        """Let try again what was held back until somebody had done something about it.
+
+        With *obstacle* only what has none any more: to try costs a line in the ledger.
+        """
+        page = await self._ledger.receipts(statuses=(Status.HELD,), limit=BATCH)
+        held = [each for each in page.receipts if each.receipt.reason.code in HELD_BACK]
+        if obstacle is not None:
+            held = [each for each in held if await obstacle(each) is None]
+        if held:
+            release = partial(self._ledger.release, reason=reason, now=now, term=self._term)
+            await asyncio.gather(*(release(each.number) for each in held))  # in one commit
+            self._has_changed = True
+
+    async def _keep_up(self, now: datetime) -> datetime:
+        """Do all that has come due, and return when the next of it comes."""
+        await self._compare_clocks(now)
+        if self.trouble is not None or self.launch.is_unsure:
+            await self._catch_up_with_the_ledger()
+        if self._has_changed:
+            await self._look_at_changes()
+        if not self.is_blank:
+            await self._decide_and_start(now)
+        await self._settle_all(now)
+        self._look_again(now)
+        self.turned_at = now
+        return await self._wake_at(now)
+
+    async def _decide_and_start(self, now: datetime) -> None:
+        """Decide all that has come due, and start what may start."""
+        if await self._ledger.wake(now=now, term=self._term):
+            self._has_unsettled = True
+            self._forget_followers()
+        await self._decide_all(now)
+        if self._doorman is not None:
+            self._lapse_at = await self._doorman.lapse()
+        self._start_all(now)
+
+    async def _catch_up_with_the_ledger(self) -> None:
+        """Find out what a ledger that failed has kept after all."""
+        await self.launch.reconcile()
+        await self._offer_waiting()
+        self._has_unsettled = True
+
+    async def _look_at_changes(self) -> None:
+        """Find out what somebody asked for, or took back."""
+        self._has_changed = False
+        self._forget_followers()
+        self._has_unsettled = True
+        await self._forget_skipped()
+        await self._offer_waiting()
+
+    async def _compare_clocks(self, now: datetime) -> None:
+        """Notice that the clock shows more, or less, than has passed since the last turn."""
+        epoch = now - self._clock.elapsed()
+        by = timedelta(0) if self._epoch is None else epoch - self._epoch
+        if abs(by) >= DRIFT:
+            facts = {"by": by.total_seconds()}
+            await self._ledger.note("clock_step", now=now, term=self._term, facts=facts)
+        if by <= -DRIFT:
+            await self._ledger.set_back(now=now, term=self._term)
+        self._epoch = epoch  # only now: a step that could not be written is noticed again
+
+    async def _decide_all(self, now: datetime) -> None:
+        """Decide about all that has come due, in batches."""
+        while due := await self._ledger.due(now=now, limit=BATCH):
+            steps = [await self._step(each, now) for each in due]
+            filed = await self._ledger.decide(steps, now=now, term=self._term)
+            log.debug("decided: %d entries due, %d receipts", len(due), len(filed))
+            admitted = await self._admitted([e for e in filed if e.status is Status.WAITING])
+            self._offer(admitted)
+            self._has_unsettled |= len(admitted) < len(filed)
+            if len(due) < BATCH or not any(map(_moves, steps)):
+                return
+
+    async def _step(self, due: Due, now: datetime) -> Step:
+        """Return what is decided about an entry that has come due."""
+        entry, before = due.entry, None
+        if due.is_busy and entry.policy.overlap is Overlap.SKIP:
+            page = await self._ledger.receipts(entry=entry.number, statuses=OPEN, limit=BATCH)
+            planned = [each for each in page.receipts if is_planned(each.receipt.key)]
+            if planned:  # the longest known one is the one that is waited for
+                before = behind_words(planned[-1].status, planned[-1].receipt.reason)
+        return Step(entry, decide(entry, now=now, is_busy=due.is_busy, behind=before))
+
+    def _start_all(self, now: datetime) -> None:
+        """Begin to make the runs that the gate lets in."""
+        if not self._is_admitting:
+            return
+        admitted, refused = self.gate.admit(now=now)
+        if admitted or refused:
+            self._moved_at = self._clock.elapsed()
+        for filed, reason in refused:
+            log.debug("receipt %d cannot start: %s", filed.number, reason, extra=_fields(filed))
+            self.launch.refuse(filed, reason)
+        for filed in admitted:
+            log.debug("receipt %d (%s) starts", filed.number, filed.title, extra=_fields(filed))
+            self.launch.start(filed)
+        if log.isEnabledFor(logging.DEBUG):
+            self._log_waits(now)
+
+    def _log_waits(self, now: datetime) -> None:
+        """Log what receipts wait for, where that has changed."""
+        waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
+        for ask, reason in waits.items():
+            if self._logged.get(ask.number) != reason:
+                extra = {"entry": ask.entry, "receipt": ask.number}
+                log.debug("receipt %d waits: %s", ask.number, reason, extra=extra)
+        self._logged = {ask.number: reason for ask, reason in waits.items()}
+
+    async def _settle_all(self, now: datetime) -> None:
+        """Let the sources follow up what is final; one that cannot is asked again later.
+
+        However much there is, a turn does only some of it: what waits starts in between.
+        """
+        is_time = self._settle_at is not None and now >= self._settle_at
+        if self._settled_to is None:
+            if not self._has_unsettled and not is_time:
+                return
+            self._has_unsettled, self._settle_at = False, None
+            self._settled_to = self._asked_to = 0
+            for desk in self._desks.values():
+                desk.unsettled = ()
+        began = self._clock.elapsed()
+        while finals := await self._ledger.unsettled(after=self._settled_to, limit=SETTLED):
+            await self._ask_followers([e for e in finals if e.number > self._asked_to], now)
+            self._asked_to = max(self._asked_to, finals[-1].number)
+            asked, settled = self._clock.elapsed(), []
+            for filed in finals:
+                self._settled_to = filed.number
+                if await self._settle(filed):
+                    settled.append(filed.number)
+                else:
+                    self._settle_at = now + UNSETTLED
+                if self._clock.elapsed() - asked >= SETTLING:
+                    break
+            await self._ledger.settle(settled, now=now, term=self._term)
+            if self._clock.elapsed() - began >= SETTLING:
+                self.poke()  # the rest of it in the next turn
+                return
+        self._settled_to = None
+        if self._has_unsettled:  # something has ended meanwhile, perhaps of a lower number
+            self.poke()
+
+    async def _ask_followers(self, finals: Sequence[Filed], now: datetime) -> None:
+        """File the alerts that follow some receipts: of each follower all in one commit."""
+        alerts: dict[int, list[Receipt]] = {}
+        for filed in finals:
+            for follower, alert in await self._alerts(filed, now):
+                alerts.setdefault(follower, []).append(alert)
+        for follower, asked in alerts.items():
+            filed_now = await self._ledger.add(follower, asked, now=now, term=self._term)
+            self.offer([each for each in filed_now if each.status is Status.WAITING])
+
+    async def _alerts(self, filed: Filed, now: datetime) -> list[tuple[int, Receipt]]:
+        """Return what is asked of the entries that follow this one."""
+        followers = await self._known_followers()
+        if not followers or followed_by(filed.receipt.key) is not None:
+            return []
+        page = await self._ledger.receipts(
+            entry=filed.entry, cursor=filed.number, limit=LOOKED_BACK
+        )
+        found = occasions(
+            filed.status,
+            lateness=filed.lateness,
+            before=[each.status for each in page.receipts],
+            key=filed.receipt.key,
+        )
+        known = await self._ledger.entry(filed.entry) if found else None
+        if known is None:
+            return []
+        address = known.mark.address
+        own = address.removeprefix("id:").removeprefix("agent:")
+        names = (address, own, known.mark.title)
+        return [
+            (each.number, _alert(filed, known, each.item.rule, found, now))
+            for each in followers
+            if isinstance(each.item, Entry)
+            and isinstance(each.item.rule, AfterRule)
+            and found.intersection(each.item.rule.occasions)
+            and follows(each.item.rule, names=names, agents=filed.agents)
+        ]
+
+    async def _known_followers(self) -> list[Listed]:
+        """Return the entries that follow others; what changes meanwhile is asked for again."""
+        if self._followers is not None:
+            return self._followers
+        census = self._census
+        found = await self._ledger.followers()
+        if census == self._census:
+            self._followers = found
+        return found
+
+    def _forget_followers(self) -> None:
+        """Take note that other entries may follow others now."""
+        self._followers = None
+        self._census += 1
+
+    async def _settle(self, filed: Filed) -> bool:
+        """Let the source of a receipt follow it up; a source that is no more has nothing to do."""
+        desk = self._desks.get(filed.source)
+        if desk is None:
+            return True
+        try:
+            await desk.source.settle(filed)
+        except Exception as error:  # it is asked again, and ends nothing else
+            problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
+            words = "settling receipt %d failed, trying again in %s: %s"
+            log.debug(words, filed.number, UNSETTLED, problem, extra=_fields(filed))
+            desk.unsettled = (*desk.unsettled, problem)
+            return False
+        return True
+
+    def _look_again(self, now: datetime) -> None:
+        """Scan again the sources that missed something and may miss it for good."""
+        for name, desk in self._desks.items():
+            if desk.look_at is not None and desk.look_at <= now:
+                desk.look_at = None
+                self.request(name)
+
+    async def _rescan_while_wanted(self, name: str) -> None:
+        """Scan a source, and again if that was asked for meanwhile."""
+        await self._rescan_soon(name)
+        while self._desks[name].is_wanted:
+            await self._rescan_soon(name)
+
+    async def _rescan_soon(self, name: str) -> None:
+        """Scan a source, and if that cannot be written now, a little later."""
+        try:
+            await self.rescan(name)
+        except (LedgerBusyError, LedgerWriteError) as error:
+            log.debug("scanning %s failed: %s", name, error, extra={"source": name})
+            self.trouble = error
+            self._desks[name].look_at = self._clock.now() + AGAIN
+        except Exception as error:  # the next turn raises it, and the engine ends
+            log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
+            self.launch.failure = error
+        self.poke()
+
+    async def _wake_at(self, now: datetime) -> datetime:
+        """Return the first moment at which there is something to do."""
+        others = [self._settle_at, *(desk.look_at for desk in self._desks.values())]
+        if not self.is_blank:
+            gate_at = self.gate.next_at if self._is_admitting else None
+            others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
+        at = min([now + self.longest_rest, *(each for each in others if each is not None)])
+        # Whatever is due now was just done; what was not, is in the way of itself alone.
+        return at if at > now else now + AGAIN
+
+    async def _offer_waiting(self) -> None:
+        """Offer every receipt that waits in the ledger; the gate knows those it has."""
+        self._offer(await self._admitted(await self._waiting()))
+
+    def _offer(self, receipts: Iterable[Filed]) -> None:
+        """Let receipts wait at the gate, save those of entries that the plans do not hold now."""
+        self.gate.offer(each for each in receipts if each.entry not in self._missing)
+
+    async def _admitted(self, receipts: Sequence[Filed]) -> Sequence[Filed]:
+        """Return what of some waiting receipts may go to the gate at all."""
+        return receipts if self._doorman is None else await self._doorman.admit(receipts)
+
+    async def _forget_skipped(self) -> None:
+        """Let the gate forget what waits no longer."""
+        if self.gate.has_line:
+            waiting = await self._waiting()
+            kept = {filed.number for filed in waiting if filed.entry not in self._missing}
+            self.gate.keep(kept.__contains__)
+
+    async def _waiting(self) -> list[Filed]:
+        """Return the receipts that wait, the first planned first."""
+        page = await self._ledger.receipts(statuses=(Status.WAITING,), limit=BATCH)
+        found = list(page.receipts)
+        while page.cursor is not None:
+            page = await self._ledger.receipts(
+                statuses=(Status.WAITING,), limit=BATCH, cursor=page.cursor
+            )
+            found += page.receipts
+        return sorted(found, key=lambda each: (each.receipt.planned_at, each.number))
+
+    def _leave(self, number: int, filed: Filed | None) -> None:
+        """Take note that a receipt holds its slot no longer, and may wait once more."""
+        self.gate.release(number)
+        self._moved_at = self._clock.elapsed()
+        self._has_unsettled = True
+        if filed is not None and filed.status is Status.WAITING:
+            self._offer((filed,))
+        self.poke()
+
+
+def _alert(
+    filed: Filed, known: Listed, rule: AfterRule, found: frozenset[Occasion], now: datetime
+) -> Receipt:
+    """Return what is asked of an entry that follows a receipt."""
+    what = " and ".join(each for each in rule.occasions if each in found)
+    words = f"after {known.mark.title} ({what}): {filed.receipt.reason}"
+    reason = Reason(ReasonCode.AFTER_ENTRY, words)
+    return Receipt(f"after:{filed.number}", Status.WAITING, reason, now, now)
+
+
+def _fields(filed: Filed) -> dict[str, object]:
+    """Return what a line of the log about a receipt carries."""
+    return {"source": filed.source, "entry": filed.entry, "receipt": filed.number}
+
+
+def _moves(step: Step) -> bool:
+    """Tell whether an entry is another one after a decision."""
+    return step.decision.accounted_to != step.entry.accounted_to
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What is known of a source."""
+
+    source: Source
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    request: asyncio.Task[None] | None = None
+    is_wanted: bool = False  # whether a scan was asked for that has not begun
+    look_at: datetime | None = None  # when to scan again, for what the last scan missed
+    is_bare: bool | None = None  # whether the last scan found no file at all; None: no matter
+    problems: tuple[HoraeError, ...] = ()
+    unrevised: tuple[HoraeError, ...] = ()  # why no commit is known
+    unsettled: tuple[HoraeError, ...] = ()

@@ -1,0 +1,504 @@
+"""Why something ran, or did not: what the ledger and the rule say about a moment, in words."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.actor import ENGINE, actor_words
+from horae.core.decide import Status, usual_catchup
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CatchUp,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+)
+from horae.core.project import next_moment
+from horae.core.reason import ReasonCode
+from horae.core.receipt import is_planned
+from horae.core.text import moment_text, pause_words
+from horae.errors import Exit, HoraeError
+from horae.timing.duration import format_duration
+from horae.timing.repeater import Kind
+from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from horae.core.decide import Receipt
+    from horae.core.entry import Policy
+    from horae.core.ports import Filed, Listed, Run
+    from horae.core.project import Moment
+
+_TINY: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+_WALL: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?)?", re.ASCII)
+_LIKE_A_DATE: Final = re.compile(r"\d{4}-", re.ASCII)
+
+
+class AskedMomentError(HoraeError):
+    """A moment after the @ of a question that cannot be read."""
+
+    code = "asked_moment"
+    exit_code = Exit.USAGE
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"{text!r} is not a time; write it like 2026-04-01T09:00 (in the entry's zone), "
+            "2026-04-01 (that day) or 2026-04-01T09:00:00Z"
+        )
+
+
+class Window(NamedTuple):
+    """A stretch of time; its end is no longer in it."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which entry a question is about, and which moments: a second, a minute or a day.
+
+    A start without a zone is on the wall of the entry's own.
+    """
+
+    word: str
+    start: datetime | None = None
+    length: timedelta = _SECOND
+
+    def window(self, zone_name: str) -> Window | None:
+        """Return the time that is asked about; None if it is the last moment and the next."""
+        if self.start is None:
+            return None
+        if self.start.tzinfo is not None:
+            start = self.start.astimezone(UTC)
+            return Window(start, start + self.length)
+        place = zone(zone_name)
+        start = instant(self.start, place)
+        return Window(start, max(instant(self.start + self.length, place), start + _SECOND))
+
+
+def parse_ask(text: str) -> Ask:
+    """Return what `ENTRY@TIME` asks for; an @ that no time follows belongs to the name.
+
+    >>> parse_ask("digest@2026-04-01T09:00")
+    Ask(word='digest', start=datetime.datetime(2026, 4, 1, 9, 0),
+        length=datetime.timedelta(seconds=60))
+    >>> parse_ask("mail to bob@home").word
+    'mail to bob@home'
+    """
+    word, at, when = text.rpartition("@")
+    when = when.strip()
+    if not at or not word.strip() or not _LIKE_A_DATE.match(when):
+        return Ask(text.strip())
+    wall = _WALL.fullmatch(when)
+    try:
+        if wall is None:
+            return Ask(word.strip(), parse_rfc3339(when).replace(microsecond=0))
+        day, minute, second = wall.groups()
+        start = datetime.fromisoformat(f"{day}T{minute or '00:00'}{second or ''}")
+        length = _SECOND if second else timedelta(minutes=1) if minute else timedelta(days=1)
+        return Ask(word.strip(), start, length)
+    except (Rfc3339Error, ValueError, OverflowError):
+        raise AskedMomentError(when) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What there is to say about one moment: the receipt that covers it, or why it has none."""
+
+    said: str
+    at: datetime | None = None
+    filed: Filed | None = None
+    runs: tuple[Run, ...] = ()
+    is_estimate: bool = False
+    is_moment: bool = True  # False: there is none in the time that was asked about
+
+    def data(self, zone_name: str) -> dict[str, object]:
+        """Return it as plain data, in one zone."""
+        said: dict[str, object] = {
+            "at": stamp(self.at, zone_name),
+            "said": self.said,
+            "moment": self.is_moment,
+            "estimate": self.is_estimate,
+            "receipt": None,
+        }
+        if self.filed is None:
+            return said
+        filed, receipt = self.filed, self.filed.receipt
+        return {
+            **said,
+            "receipt": filed.number,
+            "key": receipt.key,
+            "status": receipt.status.value,
+            "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
+            "through_at": stamp(receipt.through_at, zone_name),
+            "count": receipt.count,
+            "start_at": stamp(receipt.start_at, zone_name),
+            "decided_at": stamp(filed.decided_at, zone_name),
+            "late_seconds": late(filed).total_seconds(),
+            "ended_at": stamp(filed.ended_at, zone_name),
+            "file": filed.origin.file,
+            "line": filed.origin.line,
+            "commit": filed.commit,
+            "digest": filed.digest,
+            "policy": filed_policy_words(filed, zone_name=zone_name),
+            "actor": filed.actor,
+            "runs": [run_data(run, zone_name) for run in self.runs],
+        }
+
+
+def answers(
+    found: Listed,
+    told: Sequence[Answer],
+    moments: Sequence[Moment],
+    *,
+    now: datetime,
+    window: Window | None = None,
+) -> tuple[Answer, ...]:
+    """Return what is known about the moments of a window, in order; never nothing.
+
+    *told* are the receipts that touch it, *moments* those that the rule of today names.
+    """
+    today = [moment.at for moment in moments]
+    covering = [each for each in told if _is_answer(each, today)]
+    kept = _Kept(covering)
+    bare = [
+        Answer(unkept(found, moment, now=now), moment.at, is_estimate=moment.is_estimate)
+        for moment in moments
+        if moment.at not in kept
+    ]
+    said = sorted([*(_noted(each, found, today) for each in covering), *bare], key=_order)
+    if said or window is None:
+        return tuple(said)
+    return (Answer(_no_moment(found, window, bool(told)), window.start, is_moment=False),)
+
+
+def _is_answer(told: Answer, today: Sequence[datetime]) -> bool:
+    """Tell whether a receipt answers for a moment that was asked for.
+
+    A range only touches the window; whether it covers a moment in it, today's rule knows.
+    """
+    receipt = _receipt(told)
+    return receipt.through_at is None or _has_any(today, receipt.planned_at, receipt.through_at)
+
+
+def _has_any(moments: Sequence[datetime], start: datetime, end: datetime) -> bool:
+    """Tell whether one of the moments, which are in order, lies between two."""
+    place = bisect_left(moments, start)
+    return place < len(moments) and moments[place] <= end
+
+
+class _Kept:
+    """The moments that some receipts account for; what was asked for accounts for none."""
+
+    def __init__(self, told: Sequence[Answer]) -> None:
+        planned = [each for each in map(_receipt, told) if is_planned(each.key)]
+        self._single = {each.planned_at for each in planned if each.through_at is None}
+        ranges = sorted(
+            (each.planned_at, each.through_at) for each in planned if each.through_at is not None
+        )
+        self._starts = [start for start, _ in ranges]
+        self._ends = list(accumulate((end for _, end in ranges), max))
+
+    def __contains__(self, at: datetime) -> bool:
+        place = bisect_right(self._starts, at)
+        return at in self._single or (place > 0 and at <= self._ends[place - 1])
+
+
+def _receipt(told: Answer) -> Receipt:
+    """Return the receipt that an answer was made from."""
+    assert told.filed is not None, "it was made from a receipt"
+    return told.filed.receipt
+
+
+def _order(answer: Answer) -> tuple[datetime, int]:
+    """Return where an answer stands among others: by its moment, then by when it was filed."""
+    assert answer.at is not None, "every answer in a list is about a moment"
+    return answer.at, answer.filed.number if answer.filed else 0
+
+
+def answer_of(filed: Filed, runs: Sequence[Run]) -> Answer:
+    """Return what a receipt says."""
+    return Answer(_told(filed), filed.receipt.planned_at, filed, tuple(runs))
+
+
+def _told(filed: Filed) -> str:
+    """Return what a receipt says, in one sentence."""
+    receipt = filed.receipt
+    many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
+    return f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
+
+
+def _noted(told: Answer, found: Listed, today: Sequence[datetime]) -> Answer:
+    """Return an answer that says so if today's rule would not name its moment any more."""
+    receipt = _receipt(told)
+    is_single = receipt.through_at is None and is_planned(receipt.key)
+    is_today = _has_any(today, receipt.planned_at, receipt.planned_at)
+    if not is_single or is_today or not _is_fixed(found):
+        return told
+    said = f"{told.said}; the current rule does not include this time"
+    return replace(told, said=said)
+
+
+def unkept(found: Listed, moment: Moment, *, now: datetime) -> str:
+    """Return why a moment of an entry's rule has no receipt."""
+    place = _zone_of(found)
+    at = moment.at
+    if found.gone_at is not None and at > found.gone_at:
+        return f"the entry was removed at {moment_text(found.gone_at, place)}"
+    if at > now:
+        return _future(found, moment, now=now)
+    if at < found.first_seen_at:
+        seen = moment_text(found.first_seen_at, place)
+        return f"the entry was first seen later, at {seen}; earlier times do not run"
+    if found.pause is not None and at > found.pause.at:
+        return f"the entry is paused{rest_words(found)}; this time is skipped on resume"
+    entry = found.item
+    if isinstance(entry, Entry) and (entry.accounted_to is None or at > entry.accounted_to):
+        ago = length_text(now - at)
+        return f"due {ago} ago and not decided yet; a running engine decides at once"
+    return "the entry had another rule at that time, or was not armed"
+
+
+def _future(found: Listed, moment: Moment, *, now: datetime) -> str:
+    """Return what can be said of a moment that is still to come."""
+    said = f"scheduled in {length_text(moment.at - now)}"
+    if found.pause is not None:
+        until = found.pause.until
+        if until is None or until >= moment.at:
+            way = "" if until else f"; resume it with `horae resume {found.number}`"
+            return f"{said}, but the entry is paused{rest_words(found)}: this time is skipped{way}"
+    if moment.is_estimate:
+        return f"{said} (estimated: it depends on the end of the previous run)"
+    return said
+
+
+def nothing_comes(found: Listed) -> str:
+    """Return why an entry has no moment that is to come."""
+    place, item = _zone_of(found), found.item
+    if found.gone_at is not None:
+        return f"nothing scheduled: the entry was removed at {moment_text(found.gone_at, place)}"
+    if not isinstance(item, Entry):
+        return "nothing scheduled: the entry is not armed"
+    way = f"run it now with `horae run {found.number}`"
+    if found.pause is not None:  # a paused entry cannot be run
+        way = f"resume it with `horae resume {found.number}`, then {way.replace('now ', '')}"
+    match item.rule:
+        case OnDemandRule() if item.deadline is not None:
+            return f"the entry has only a DEADLINE, which never fires; {way}"
+        case OnDemandRule() if found.broken:
+            return f"the schedule of the entry cannot be read: {found.broken}; {way}"
+        case OnDemandRule():
+            return f"the entry has no schedule and runs only on request; {way}"
+        case AfterRule():
+            return "the entry runs after other entries and has no schedule of its own"
+        case CadenceRule():
+            return "the next time depends on the end of the current run"
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            return "the next time depends on the end of the current run"
+    until = item.policy.until
+    if until is not None:
+        return f"nothing scheduled: :UNTIL: is {moment_text(until, place)}"
+    return "nothing scheduled: the rule has no future time"
+
+
+def at_the_gate(said: Sequence[Answer], obstacles: Mapping[int, str]) -> tuple[Answer, ...]:
+    """Return answers of which those that wait say what keeps them from starting, if it is known."""
+    return tuple(
+        replace(each, said=f"waiting: {obstacles[each.filed.number]}")
+        if each.filed is not None
+        and each.filed.status is Status.WAITING
+        and each.filed.number in obstacles
+        else each
+        for each in said
+    )
+
+
+def _no_moment(found: Listed, window: Window, has_receipts: bool) -> str:
+    """Return why there is nothing to say about a stretch of time."""
+    if not isinstance(found.item, Entry):
+        return f"the entry is not armed: {found.item.reason}"
+    if found.gone_at is not None:
+        return f"the entry was removed at {moment_text(found.gone_at, _zone_of(found))}"
+    if has_receipts:
+        return "not a scheduled time of the current rule; receipts of an earlier rule span it"
+    until = found.item.policy.until
+    if until is not None and window.start > until:
+        end = moment_text(until, _zone_of(found))
+        return f":UNTIL: was {end}; nothing is scheduled after it"
+    return "not a scheduled time of the rule"
+
+
+def rest_words(found: Listed) -> str:
+    """Return since when an entry rests, until when and why, as the end of a sentence."""
+    return "" if found.pause is None else pause_words(found.pause, zone_name=_zone_of(found))
+
+
+def nearest(entry: Entry, window: Window) -> tuple[datetime | None, datetime | None]:
+    """Return the last moment of a rule before a window, and the first one after it."""
+    coming = next_moment(entry, window.end - _TINY)
+    until = entry.policy.until
+    start = window.start if until is None or until >= window.start else until + _TINY
+    before = max(_before(entry, start), default=None)
+    return before, None if coming is None else coming.at
+
+
+def _before(entry: Entry, moment: datetime) -> Iterator[datetime]:
+    """Yield the moments of each of an entry's rules right before another one."""
+    match entry.rule:
+        case CronRule(crons):
+            found = [cron.prev(moment) for cron in crons]
+        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+            found = [repeater.before(anchor, moment, zone=zone(entry.zone))]
+        case OnceRule(at):
+            found = [at if at < moment else None]
+        case _:
+            found = []
+    yield from (each.astimezone(UTC) for each in found if each is not None)
+
+
+def _is_fixed(found: Listed) -> bool:
+    """Tell whether the moments of an entry follow from its rule alone."""
+    match found.item:
+        case Entry(rule=CronRule() | OnceRule()):
+            return True
+        case Entry(rule=RepeaterRule(_, repeater)):
+            return repeater.kind is not Kind.RESTART
+    return False
+
+
+def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
+    """Return the policy of a receipt, in words.
+
+    Only the key of a cron expression tells which catch-up is the default.
+    """
+    usual = CatchUp.LATEST if filed.receipt.key.startswith("cron:") else None
+    return policy_words(filed.policy, zone_name=zone_name, usual=usual)
+
+
+def entry_policy_words(entry: Entry) -> str:
+    """Return the policy of an entry, in words."""
+    is_timed = isinstance(entry.rule, CronRule | RepeaterRule | OnceRule)
+    usual = usual_catchup(entry.rule) if is_timed else None
+    return policy_words(entry.policy, zone_name=entry.zone, usual=usual)
+
+
+def policy_words(policy: Policy, *, zone_name: str, usual: CatchUp | None = None) -> str:
+    """Return a policy in words; *usual* is the catch-up of a policy that names none.
+
+    >>> from horae.core.entry import CatchUp, Policy, Retry
+    >>> policy = Policy(retry=Retry(3, timedelta(seconds=30)))
+    >>> policy_words(policy, zone_name="UTC", usual=CatchUp.LATEST)
+    'catch-up latest, overlap skip, up to 3 retries, the first after 30s'
+    """
+    catchup = policy.catchup or usual
+    said = [f"catch-up {catchup}"] if catchup is not None else []
+    said.append(f"overlap {policy.overlap}")
+    if policy.retry is not None:
+        many, wait = policy.retry.attempts, format_duration(policy.retry.wait)
+        words = "up to 1 retry," if many == 1 else f"up to {many} retries, the first"
+        said.append(f"{words} after {wait}")
+    if policy.timeout is not None:
+        said.append(f"time limit {format_duration(policy.timeout)}")
+    if policy.jitter:
+        said.append(f"jitter up to {format_duration(policy.jitter)}")
+    if policy.pause_after is not None:
+        said.append(f"paused after {policy.pause_after} failures in a row")
+    if policy.until is not None:
+        said.append(f"until {moment_text(policy.until, zone_name)}")
+    if policy.requires:
+        said.append(f"on a node with {' and '.join(policy.requires)}")
+    if policy.api:
+        said.append(f"with an API token for {' and '.join(policy.api)}")
+    return ", ".join(said)
+
+
+def run_words(run: Run, zone_name: str, *, is_over: bool = False) -> str:
+    """Return one attempt in words; *is_over*: no engine is running, so that no run is."""
+    begun = (
+        f"attempt {run.attempt} (run {run.number}): from {moment_text(run.started_at, zone_name)}"
+    )
+    if run.ended_at is None and is_over:
+        return f"{begun}, ended with the engine; the next engine records the outcome"
+    if run.ended_at is None:
+        return f"{begun}, in progress"
+    if run.reason.code == ReasonCode.ENGINE_EXITED and run.outcome is not None:
+        # When the run ended is not known: the next engine wrote the end.
+        return f"{begun}, {run.outcome.value} ({run.reason})"
+    took = length_text(run.ended_at - run.started_at)
+    outcome = "not started" if run.outcome is None else run.outcome.value.replace("_", " ")
+    code = "" if run.exit_code is None else f"exit code {run.exit_code}"
+    if code and code in run.reason:
+        return f"{begun}, {outcome} after {took}, {run.reason}"
+    code = f", {code}" if code else ""
+    reason = f" ({run.reason})" if run.reason else ""
+    return f"{begun}, {outcome} after {took}{code}{reason}"
+
+
+def run_data(run: Run, zone_name: str) -> dict[str, object]:
+    """Return one attempt as plain data."""
+    return {
+        "run": run.number,
+        "attempt": run.attempt,
+        "started_at": stamp(run.started_at, zone_name),
+        "ended_at": stamp(run.ended_at, zone_name),
+        "outcome": None if run.outcome is None else run.outcome.value,
+        "exit_code": run.exit_code,
+        "reason": run.reason,
+        "reason_code": run.reason.code or None,
+        "pid": None if run.process is None else run.process.pid,
+        "facts": dict(run.facts),
+    }
+
+
+# Whose words name the actor already; those of an older version have no code.
+_REQUESTS: Final = frozenset({ReasonCode.REQUESTED, ReasonCode.BACKFILL, ""})
+
+
+def requested_words(filed: Filed) -> str:
+    """Return by whom a receipt was requested; nothing if nobody did, or its reason says so."""
+    if filed.actor == ENGINE or filed.receipt.reason.code in _REQUESTS:
+        return ""
+    return f"requested by {actor_words(filed.actor)}"
+
+
+def late(filed: Filed) -> timedelta:
+    """Return how long after its moment a receipt was decided; a request is never late."""
+    if not is_planned(filed.receipt.key):
+        return timedelta(0)
+    return max(filed.lateness, timedelta(0))
+
+
+def length_text(length: timedelta) -> str:
+    """Return a length of time in words short enough for a sentence.
+
+    >>> length_text(timedelta(minutes=3, seconds=2.7))
+    '3m2s'
+    """
+    return format_duration(timedelta(seconds=int(length.total_seconds())))
+
+
+def stamp(moment: datetime | None, zone_name: str) -> str | None:
+    """Return a moment as JSON has it: RFC 3339, with the offset of a zone.
+
+    >>> stamp(datetime(2026, 4, 1, 7, tzinfo=UTC), "Europe/Berlin")
+    '2026-04-01T09:00:00+02:00'
+    """
+    return None if moment is None else format_with_offset(moment.astimezone(zone(zone_name)))
+
+
+def _zone_of(found: Listed) -> str:
+    return found.item.zone if isinstance(found.item, Entry) else "UTC"

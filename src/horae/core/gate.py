@@ -1,0 +1,518 @@
+"""Who may start now, and why the others wait: the decisions of the gate.
+
+An ask is all or nothing: one slot, every agent it names and, unless its runs may overlap,
+its entry. What waits holds nothing. The line goes by due moment, and whoever lacks
+something is passed over, but not for ever: the first in line, passed over for as long as
+the gate's patience, keeps for itself what it waits for.
+
+A run that was started inside a run rides in its parent's slot and needs only its agents.
+As the parent waits for it, it stands before all others, and nothing is kept from it. If it
+had to wait for its own parent, straight or around a corner, neither could ever end: it is
+refused, and told so.
+
+Where there are several machines, each has slots of its own beside those of the whole, and an
+ask may name labels that its machine must have. An agent goes where it last ran, as long as
+that machine is up and not being drained.
+
+Nothing here starts by itself as time passes; a turn is worth taking when something was
+offered, released or withdrawn, or when the capacity has changed.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
+
+from horae.core.reason import Reason, ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+# What only one run at a time may have: an agent by its name, an entry by its number.
+Need: TypeAlias = str | int
+
+_READY: Final = Reason(ReasonCode.CAN_START, "ready to start")
+_MANY: Final = 32  # asks at once that are sorted in, rather than put in one by one
+
+
+class Kind(StrEnum):
+    """On whose account a slot is held."""
+
+    APPOINTMENT = "appointment"  # somebody said when, or asked
+    CREW = "crew"  # a tick, or a task that goes to a member
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where runs are made: how many at a time, and what it is good for; its name is a label."""
+
+    name: str
+    slots: int
+    labels: frozenset[str] = frozenset()
+    is_draining: bool = False
+
+    def suits(self, requires: Iterable[str]) -> bool:
+        """Tell whether a machine has every label of some, and takes on anything."""
+        return not self.is_draining and all(
+            label == self.name or label in self.labels for label in requires
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much may go on at a time, and how long the first in line is passed over.
+
+    Without `machines` all of it goes on here.
+    """
+
+    slots: int = 4
+    crew: int = 2  # of the slots, for ticks and dispatches together
+    patience: timedelta = timedelta(minutes=10)
+    machines: tuple[Machine, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A receipt that wants to run, and what it needs.
+
+    `due_at` is its place in the line: the planned moment with its jitter, or when it was
+    asked for. `parent` is the receipt inside whose run it was started, and which waits
+    for it; what nobody waits for has none.
+    """
+
+    number: int
+    entry: int
+    due_at: datetime
+    agents: tuple[str, ...] = ()
+    kind: Kind = Kind.APPOINTMENT
+    parent: int | None = None
+    may_overlap: bool = False
+    requires: tuple[str, ...] = ()  # labels of its machine
+    prefers: str = ""  # the machine where its agent last ran
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What nobody else may have while it runs."""
+        return self.agents if self.may_overlap else (*self.agents, self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An ask that was let in; a rider takes `kind` and `machine` from its parent."""
+
+    ask: Ask
+    slot: int
+    kind: Kind
+    since: datetime
+    machine: str = ""  # where it runs, if there are several
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An ask in the line, and when somebody behind it first went before it."""
+
+    ask: Ask
+    passed_at: datetime | None = None
+
+
+@final
+class Queue:
+    """Those who wait, the first in line first.
+
+    It never changes. What is taken from its front leaves the rest where it is: of thousands
+    who wait, a turn costs as many as it looks at.
+    """
+
+    __slots__ = ("_begin", "_front", "_rest")
+
+    def __init__(
+        self, front: Sequence[Waiting] = (), rest: Sequence[Waiting] = (), begin: int = 0
+    ) -> None:
+        self._front = tuple(front)
+        self._rest = tuple(rest)
+        self._begin = begin  # where in the rest the line goes on
+
+    def __iter__(self) -> Iterator[Waiting]:
+        rest = self._rest
+        return chain(self._front, map(rest.__getitem__, range(self._begin, len(rest))))
+
+    def __len__(self) -> int:
+        return len(self._front) + len(self._rest) - self._begin
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Queue) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Queue({list(self)!r})"
+
+    def without(self, seen: int, kept: Sequence[Waiting]) -> Queue:
+        """Return the line without the first *seen*, of whom some are kept in front."""
+        within = seen - len(self._front)
+        if within < 0:
+            return Queue((*kept, *self._front[seen:]), self._rest, self._begin)
+        begin = self._begin + within
+        if begin * 2 <= len(self._rest):
+            return Queue(kept, self._rest, begin)
+        # Once half of it is gone it is copied: each who waits, a few times in all.
+        return Queue(kept, self._rest[begin:])
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """Who holds and who waits, the first in line first."""
+
+    holders: tuple[Holding, ...] = ()
+    queue: Queue = field(default_factory=Queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why an ask does not start, and which receipt is in its way if it is one."""
+
+    ask: Ask
+    reason: Reason
+    behind: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of a turn: who was let in, who never can be, and the gate after it."""
+
+    state: GateState
+    admitted: tuple[Ask, ...] = ()
+    refused: tuple[Obstacle, ...] = ()
+
+
+def no_machine(requires: Sequence[str]) -> str:
+    """Say that no machine is there that has these labels.
+
+    >>> no_machine(("gpu", "berlin")), no_machine(())
+    ('no node with gpu and berlin is up', 'no node is up')
+    """
+    wanted = " and ".join(requires)
+    return f"no node with {wanted} is up" if wanted else "no node is up"
+
+
+def offer(state: GateState, asks: Iterable[Ask]) -> GateState:
+    """Return the gate with more asks in its line; one that is known already stays as it is."""
+    new = {ask.number: ask for ask in reversed(tuple(asks))}
+    if not new:
+        return state
+    known: Iterable[Holding | Waiting] = chain(state.holders, state.queue)
+    for each in known:
+        new.pop(each.ask.number, None)
+    queue = list(state.queue)
+    if len(new) < _MANY:
+        for ask in new.values():
+            insort(queue, Waiting(ask), key=_place)
+    else:
+        queue += map(Waiting, new.values())
+        queue.sort(key=_place)
+    return replace(state, queue=Queue(rest=queue)) if new else state
+
+
+def release(state: GateState, *numbers: int) -> GateState:
+    """Return the gate without these holders, however they ended; twice is as good as once.
+
+    A slot is free when the last run in it has ended: its owner, or one that rides in it.
+    """
+    gone = set(numbers)
+    holders = tuple(each for each in state.holders if each.ask.number not in gone)
+    return replace(state, holders=holders)
+
+
+def adopt(state: GateState, ask: Ask, *, machine: str, now: datetime) -> GateState:
+    """Return the gate with one more holder: a run that somebody else has let in before."""
+    if any(each.ask.number == ask.number for each in state.holders):
+        return state
+    room = _Room(state.holders, Capacity())
+    room.take(ask, machine, now=now)
+    return replace(withdraw(state, ask.number), holders=tuple(room.holders))
+
+
+def withdraw(state: GateState, *numbers: int) -> GateState:
+    """Return the gate with these gone from its line; one that was let in is not touched."""
+    gone = set(numbers)
+    queue = Queue(rest=[each for each in state.queue if each.ask.number not in gone])
+    return replace(state, queue=queue) if len(queue) < len(state.queue) else state
+
+
+def admit(state: GateState, capacity: Capacity, *, now: datetime) -> Turn:
+    """Let in everyone who may start now, in the order of the line.
+
+    >>> at = datetime(2026, 4, 1, 9)
+    >>> line = [Ask(1, 1, at, ("wren",)), Ask(2, 2, at, ("wren",)), Ask(3, 3, at, ("moss",))]
+    >>> turn = admit(offer(GateState(), line), Capacity(), now=at)
+    >>> [ask.number for ask in turn.admitted]
+    [1, 3]
+    >>> [(each.ask.number, each.reason) for each in obstacles(turn.state, Capacity(), now=at)]
+    [(2, 'wren is busy with receipt 1')]
+    """
+    if not state.queue:
+        return Turn(state)
+    room = _Room(state.holders, capacity)
+    admitted: list[Ask] = []
+    refused: list[Obstacle] = []
+    rest: list[Waiting] = []
+    seen = passed = 0
+    for waiting, lack in _judged(room, state.queue, now=now):
+        ask = waiting.ask
+        if room.is_full and ask.parent is None:
+            break  # those who could ride stand before all others
+        seen += 1
+        if lack is None:
+            room.let_in(ask, now=now)
+            admitted.append(ask)
+            passed = len(rest)
+        elif (circle := room.circle(ask)) is not None:
+            words = f"{circle.why(capacity)}, which waits for this run"
+            reason = Reason(ReasonCode.DEADLOCK, words)
+            refused.append(Obstacle(ask, reason, circle.by))
+        else:
+            room.let_wait(ask)
+            rest.append(waiting)
+    if not admitted and not refused:
+        return Turn(state)
+    rest[:passed] = [_passed_over(each, now) for each in rest[:passed]]
+    after = GateState(tuple(room.holders), state.queue.without(seen, rest))
+    return Turn(after, tuple(admitted), tuple(refused))
+
+
+def obstacles(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Obstacle]:
+    """Yield for each in the line, the first first, why it does not start."""
+    room = _Room(state.holders, capacity)
+    for waiting, lack in _judged(room, state.queue, now=now):
+        if lack is None:
+            yield Obstacle(waiting.ask, _READY)
+        else:
+            yield Obstacle(waiting.ask, lack.why(capacity), lack.by)
+
+
+def startable(state: GateState, capacity: Capacity, *, now: datetime) -> Iterator[Ask]:
+    """Yield those in the line, the first first, for whom all that they need is free."""
+    room = _Room(state.holders, capacity)
+    for waiting, lack in _judged(room, state.queue, now=now):
+        if lack is None:
+            yield waiting.ask
+
+
+class _What(StrEnum):
+    """What may be missing."""
+
+    CREW = "crew"
+    LABEL = "label"  # no machine that is up has what it wants
+    MACHINE = "machine"  # each machine that could take it is full
+    NEED = "need"
+    SLOT = "slot"
+
+
+class _Lack(NamedTuple):
+    """The first thing that an ask lacks, and which receipt has it or keeps it for itself."""
+
+    what: _What
+    by: int | None = None
+    need: Need = 0
+    is_kept: bool = False
+
+    def why(self, capacity: Capacity) -> Reason:
+        """Say what is missing."""
+        match self:
+            case _Lack(_What.SLOT):
+                words = f"no slot is free; gate.slots is {capacity.slots}"
+                return Reason(ReasonCode.NO_SLOT, words)
+            case _Lack(_What.LABEL):
+                return Reason(ReasonCode.NO_NODE, str(self.need))
+            case _Lack(_What.MACHINE):
+                return Reason(ReasonCode.NODE_FULL, f"no slot is free on {self.need}")
+            case _Lack(_What.CREW, is_kept=False):
+                words = f"the crew has no free slot; crew.max_concurrent is {capacity.crew}"
+                return Reason(ReasonCode.CREW_FULL, words)
+            case _Lack(_What.CREW):
+                words = f"reserved for receipt {self.by}, first in the queue"
+                return Reason(ReasonCode.CREW_RESERVED, f"the crew's next slot is {words}")
+            case _Lack(need=str(agent), is_kept=True):
+                words = f"{agent} is reserved for receipt {self.by}, first in the queue"
+                return Reason(ReasonCode.AGENT_RESERVED, words)
+            case _Lack(need=str(agent)):
+                return Reason(ReasonCode.AGENT_BUSY, f"{agent} is busy with receipt {self.by}")
+            case _Lack(is_kept=True):
+                words = f"receipt {self.by} of the same entry is first in the queue"
+                return Reason(ReasonCode.ENTRY_RESERVED, words)
+            case _:
+                words = f"the entry is busy with receipt {self.by}"
+                return Reason(ReasonCode.ENTRY_BUSY, words)
+
+
+class _Room:
+    """The room behind the gate while a turn is taken."""
+
+    def __init__(self, holders: Iterable[Holding], capacity: Capacity) -> None:
+        self.capacity = capacity
+        self.holders: list[Holding] = []
+        self._homes: dict[int, Holding] = {}
+        self._slots: set[int] = set()
+        self._crew_slots: set[int] = set()
+        self._taken: dict[Need, list[int]] = {}
+        self._machines: dict[int, str] = {}  # by slot
+        self._waits_for: dict[int, list[int]] = {}  # a run, and the runs it cannot end before
+        self._first: Ask | None = None
+        self._free = 1  # no slot below is free
+        for holding in holders:
+            self._add(holding)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is free; after a cut more may be held than there are."""
+        return len(self._slots) >= self.capacity.slots
+
+    def lack(self, ask: Ask) -> _Lack | None:
+        """Return what keeps an ask from starting, the crew's share before all else."""
+        if self._home(ask) is not None:
+            return next(self._busy(ask), None)
+        if ask.kind is Kind.CREW and self._crew_room <= 0:
+            return _Lack(_What.CREW)
+        if (busy := next(self._busy(ask), None)) is not None:
+            return busy
+        if self.is_full:
+            return _Lack(_What.SLOT)
+        if isinstance(where := self._where(ask), _Lack):
+            return where
+        return None if self._first is None else self._kept(ask, self._first)
+
+    def keep_for(self, ask: Ask) -> None:
+        """Keep for the first in line its agents, its entry and its place in the crew.
+
+        A slot stays in use meanwhile: one comes free with the last of its agents, or is the
+        next to come free, and then nobody is before it.
+        """
+        self._first = ask
+
+    def let_in(self, ask: Ask, *, now: datetime) -> None:
+        """Give an ask all that it needs."""
+        parent = self._home(ask)
+        if parent is not None:
+            self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine))
+            return
+        where = self._where(ask)
+        self.take(ask, where if isinstance(where, str) else "", now=now)
+
+    def take(self, ask: Ask, machine: str, *, now: datetime) -> None:
+        """Give an ask the next slot, on a machine."""
+        while self._free in self._slots:
+            self._free += 1
+        self._add(Holding(ask, self._free, ask.kind, now, machine))
+
+    def let_wait(self, ask: Ask) -> None:
+        """Remember for whom the parent of a rider has to wait."""
+        if ask.parent is not None:
+            others = [each for need in ask.needs for each in self._taken.get(need, ())]
+            self._waits_for.setdefault(ask.parent, []).extend(others)
+
+    def circle(self, ask: Ask) -> _Lack | None:
+        """Return what a rider lacks that comes free only after its own parent has ended."""
+        parent = self._home(ask)
+        if parent is None:
+            return None
+        ends_later = (lack for lack in self._busy(ask) if self._leads(lack.by, parent.ask.number))
+        return next(ends_later, None)
+
+    @property
+    def _crew_room(self) -> int:
+        return self.capacity.crew - len(self._crew_slots)
+
+    def _home(self, ask: Ask) -> Holding | None:
+        """Return the parent in whose slot an ask may ride."""
+        return None if ask.parent is None else self._homes.get(ask.parent)
+
+    def _where(self, ask: Ask) -> str | _Lack:
+        """Return the machine that an ask goes to, or why there is none."""
+        if self.capacity.machines is None:
+            return ""
+        fit = [each for each in self.capacity.machines if each.suits(ask.requires)]
+        if not fit:
+            return _Lack(_What.LABEL, need=no_machine(ask.requires))
+        held = Counter(self._machines.values())
+        fit = [each for each in fit if each.name == ask.prefers] or fit
+        free = [each for each in fit if held[each.name] < each.slots]
+        if not free:
+            return _Lack(_What.MACHINE, need=" or ".join(each.name for each in fit))
+        return min(free, key=lambda each: (held[each.name] / each.slots, each.name)).name
+
+    def _busy(self, ask: Ask) -> Iterator[_Lack]:
+        for need in ask.needs:
+            for number in self._taken.get(need, ()):
+                yield _Lack(_What.NEED, number, need)
+
+    def _kept(self, ask: Ask, first: Ask) -> _Lack | None:
+        """Return what an ask may not have because it is kept for the first in line."""
+        wants_place = first.kind is Kind.CREW and self._home(first) is None
+        if ask.kind is Kind.CREW and wants_place and self._crew_room == 1:
+            return _Lack(_What.CREW, first.number, is_kept=True)
+        both = (need for need in ask.needs if need in first.needs)
+        return next((_Lack(_What.NEED, first.number, need, is_kept=True) for need in both), None)
+
+    def _leads(self, start: int | None, goal: int) -> bool:
+        """Tell whether a run cannot end before another, which it may itself be."""
+        seen: set[int] = set()
+        ahead = [] if start is None else [start]
+        while ahead:
+            number = ahead.pop()
+            if number == goal:
+                return True
+            if number not in seen:
+                seen.add(number)
+                ahead.extend(self._waits_for.get(number, ()))
+        return False
+
+    def _add(self, holding: Holding) -> None:
+        ask = holding.ask
+        self.holders.append(holding)
+        self._homes[ask.number] = holding
+        self._slots.add(holding.slot)
+        if holding.machine:
+            self._machines[holding.slot] = holding.machine
+        if holding.kind is Kind.CREW:
+            self._crew_slots.add(holding.slot)
+        # Its entry, even if it may overlap: what was decided when it might not waits for it.
+        has: tuple[Need, ...] = (*ask.agents, ask.entry)
+        for need in has:
+            self._taken.setdefault(need, []).append(ask.number)
+        if ask.parent is not None:
+            self._waits_for.setdefault(ask.parent, []).append(ask.number)
+
+
+def _judged(
+    room: _Room, queue: Iterable[Waiting], *, now: datetime
+) -> Iterator[tuple[Waiting, _Lack | None]]:
+    """Yield each in the line with what it lacks, and keep for the first what is kept for it."""
+    is_first = True
+    for waiting in queue:
+        lack = room.lack(waiting.ask)
+        # Who waits for the crew keeps nothing, so that a hung crew is in nobody's way.
+        if is_first and lack is not None and lack.what is not _What.CREW:
+            is_first = False
+            since = waiting.passed_at
+            if since is not None and now - since >= room.capacity.patience:
+                room.keep_for(waiting.ask)
+        yield waiting, lack
+
+
+def _passed_over(waiting: Waiting, now: datetime) -> Waiting:
+    """Return who was passed over, since when; a clock set back does not make it wait longer."""
+    if waiting.passed_at is not None and waiting.passed_at <= now:
+        return waiting
+    return replace(waiting, passed_at=now)
+
+
+def _place(waiting: Waiting) -> tuple[bool, datetime, int]:
+    """Return where in the line an ask stands."""
+    ask = waiting.ask
+    return ask.parent is None, ask.due_at, ask.number

@@ -1,0 +1,348 @@
+"""The held start: how a receipt becomes a run, and what is known of it at every moment.
+
+    starting is committed → the run is made, and waits → running is committed → go
+
+Before *go* nothing has run, so whatever happens the receipt waits again. After it the run's
+own end decides, and it is written down however long the ledger cannot be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from horae.core.actor import ENGINE, acting, current_actor
+from horae.core.decide import Status
+from horae.core.outcome import ENGINE_EXITED
+from horae.core.ports import (
+    Ended,
+    HeldBackError,
+    LauncherLostError,
+    LedgerBusyError,
+    LedgerError,
+    LedgerWriteError,
+    RunError,
+    Unreleased,
+)
+from horae.core.reason import Reason, ReasonCode
+from horae.core.source import unexpected
+from horae.errors import HoraeError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from horae.core.ports import Clock, Filed, Held, Ledger, Run, Runner
+
+log = logging.getLogger(__name__)
+
+AGAIN: Final = timedelta(seconds=1)  # after a ledger that could not be written
+GIVE_UP: Final = timedelta(seconds=10)  # for an end that cannot be written while stopping
+POISON: Final = 3  # engines that may die over one receipt before it is set aside
+
+
+class Launch:
+    """Every run that is being made or goes on; *left* hears of each that no longer does."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        ledger: Ledger,
+        runner: Runner,
+        left: Callable[[int, Filed | None], None],
+        term: int = 1,
+    ) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._runner = runner
+        self._left = left
+        self._term = term
+        self._stories: dict[int, _Story] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.give_up_at: timedelta | None = None  # from when ends that cannot be written wait
+        self.is_unsure = False  # whether a start may be in the ledger that nobody knows of
+        self.failure: Exception | None = None  # what no run may survive: a bug, or a lost term
+
+    @property
+    def runs(self) -> dict[int, Run]:
+        """The runs that are made, by receipt."""
+        return {n: story.run for n, story in self._stories.items() if story.run is not None}
+
+    @property
+    def receipts(self) -> tuple[int, ...]:
+        """The receipts whose runs are being made or go on."""
+        return tuple(self._stories)
+
+    def start(self, filed: Filed) -> None:
+        """Begin to make the run of a receipt that holds its slot."""
+        story = self._stories[filed.number] = _Story(filed)
+        self._tell(story, partial(self._carry, story))
+
+    def refuse(self, filed: Filed, reason: Reason) -> None:
+        """Write down that a receipt can never start."""
+        story = self._stories[filed.number] = _Story(filed)
+        self._tell(story, partial(self._fail, story, reason))
+
+    def cancel(self, receipt: int, reason: Reason, *, outcome: Status = Status.KILLED) -> bool:
+        """End the run of a receipt; False: it has none."""
+        story = self._stories.get(receipt)
+        if story is None or story.cancelled is not None:
+            return False
+        story.cancelled = Ended(outcome, reason)
+        story.actor = current_actor()
+        if story.held is not None:
+            story.held.cancel(reason)
+        return True
+
+    async def rest(self) -> None:
+        """Return when no run is being made or goes on."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def stop(self, *, within: timedelta, reason: Reason) -> None:
+        """Let what runs end, and end what is not over in time."""
+        over = asyncio.Event()
+        resting = asyncio.create_task(self.rest())
+        resting.add_done_callback(lambda _: over.set())
+        until = self._clock.elapsed() + within  # whatever somebody sets the clock to meanwhile
+        while not over.is_set() and (left := until - self._clock.elapsed()) > timedelta(0):
+            await self._clock.wait(over, until=self._clock.now() + left)
+        self.give_up_at = self._clock.elapsed() + GIVE_UP
+        for receipt in self.receipts:
+            self.cancel(receipt, reason, outcome=Status.INTERRUPTED)
+        await resting
+        await self._be_sure()
+
+    async def look_back(self) -> None:
+        """Find out what became of the runs of an engine before this one."""
+        for filed, run in await self._ledger.open_runs():
+            found: Ended | Unreleased | None = Unreleased()
+            if filed.status is Status.RUNNING:
+                found = await self._runner.look_back(filed, run)
+            await self._take_over(filed, run, found)
+
+    async def reconcile(self) -> None:
+        """Let wait again what was left half started when the ledger could not be written."""
+        self.is_unsure = False  # first: what fails meanwhile has to be looked at again
+        try:
+            for filed, run in await self._ledger.open_runs():
+                if filed.number not in self._stories:
+                    words = "the ledger could not confirm that the run was started"
+                    reason = Reason(ReasonCode.START_UNCONFIRMED, words)
+                    await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        except BaseException:  # also if it is given up in the middle
+            self.is_unsure = True
+            raise
+
+    async def _be_sure(self) -> None:
+        """Leave nothing half started behind, if the ledger can be written in time."""
+        never = asyncio.Event()
+        while self.is_unsure and self.give_up_at is not None:
+            try:
+                await self.reconcile()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                log.warning("cannot find out which runs were started: %s", error)
+            if self._clock.elapsed() >= self.give_up_at:
+                return  # the next start looks back
+            if self.is_unsure:
+                await self._clock.wait(never, until=self._clock.now() + AGAIN)
+
+    def _tell(self, story: _Story, part: Callable[[], Awaitable[Filed | None]]) -> None:
+        """Let a story go on beside the loop, and say when it is over, however it ends."""
+
+        async def told() -> None:
+            filed = None
+            try:
+                filed = await part()
+            except (LedgerBusyError, LedgerWriteError) as error:
+                words = "the start of receipt %d cannot be recorded: %s"
+                log.warning(words, story.filed.number, error, extra=story.fields())
+                self.is_unsure = True  # nothing was let go
+            except Exception as error:  # the next turn raises it, and the engine ends
+                words = "receipt %d ended in an error"
+                log.debug(words, story.filed.number, exc_info=error, extra=story.fields())
+                self.failure = error
+            finally:
+                if story.held is not None and not story.is_over:
+                    story.held.cancel("the start of the run could not be recorded")
+                del self._stories[story.filed.number]
+                self._left(story.filed.number, filed)
+
+        task = asyncio.create_task(told())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, story: _Story) -> Filed | None:
+        """Make the run of a receipt, let it go, and write down how it ended."""
+        filed = story.filed
+        story.run = run = await self._ledger.start(filed.number, **self._stamp())
+        if run is None:  # it was skipped meanwhile, or somebody else has it
+            return None
+        try:
+            story.held = await self._make(filed, run)
+        except LauncherLostError as error:
+            await self._ledger.give_back(run.number, reason=error.reason, **self._stamp())
+            return await self._ledger.receipt(filed.number)
+        except HeldBackError as error:
+            await self._hold_back(run, error.reason)
+            return None
+        except RunError as error:
+            return await self._write_end(run, Ended(Status.FAILED, error.reason))
+        pid = story.held.process.pid
+        words = "run %d of receipt %d is process %d"
+        log.debug(words, run.number, filed.number, pid, extra=story.fields())
+        if not await self._ledger.running(run.number, story.held.process, **self._stamp()):
+            return None
+        if story.cancelled is None:
+            story.held.go()
+        elif story.cancelled.outcome is Status.INTERRUPTED:
+            words = f"{story.cancelled.reason} before the run started"
+            reason = Reason(ReasonCode.STOPPED_BEFORE_START, words)
+            await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+            return None  # it waits for the next engine
+        else:
+            story.held.cancel(story.cancelled.reason)
+        ended = await self._ended(story.held)
+        words = "run %d of receipt %d ended: %s"
+        log.debug(words, run.number, filed.number, ended.outcome, extra=story.fields())
+        story.is_over = True
+        if story.cancelled is None and ended.facts.get("released") is False:
+            # Its time was over before it could begin: nothing of it has run.
+            await self._ledger.give_back(run.number, reason=ended.reason, **self._stamp())
+            return await self._ledger.receipt(filed.number)
+        if story.cancelled is None:
+            return await self._write_end(run, ended)
+        told = replace(
+            story.cancelled,
+            exit_code=ended.exit_code,
+            facts=ended.facts,
+            memory=ended.memory,
+            is_counted=ended.is_counted,
+        )
+        # What a person ended is over; what the engine's own end interrupted may be tried again.
+        with acting(story.actor):
+            return await self._write_end(run, told, is_last=told.outcome is Status.KILLED)
+
+    async def _make(self, filed: Filed, run: Run) -> Held:
+        """Make a run of the text that the receipt stands for."""
+        job = await self._ledger.job(filed, run)
+        if job is None:
+            raise RunError(f"the text of the entry is not in the ledger (digest {filed.digest})")
+        try:
+            return await self._runner.hold(job)
+        except (HeldBackError, LauncherLostError, LedgerError, RunError):
+            raise
+        except HoraeError as error:
+            raise RunError(str(error)) from error
+        except (OSError, ValueError) as error:  # a file in the way, no descriptor
+            raise RunError(Reason(ReasonCode.INTERNAL_ERROR, unexpected(error))) from error
+
+    async def _ended(self, held: Held) -> Ended:
+        """Return how a run ended; what cannot be read of its end ends no other run."""
+        try:
+            return await held.ended()
+        except LedgerError:
+            raise
+        except (HoraeError, OSError, ValueError) as error:
+            words = str(error) if isinstance(error, HoraeError) else unexpected(error)
+            words = f"the result of the run cannot be read: {words}"
+            held.cancel(words)
+            return Ended(Status.INTERRUPTED, Reason(ReasonCode.RESULT_UNREADABLE, words))
+
+    async def _hold_back(self, run: Run, reason: Reason) -> None:
+        """Let a receipt wait until somebody has done something; it asks again at each start."""
+        await self._ledger.give_back(run.number, reason=reason, **self._stamp())
+        await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
+
+    async def _fail(self, story: _Story, reason: Reason) -> Filed | None:
+        """Open a run only to say that there can be none."""
+        story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
+        return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
+
+    async def _write_end(self, run: Run, ended: Ended, *, is_last: bool = False) -> Filed | None:
+        """Write down how a run ended, for as long as it takes."""
+        never = asyncio.Event()
+        is_again = False
+        while True:
+            try:
+                filed = await self._ledger.end(
+                    run.number,
+                    ended.outcome,
+                    reason=ended.reason,
+                    exit_code=ended.exit_code,
+                    facts=ended.facts,
+                    memory=ended.memory,
+                    is_counted=ended.is_counted,
+                    is_last=is_last,
+                    **self._stamp(),
+                )
+                # What was kept, though it was said not to be, may wait for its next try.
+                return await self._ledger.receipt(run.receipt) if is_again else filed
+            except (LedgerBusyError, LedgerWriteError) as error:
+                if not is_again:
+                    words = "the end of run %d of receipt %d cannot be recorded yet: %s"
+                    extra = {"receipt": run.receipt, "run": run.number}
+                    log.warning(words, run.number, run.receipt, error, extra=extra)
+                is_again = True
+                if self.give_up_at is not None and self._clock.elapsed() >= self.give_up_at:
+                    raise  # its own report is read at the next start
+                never.clear()
+                await self._clock.wait(never, until=self._clock.now() + AGAIN)
+
+    async def _take_over(self, filed: Filed, run: Run, found: Ended | Unreleased | None) -> None:
+        """Write down what became of one run of an engine before this one."""
+        deaths = filed.deaths + 1
+        if isinstance(found, Unreleased) and deaths < POISON:
+            words = "the engine exited before the run started"
+            reason = Reason(ReasonCode.EXITED_BEFORE_START, words)
+            await self._ledger.give_back(run.number, reason=reason, died=True, **self._stamp())
+            return
+        if isinstance(found, Unreleased):
+            words = f"given up: the engine exited {deaths} times while starting the run"
+            given_up = Ended(Status.FAILED, Reason(ReasonCode.GAVE_UP, words))
+            await self._write_end(run, given_up, is_last=True)
+            return
+        if found is not None:
+            await self._write_end(run, found)
+            return
+        ends = [each.outcome for each in await self._ledger.runs_of(filed.number)]
+        times = ends.count(Status.INTERRUPTED) + 1
+        if times < POISON:
+            await self._write_end(run, Ended(Status.INTERRUPTED, ENGINE_EXITED))
+        else:
+            words = f"given up: the engine exited {times} times during the run"
+            given_up = Ended(Status.INTERRUPTED, Reason(ReasonCode.GAVE_UP, words))
+            await self._write_end(run, given_up, is_last=True)
+
+    def _stamp(self) -> _Stamp:
+        """Return what every writing call carries."""
+        return {"now": self._clock.now(), "term": self._term}
+
+
+class _Stamp(TypedDict):
+    """When something is written, and in which term."""
+
+    now: datetime
+    term: int
+
+
+@dataclass(slots=True)
+class _Story:
+    """How far a receipt has come."""
+
+    filed: Filed
+    run: Run | None = None
+    held: Held | None = None
+    cancelled: Ended | None = None
+    actor: str = ENGINE  # who cancelled it
+    is_over: bool = False
+
+    def fields(self) -> dict[str, object]:
+        """Return what a line of the log about the receipt and its run carries."""
+        run = {} if self.run is None else {"run": self.run.number}
+        return {"entry": self.filed.entry, "receipt": self.filed.number, **run}

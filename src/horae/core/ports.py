@@ -1,0 +1,739 @@
+"""What the engine asks of the outside: a clock, a ledger and a runner, and the words they speak in.
+
+A writing method of the ledger is a promise kept by one transaction. A race that was
+lost is an answer (False, None, nothing), never an error. Each writing call carries the
+term of the engine that makes it; one whose term is over changes nothing and is told so
+by `StaleTermError`, because it must stop, not try again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from horae.core.actor import ENGINE
+from horae.core.entry import Entry, Work
+from horae.core.reason import NO_REASON, Reason, ReasonCode, coded
+from horae.errors import Exit, HoraeError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from horae.core.decide import Decision, Receipt, Status
+    from horae.core.entry import Occasion, Origin, Pause, Policy, Unarmed
+    from horae.core.identity import Mark
+    from horae.core.source import Revision, Scan
+
+
+PATIENCE: Final = timedelta(seconds=2)  # how long an entry may be missing before it is gone
+FRESH_LEDGER: Final = "fresh_ledger"  # the first event of one that was begun in place of a lost one
+
+
+class LedgerError(HoraeError):
+    """A ledger that cannot do what it was asked to."""
+
+    code = "ledger"
+
+    def __init__(self, place: str, reason: str, *, remedy: str) -> None:
+        self.place = place
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{place}: {reason}; {remedy}")
+
+
+class LedgerBusyError(LedgerError):
+    """A ledger that another process keeps from being written; it may be free soon."""
+
+    code = "ledger_busy"
+    exit_code = Exit.TEMPORARY
+
+
+class LedgerWriteError(LedgerError):
+    """A ledger that the disk does not take: full, read-only, over quota or broken.
+
+    Whether the write was kept after all shows once the ledger can be read again; to ask
+    for the same once more is safe, as what is already there is never there twice.
+    """
+
+    code = "ledger_write"
+    exit_code = Exit.TEMPORARY
+
+
+class LedgerDamagedError(LedgerError):
+    """A ledger that is corrupt, cut short, empty, gone, or not one of ours."""
+
+    code = "ledger_damaged"
+    exit_code = Exit.VERIFICATION
+
+
+class LedgerWholeError(LedgerError):
+    """A ledger that is whole, so there is no reason to leave it behind."""
+
+    code = "ledger_whole"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            place, "the ledger is intact and is not replaced", remedy="start without --fresh-ledger"
+        )
+
+
+class LedgerNewerError(LedgerError):
+    """A ledger that a newer version of horae has written."""
+
+    code = "ledger_newer"
+    exit_code = Exit.VERIFICATION
+
+
+class StaleTermError(LedgerError):
+    """A write by an engine whose term is over: another one decides now."""
+
+    code = "stale_term"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, place: str, *, term: int, current: int) -> None:
+        self.term = term
+        self.current = current
+        reason = f"term {term} has ended, the ledger is in term {current}; nothing was written"
+        super().__init__(place, reason, remedy="this engine must stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An armed entry whose next moment has come.
+
+    It is busy while a receipt of a moment of its own is open; what somebody asked for beside
+    the plan keeps nothing from its time.
+    """
+
+    entry: Entry
+    is_busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An entry as it was read, and what was decided about it."""
+
+    entry: Entry
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A receipt as the ledger keeps it.
+
+    `attempts` counts the runs that were let go or could not be made; those that were
+    given back before have done nothing. `deaths` counts the engines that died over it, and
+    `parent` is the receipt inside whose run it was asked for, if it was.
+    """
+
+    number: int
+    entry: int
+    receipt: Receipt
+    decided_at: datetime
+    origin: Origin
+    digest: str
+    commit: str | None
+    policy: Policy
+    source: str = ""
+    title: str = ""
+    work: Work = Work.WORKFLOW
+    agents: tuple[str, ...] = ()
+    parent: int | None = None
+    attempts: int = 0
+    deaths: int = 0
+    ended_at: datetime | None = None
+    settled_at: datetime | None = None
+    machine: str = ""  # which member of a cluster is to run it, once that is decided
+    actor: str = ENGINE  # who requested it
+
+    @property
+    def status(self) -> Status:
+        """Where the receipt stands."""
+        return self.receipt.status
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after its planned moment it was decided."""
+        return self.decided_at - self.receipt.planned_at
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some receipts, newest first; `cursor` asks for those before them, None if there are none."""
+
+    receipts: tuple[Filed, ...]
+    cursor: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Which process it is; numbers are used again, so its start time belongs to it."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt; `outcome` is None while it lasts, and when it was given back unused."""
+
+    number: int
+    receipt: int
+    attempt: int
+    started_at: datetime
+    process: Process | None = None
+    ended_at: datetime | None = None
+    outcome: Status | None = None
+    exit_code: int | None = None
+    reason: Reason = NO_REASON
+    facts: Mapping[str, object] = field(default_factory=dict)  # what else is known of it
+    member: str = ""  # which member of a cluster made it
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; numbers only go up."""
+
+    number: int
+    at: datetime
+    kind: str
+    entry: int | None = None
+    receipt: int | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    actor: str = ENGINE  # on whose behalf
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry as the ledger knows it, armed or not, also long after it is gone."""
+
+    number: int
+    source: str
+    mark: Mark
+    item: Entry | Unarmed
+    first_seen_at: datetime
+    gone_at: datetime | None = None
+    missing_at: datetime | None = None  # since when scans miss it; soon it is gone
+    pause: Pause | None = None
+    next_at: datetime | None = None  # its next moment that can be decided, if it is armed
+    failures: int = 0  # receipts in a row that ended badly
+    streak: int = 0  # ticks in a row that found no work
+    ticks: int = 0
+    memory: str = ""  # what its runs hand on from one to the next
+    broken: str = ""  # why its text cannot be read, if it cannot
+    broken_at: datetime | None = None  # since when its last good text is kept instead
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether it may fire."""
+        return isinstance(self.item, Entry) and self.gone_at is None and self.pause is None
+
+
+class Trait(StrEnum):
+    """What can be said of an entry that is there, and makes it worth a look."""
+
+    AGENT = "agent"  # it ticks
+    PAUSED = "paused"
+    UNARMED = "unarmed"
+    FAILING = "failing"  # its last three ends were bad
+    MISSING = "missing"  # scans miss it
+    BROKEN = "broken"  # its text cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCounts:
+    """How many entries may fire, and how many of these have come due and are not decided."""
+
+    armed: int
+    overdue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many receipts were folded into others, and how much of the rest was dropped."""
+
+    receipts: int
+    runs: int
+    events: int
+    texts: int
+
+
+class Clock(Protocol):
+    """Whatever knows the time, counts what really passes, and can wait."""
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        ...
+
+    def elapsed(self) -> timedelta:
+        """Return how long it has run; nobody can set this."""
+        ...
+
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
+        """Return when the moment has come or the event is set, whichever is first."""
+        ...
+
+
+class Ledger(Protocol):
+    """The lasting record of entries, receipts, runs and events."""
+
+    async def index(self, source: str) -> dict[str, str]:
+        """Return by what each file of a source was last known, as its last scan said.
+
+        Of a file whose entries stand though it could not be read, that is nothing.
+        """
+        ...
+
+    async def scan(
+        self,
+        source: str,
+        scan: Scan,
+        *,
+        now: datetime,
+        term: int,
+        revision: Revision | None = None,
+        patience: timedelta = PATIENCE,
+    ) -> datetime | None:
+        """Take over what a source holds; return when to look again, if something is missing.
+
+        What is new begins now, and what changed its rule is closed without firing. What is
+        missing is gone when a scan that comes *patience* later misses it, too. *revision* is
+        where in git this was read; what was read before it was committed is found there, too.
+        """
+        ...
+
+    async def knows(self, source: str) -> bool:
+        """Tell whether a source has entries that are not gone."""
+        ...
+
+    async def loose(self, source: str) -> list[str]:
+        """Return the files of a source that hold what is in no commit, as far as is known."""
+        ...
+
+    async def entry(self, number: int) -> Listed | None:
+        """Return one entry."""
+        ...
+
+    async def find(self, word: str) -> list[Listed]:
+        """Return the entries that a person may mean, those that are still there first.
+
+        A word is an entry's number, its address, the `:ID:` in it, its title, or `file:line`;
+        of these the first that any entry goes by.
+        """
+        ...
+
+    async def entries(self, *, source: str | None = None) -> list[Listed]:
+        """Return every entry that was ever known, the longest known first."""
+        ...
+
+    async def coming(self, *, limit: int = 20) -> list[Listed]:
+        """Return the armed entries that come next, the earliest first."""
+        ...
+
+    async def count_entries(self, *, due_before: datetime) -> EntryCounts:
+        """Return how many entries may fire, and how many were due before a moment."""
+        ...
+
+    async def entries_that_are(self, trait: Trait, *, limit: int) -> list[Listed]:
+        """Return the first entries of which something can be said, the longest known first."""
+        ...
+
+    async def followers(self) -> list[Listed]:
+        """Return the armed entries that follow others."""
+        ...
+
+    async def due(self, *, now: datetime, limit: int = 1000) -> list[Due]:
+        """Return the armed entries whose next moment has come, the earliest first."""
+        ...
+
+    async def wake_at(self) -> datetime | None:
+        """Return when the next moment of all comes, or the next pause ends; None is never."""
+        ...
+
+    async def decide(self, steps: Sequence[Step], *, now: datetime, term: int) -> list[Filed]:
+        """Move watermarks and file receipts, all at once; return what was filed.
+
+        An entry that is no longer as it was read is left alone: somebody else decided.
+        """
+        ...
+
+    async def add(
+        self,
+        entry: int,
+        receipts: Sequence[Receipt],
+        *,
+        now: datetime,
+        term: int,
+        parent: int | None = None,
+        agents: tuple[str, ...] | None = None,
+    ) -> list[Filed]:
+        """File what somebody asked for, all at once; the same key gives the same receipt back.
+
+        *agents*, if given, are needed instead of the entry's own. Nothing is returned if there
+        is no such entry any more, or it is not armed.
+        """
+        ...
+
+    async def start(self, receipt: int, *, now: datetime, term: int) -> Run | None:
+        """Take a waiting receipt and open its run; None means that it does not wait."""
+        ...
+
+    async def running(self, run: int, process: Process, *, now: datetime, term: int) -> bool:
+        """Record which process the run is, before it is let go."""
+        ...
+
+    async def give_back(
+        self, run: int, *, reason: Reason, now: datetime, term: int, died: bool = False
+    ) -> bool:
+        """Let the receipt of a run that was never let go wait again; *died*: the engine did.
+
+        A run that is written down as running was not let go either, if nobody said go.
+        """
+        ...
+
+    async def end(
+        self,
+        run: int,
+        outcome: Status,
+        *,
+        reason: Reason,
+        now: datetime,
+        term: int,
+        exit_code: int | None = None,
+        facts: Mapping[str, object] | None = None,
+        is_last: bool = False,
+        memory: str | None = None,
+        is_counted: bool = True,
+    ) -> Filed | None:
+        """Record how a run ended, and what follows: a retry, or the end of its receipt.
+
+        Run, receipt, the entry's last end, its streaks and its next moment move together, and
+        so does the pause of an entry that failed as often as it may. *is_last*: whatever its
+        policy, it is not tried again. *memory* is for the entry's next run; an end that is
+        not counted leaves the streaks as they are. None: it was over.
+        """
+        ...
+
+    async def hold(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
+        """Keep a waiting receipt from starting until it is released."""
+        ...
+
+    async def release(self, receipt: int, *, reason: Reason, now: datetime, term: int) -> bool:
+        """Let a held receipt wait for its start again."""
+        ...
+
+    async def settle(self, receipts: Iterable[int], *, now: datetime, term: int) -> int:
+        """Record that all that follows from these receipts is done; return of how many."""
+        ...
+
+    async def unsettled(self, *, after: int = 0, limit: int = 1000) -> list[Filed]:
+        """Return the final receipts after a number that are not settled, oldest first."""
+        ...
+
+    async def pause(
+        self,
+        entry: int,
+        *,
+        now: datetime,
+        term: int,
+        note: str = "",
+        until: datetime | None = None,
+    ) -> bool:
+        """Let an entry rest; what waits of it is skipped. False: gone, or resting already."""
+        ...
+
+    async def resume(self, entry: int, *, now: datetime, term: int) -> bool:
+        """Let a resting entry go on from now; what came meanwhile is one skipped range."""
+        ...
+
+    async def wake(self, *, now: datetime, term: int) -> list[int]:
+        """Resume every entry whose pause has come to its end; return their numbers."""
+        ...
+
+    async def set_back(self, *, now: datetime, term: int) -> int:
+        """Let entries go on from now whose watermark a clock that ran ahead has left beyond it.
+
+        What ran keeps its key, so it never runs again; what was decided without a run about a
+        moment that is now to come again gives its key up. Return how many entries it was.
+        """
+        ...
+
+    async def receipt(self, number: int) -> Filed | None:
+        """Return one receipt."""
+        ...
+
+    async def receipts(
+        self,
+        *,
+        entry: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[Status] = (),
+        cursor: int | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Return receipts, newest first, planned in a window (ranges that touch it too)."""
+        ...
+
+    async def late(self, *, since: datetime, by: timedelta, limit: int = 1000) -> list[Filed]:
+        """Return what ran, was planned since a moment, and was decided so much later, newest first.
+
+        What was asked for beside a plan may be among them.
+        """
+        ...
+
+    async def runs_of(self, receipt: int) -> list[Run]:
+        """Return every attempt of a receipt, in order."""
+        ...
+
+    async def run(self, number: int) -> Run | None:
+        """Return one run."""
+        ...
+
+    async def open_runs(self) -> list[tuple[Filed, Run]]:
+        """Return the runs that have not ended, each with its receipt, oldest first."""
+        ...
+
+    async def remember(self, entry: int, memory: str, *, term: int) -> None:
+        """Let an entry's next run, and whoever asks meanwhile, know something."""
+        ...
+
+    async def note(
+        self,
+        kind: str,
+        *,
+        now: datetime,
+        term: int,
+        entry: int | None = None,
+        receipt: int | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write down something that happened."""
+        ...
+
+    async def newest_event(self) -> int:
+        """Return the number of the last event; 0 is none."""
+        ...
+
+    async def events_after(self, number: int, *, limit: int = 1000) -> list[Event]:
+        """Return what happened after an event, in order."""
+        ...
+
+    async def job(self, filed: Filed, run: Run) -> Job | None:
+        """Return all that the run of a receipt needs; None: the text that it runs is not here."""
+        ...
+
+    async def text(self, digest: str) -> str | None:
+        """Return the text that has a digest."""
+        ...
+
+    async def prune(
+        self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
+    ) -> Pruned:
+        """Fold settled receipts from before a moment into ranges, and drop what hangs on them."""
+        ...
+
+
+class RunError(HoraeError):
+    """A run that cannot be made: its program is not there, or the machine has no room for it."""
+
+    code = "run"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = coded(reason, ReasonCode.CANNOT_START)
+        super().__init__(reason)
+
+
+class LauncherLostError(HoraeError):
+    """Whoever starts processes is gone before this one ran: it may be asked for again."""
+
+    code = "launcher_lost"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, reason: str) -> None:
+        self.reason = Reason(ReasonCode.LAUNCHER_LOST, reason)
+        super().__init__(f"nothing was started: {reason}")
+
+
+class HeldBackError(HoraeError):
+    """A run that cannot be made before somebody has done something about it."""
+
+    code = "held_back"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = coded(reason, ReasonCode.NOT_READY)
+        super().__init__(reason)
+
+
+class SecretError(HeldBackError):
+    """A secret whose value cannot be read; the value is never part of it."""
+
+    code = "secret"
+    exit_code = Exit.FINDINGS
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.why = why
+        words = f"secret {name} cannot be read ({why})"
+        super().__init__(Reason(ReasonCode.SECRET_UNREADABLE, words))
+
+
+class UnaskedSecretError(SecretError):
+    """A secret that nobody asked for yet: whoever only looks calls no command."""
+
+
+class LiteralSecretError(HoraeError):
+    """A secret that was given where only its name can be kept."""
+
+    code = "secret_literal"
+    exit_code = Exit.USAGE
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{name}: a shared ledger cannot store secrets; use ${{NAME}} instead, and configure "
+            "its source in [secrets] of horae.toml on each node"
+        )
+
+
+class Given(NamedTuple):
+    """What a run is given beside what every run is: variables, and the values never to be shown."""
+
+    variables: Mapping[str, str] = MappingProxyType({})
+    hidden: frozenset[str] = frozenset()
+
+
+class Secrets(Protocol):
+    """Who knows the values of secrets, and keeps those that come with a request.
+
+    What cannot be read raises SecretError.
+    """
+
+    @property
+    def unread(self) -> Mapping[str, SecretError]:
+        """What could not be read when it was needed last."""
+        ...
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The values of secrets that are known by now; no output shows them."""
+        ...
+
+    def is_named(self, name: str) -> bool:
+        """Tell whether the settings say where a secret is."""
+        ...
+
+    def why_not(self, texts: Iterable[str]) -> SecretError | None:
+        """Return why a secret that texts name cannot be read, as far as a look tells."""
+        ...
+
+    async def filled(self, text: str) -> str:
+        """Return a text with the values of the secrets that it names."""
+        ...
+
+    async def given(self, variables: Iterable[str], own: Mapping[str, str] | None = None) -> Given:
+        """Return the variables that a run asks for, as NAME or NAME=${SECRET}, and its own."""
+        ...
+
+    async def look_again(self) -> bool:
+        """Read again what could not be read; tell whether any of it can be now."""
+        ...
+
+    async def keep(self, name: str, text: str) -> str:
+        """Keep a text that somebody gave outside of the ledger; return what stands for it.
+
+        Where it cannot be kept a secret raises LiteralSecretError, and another text stays.
+        """
+        ...
+
+    async def forget(self, texts: Iterable[str]) -> None:
+        """Remove what is kept for texts that nothing refers to any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The receipt that an alert follows, what of it the alert waited for, and its last run."""
+
+    filed: Filed
+    event: tuple[Occasion, ...] = ()
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is to be made: for which receipt, and what the receipt's digest stands for.
+
+    `about` is what it follows, if it is an alert; `listed` is its entry.
+    """
+
+    filed: Filed
+    run: Run
+    text: str
+    about: Followed | None = None
+    listed: Listed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended; `facts` is what else is known, such as tokens and cost."""
+
+    outcome: Status
+    reason: Reason
+    exit_code: int | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    memory: str | None = None  # what the entry's next run is to know, if that is new
+    is_counted: bool = True  # whether it belongs to a streak
+
+
+@dataclass(frozen=True, slots=True)
+class Unreleased:
+    """A run that was made and never let go: nothing of it has run."""
+
+
+class Held(Protocol):
+    """A run that is made and waits to be let go."""
+
+    @property
+    def process(self) -> Process:
+        """Which process it is."""
+        ...
+
+    def go(self) -> None:
+        """Let it begin; before this nothing of it has run."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """End it and all that it started: asked first, then without asking.
+
+        One that was never let go ends, too, without having run.
+        """
+        ...
+
+    async def ended(self) -> Ended:
+        """Return how it ended, once nothing of it is left."""
+        ...
+
+
+class Runner(Protocol):
+    """Whatever makes runs."""
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go.
+
+        Raises RunError if it cannot be made, LauncherLostError if it may be asked again, and
+        HeldBackError if somebody has to do something first.
+        """
+        ...
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made; None is unknown.
+
+        Nothing of it is alive any more when this returns.
+        """
+        ...

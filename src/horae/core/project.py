@@ -1,0 +1,228 @@
+"""The one projection of an entry onto time.
+
+The engine, the agenda, the calendar and the simulator all look through this function,
+so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from heapq import merge
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+    key_time,
+)
+from horae.timing.backoff import delay_after, delay_after_failures
+from horae.timing.repeater import Kind
+from horae.timing.zone import instant, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from horae.timing.cron import Cron
+
+
+class Moment(NamedTuple):
+    """A planned moment, in UTC, and the key that its receipt goes by.
+
+    An estimate depends on an end that has not come yet: it is shown, never decided.
+    """
+
+    at: datetime
+    key: str
+    is_estimate: bool = False
+
+
+def project(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield the planned moments after *start*, up to and with *end*, in order.
+
+    Nothing is kept but the moment at hand, so a window may be as long as it likes.
+    """
+    for each in stretches(entry, start, end):
+        yield from _moments(each.entry, each.start, each.end)
+
+
+class Stretch(NamedTuple):
+    """A window in which an entry fires as its rule says, and the entry as it stands then."""
+
+    entry: Entry
+    start: datetime
+    end: datetime
+
+
+def stretches(entry: Entry, start: datetime, end: datetime) -> Iterator[Stretch]:
+    """Yield the parts of a window in which an entry is neither paused nor past its :UNTIL:."""
+    start, end = _in_utc(start), _in_utc(end)
+    if entry.policy.until is not None:
+        end = min(end, _in_utc(entry.policy.until))
+    pause = entry.pause
+    if pause is None:
+        if start < end:
+            yield Stretch(entry, start, end)
+        return
+    if start < min(end, pause.at):  # what came before the pause was decided
+        yield Stretch(unpaused(entry), start, min(end, pause.at))
+    if pause.until is not None:
+        after = _after_pause(entry, _in_utc(pause.until))
+        start = max(start, after.start)
+        if start < end:
+            yield after._replace(start=start, end=end)
+
+
+def unpaused(entry: Entry) -> Entry:
+    """Return an entry whose moments are those of its rule, whether it is paused or not."""
+    return entry if entry.pause is None else replace(entry, pause=None)
+
+
+def _after_pause(entry: Entry, until: datetime) -> Stretch:
+    """Return an entry as it is when its pause is over: what came meanwhile is skipped.
+
+    A rule that counts from its last end then counts from the end of the pause. A delay alone
+    is not skipped but runs at that moment, as it is due until it has a receipt.
+    """
+    bare, start = unpaused(entry), until
+    match bare.rule:
+        case OnceRule(at, str()) as rule if at <= until:
+            if entry.accounted_to is None or entry.accounted_to < at:
+                bare, start = replace(bare, rule=replace(rule, at=until)), until - _TINY
+        case CadenceRule() as rule:
+            rule = replace(rule, failures=0)  # as a resumed entry begins to count anew
+            bare = replace(bare, rule=rule)
+            if _next_tick(bare, rule) <= until:
+                bare = replace(bare, rule=replace(rule, ticks=rule.ticks + 1), ended_at=until)
+        case RepeaterRule(_, repeater) as rule if repeater.kind is Kind.RESTART:
+            first = next(_of_restart(bare, rule, _DAWN, _DUSK), None)
+            if first is not None and first.at <= until:
+                bare = replace(bare, ended_at=until)
+    return Stretch(bare, start, _DUSK)
+
+
+def next_moment(entry: Entry, after: datetime) -> Moment | None:
+    """Return the first planned moment after another, if there is one."""
+    if not isinstance(entry.rule, CronRule) or entry.pause is not None:
+        return next(project(entry, after, _FAR), None)
+    moment = _first_of_cron(entry.rule.crons, _in_utc(after))
+    until = entry.policy.until
+    return None if moment is None or (until is not None and moment.at > until) else moment
+
+
+# Thousands that come due together follow a few rules, and each is asked of twice.
+@lru_cache(maxsize=8192)
+def _first_of_cron(crons: tuple[Cron, ...], after: datetime) -> Moment | None:
+    """Return the first moment of any of some expressions after another, which is in UTC."""
+    return next(_of_cron(crons, after, _FAR), None)
+
+
+_FAR = datetime(9999, 12, 30, tzinfo=UTC)
+_DAWN = datetime.min.replace(tzinfo=UTC)
+_DUSK = datetime.max.replace(tzinfo=UTC)
+_TINY = timedelta(microseconds=1)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC, the nearest there is if the calendar ends before it."""
+    if moment.tzinfo is UTC:
+        return moment
+    if moment.utcoffset() is None:
+        raise ValueError(f"the time needs a time zone: {moment.isoformat()}")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return _DUSK if moment.year > 5000 else _DAWN
+
+
+def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield the moments of an entry's rule in a window."""
+    match entry.rule:
+        case CronRule():
+            yield from _of_cron(entry.rule.crons, start, end)
+        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+            yield from _of_restart(entry, entry.rule, start, end)
+        case RepeaterRule(anchor, repeater):
+            for at in repeater.between(anchor, start, end, zone=zone(entry.zone)):
+                yield Moment(at, f"at:{key_time(at)}")
+        case OnceRule(at, delay):
+            if start < at <= end:
+                key = f"delay:{delay}" if delay is not None else f"at:{key_time(at)}"
+                yield Moment(_in_utc(at), key)
+        case CadenceRule():
+            yield from _of_cadence(entry, entry.rule, start, end)
+        case OnDemandRule() | AfterRule():
+            return
+
+
+def _of_cron(crons: tuple[Cron, ...], start: datetime, end: datetime) -> Iterator[Moment]:
+    """Yield what any of the expressions names, once each."""
+    if len(crons) == 1:
+        for moment in crons[0].between(start, end):
+            at = moment.astimezone(UTC)
+            yield Moment(at, f"cron:{key_time(at)}")
+        return
+    # In UTC before they are merged: of one zone, Python compares only what the wall shows.
+    streams = ((at.astimezone(UTC) for at in cron.between(start, end)) for cron in crons)
+    last = start
+    for at in merge(*streams):
+        if at > last:
+            yield Moment(at, f"cron:{key_time(at)}")
+            last = at
+
+
+def _of_restart(
+    entry: Entry, rule: RepeaterRule, start: datetime, end: datetime
+) -> Iterator[Moment]:
+    """Yield the next moment after the last end; those after it assume ends on time."""
+    place = zone(entry.zone)
+    done_at = entry.ended_at
+    at = instant(rule.anchor, place)
+    is_estimate = False
+    while True:
+        # A stamp that a person moved past the last end is the next moment itself.
+        if done_at is not None and at <= done_at:
+            wall = rule.repeater.shift(rule.anchor, now=done_at, zone=place)
+            if wall is None:
+                return
+            at = instant(wall, place)
+        if at > end:
+            return
+        if at > start:
+            yield Moment(at, f"at:{key_time(at)}", is_estimate)
+        done_at, is_estimate = at, True
+
+
+def _of_cadence(
+    entry: Entry, rule: CadenceRule, start: datetime, end: datetime
+) -> Iterator[Moment]:
+    """Yield the next tick; those after it assume ticks that find work and end at once."""
+    at = _next_tick(entry, rule)
+    # What lies before the window is stepped over at once, not walked.
+    passed = max(0, (start - at) // rule.base)
+    at, tick, is_estimate = at + passed * rule.base, rule.ticks + 1 + passed, passed > 0
+    while at <= end:
+        if at > start:
+            yield Moment(at, f"tick:{tick}", is_estimate)
+        at, tick, is_estimate = at + rule.base, tick + 1, True
+
+
+def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
+    """Return when the next tick comes, which follows from the end of the last one."""
+    at = rule.first_at.astimezone(UTC)
+    if entry.ended_at is None:
+        return at
+    wait = max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
+    return max(at, entry.ended_at.astimezone(UTC) + wait)
+
+
+def decided(moments: Iterator[Moment]) -> Iterator[Moment]:
+    """Yield the moments that do not depend on an end that has not come yet."""
+    return takewhile(lambda moment: not moment.is_estimate, moments)

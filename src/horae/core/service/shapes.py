@@ -1,0 +1,392 @@
+"""What people are told: plain frozen data whose `data` is its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from horae.core.explain import late, run_data, stamp
+from horae.timing.backoff import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
+    from horae.core.decide import Status
+    from horae.core.entry import Origin, Pause
+    from horae.core.explain import Answer, Window
+    from horae.core.ports import Event, Filed, Run
+    from horae.core.reason import Reason
+    from horae.rules.lifecycle import PositionData
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """Whether an engine keeps this ledger, where, since when, and what troubles it."""
+
+    is_running: bool
+    directory: str
+    pid: int | None = None
+    since: str = ""
+    problems: tuple[str, ...] = ()
+    stall: str = ""  # that it starts nothing, though it could; above all else
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "running": self.is_running,
+            "data": self.directory,
+            "pid": self.pid,
+            "since": self.since or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLine:
+    """An entry as people are told of it."""
+
+    number: int
+    source: str
+    title: str
+    address: str
+    origin: Origin
+    zone: str
+    is_armed: bool
+    rule: str  # in words; empty if it is not armed
+    reason: str  # why it is not armed; empty if it is
+    first_seen_at: datetime
+    gone_at: datetime | None
+    pause: Pause | None
+    next_at: datetime | None
+    failures: int
+    broken: str = ""  # why its text cannot be read, if it cannot
+    broken_at: datetime | None = None  # since when its last good text is kept instead
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        pause = self.pause and {
+            "at": stamp(self.pause.at, self.zone),
+            "until": stamp(self.pause.until, self.zone),
+            "note": self.pause.note,
+            "by": self.pause.by or None,
+        }
+        return {
+            "entry": self.number,
+            "source": self.source,
+            "title": self.title,
+            "address": self.address,
+            "file": self.origin.file,
+            "line": self.origin.line,
+            "zone": self.zone,
+            "armed": self.is_armed,
+            "rule": self.rule or None,
+            "reason": self.reason or None,
+            "first_seen_at": stamp(self.first_seen_at, self.zone),
+            "gone_at": stamp(self.gone_at, self.zone),
+            "pause": pause,
+            "next_at": stamp(self.next_at, self.zone),
+            "failures": self.failures,
+            "broken": self.broken or None,
+            "broken_at": stamp(self.broken_at, self.zone),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A receipt as people are told of it, with the zone of its entry.
+
+    In a status it may be the newest of several of one entry: `times` is of how many moments.
+    """
+
+    filed: Filed
+    title: str
+    zone: str
+    times: int = 1
+
+    @property
+    def late(self) -> timedelta:
+        """How long after its moment it was decided; what somebody asked for is never late."""
+        return late(self.filed)
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        filed, receipt, place = self.filed, self.filed.receipt, self.zone
+        return {
+            "receipt": filed.number,
+            "entry": filed.entry,
+            "title": self.title,
+            "key": receipt.key,
+            "status": receipt.status.value,
+            "reason": receipt.reason,
+            "reason_code": receipt.reason.code or None,
+            "planned_at": stamp(receipt.planned_at, place),
+            "through_at": stamp(receipt.through_at, place),
+            "count": receipt.count,
+            "times": self.times,
+            "start_at": stamp(receipt.start_at, place),
+            "decided_at": stamp(filed.decided_at, place),
+            "late_seconds": self.late.total_seconds(),
+            "ended_at": stamp(filed.ended_at, place),
+            "attempts": filed.attempts,
+            "zone": place,
+            "file": filed.origin.file,
+            "line": filed.origin.line,
+            "commit": filed.commit,
+            "parent": filed.parent,
+            "actor": filed.actor,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLine:
+    """An agent that ticks, as people are told of it.
+
+    `place` is where it is in its day, as of its last tick; `troubles` are what of its work or
+    its tree a person should look at.
+    """
+
+    entry: EntryLine
+    is_running: bool
+    last_run_at: datetime | None
+    place: PositionData | None
+    streak: int
+    outcome: Status | None  # of its last tick that ended
+    reason: Reason  # why that ended so
+    held: str  # why its tick cannot start, if it cannot
+    troubles: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.entry.title
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it failed so often in a row that it is tried less often."""
+        return self.entry.failures > PATIENCE
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        entry, zone_name = self.entry, self.entry.zone
+        return {
+            "agent": self.name,
+            "entry": entry.number,
+            "file": entry.origin.file,
+            "line": entry.origin.line,
+            "zone": zone_name,
+            "running": self.is_running,
+            "last_run": stamp(self.last_run_at, zone_name),
+            "next_run": stamp(entry.next_at, zone_name),
+            "rule": entry.rule or None,
+            "lifecycle": None if self.place is None else dict(self.place),
+            "streak": self.streak,
+            "failures": entry.failures,
+            "stuck": self.is_stuck,
+            "last_outcome": None if self.outcome is None else self.outcome.value,
+            "last_reason": self.reason or None,
+            "last_reason_code": self.reason.code or None,
+            "held": self.held or None,
+            "paused": entry.pause is not None,
+            "troubles": dict(self.troubles),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand: what runs, waits and comes, and what of the last day needs a look."""
+
+    at: datetime
+    zone: str
+    engine: EngineFacts
+    entries: int  # that may fire
+    counts: Mapping[Status, int]  # of all receipts that are not final
+    agents: tuple[AgentLine, ...] = ()
+    running: tuple[Line, ...] = ()
+    waiting: tuple[Line, ...] = ()
+    coming: tuple[EntryLine, ...] = ()
+    late: tuple[Line, ...] = ()
+    missed: tuple[Line, ...] = ()
+    failed: tuple[Line, ...] = ()
+    paused: tuple[EntryLine, ...] = ()
+    unarmed: tuple[EntryLine, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        receipts = ("running", "waiting", "late", "missed", "failed")
+        entries = {"next": self.coming, "paused": self.paused, "unarmed": self.unarmed}
+        return {
+            "at": stamp(self.at, self.zone),
+            "zone": self.zone,
+            "stall": self.engine.stall or None,
+            "engine": self.engine.data(),
+            "entries": self.entries,
+            "counts": {status.value: count for status, count in self.counts.items()},
+            "agents": [each.data() for each in self.agents],
+            **{name: [each.data() for each in getattr(self, name)] for name in receipts},
+            **{name: [each.data() for each in lines] for name, lines in entries.items()},
+            "problems": list(self.problems),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Some receipts, newest first; `cursor` asks for those before them."""
+
+    lines: tuple[Line, ...]
+    cursor: int | None = None
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {"receipts": [each.data() for each in self.lines], "cursor": self.cursor}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A receipt with every attempt of it, in order."""
+
+    line: Line
+    runs: tuple[Run, ...]
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        runs = [run_data(each, self.line.zone) for each in self.runs]
+        return {**self.line.data(), "runs": runs}
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One attempt, and the receipt that it belongs to."""
+
+    run: Run
+    line: Line
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        line = self.line.data()
+        about = {name: line[name] for name in ("receipt", "entry", "title", "key", "status")}
+        return {**run_data(self.run, self.line.zone), **about, "zone": self.line.zone}
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A run that somebody ended; it may have been asked to end already."""
+
+    run: RunLine
+    changed: bool
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {**self.run.data(), "changed": self.changed}
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Some entries, the longest known first; `cursor` asks for those after them."""
+
+    entries: tuple[EntryLine, ...]
+    cursor: int | None = None
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {"entries": [each.data() for each in self.entries], "cursor": self.cursor}
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What happened after an event, in order; `after` asks for what comes next."""
+
+    events: tuple[Event, ...]
+    after: int
+    zone: str
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        told = [
+            {
+                "event": each.number,
+                "at": stamp(each.at, self.zone),
+                "kind": each.kind,
+                "entry": each.entry,
+                "receipt": each.receipt,
+                "facts": dict(each.facts),
+                "actor": each.actor,
+            }
+            for each in self.events
+        ]
+        return {"events": told, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What was decided about some moments of an entry, or why nothing was.
+
+    `before` and `after` are the moments of its rule nearest to the window that was asked for.
+    """
+
+    at: datetime
+    entry: EntryLine
+    answers: tuple[Answer, ...]
+    window: Window | None = None
+    before: datetime | None = None
+    after: datetime | None = None
+    is_cut: bool = False  # there are more than were asked for
+    cannot_run: str = ""  # why a run of it could not start now, if that is known
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        place = self.entry.zone
+        return {
+            "at": stamp(self.at, place),
+            "entry": self.entry.data(),
+            "cannot_run": self.cannot_run or None,
+            "from": stamp(self.window.start, place) if self.window else None,
+            "to": stamp(self.window.end, place) if self.window else None,
+            "answers": [each.data(place) for each in self.answers],
+            "before": stamp(self.before, place),
+            "after": stamp(self.after, place),
+            "more": self.is_cut,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What became of a request to let an entry rest or go on; it may have been so already."""
+
+    entry: EntryLine
+    changed: bool
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {**self.entry.data(), "changed": self.changed}
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """The moments of a window that are run after all; with `dry_run` that would be."""
+
+    entry: EntryLine
+    name: str
+    start: datetime
+    end: datetime
+    moments: tuple[datetime, ...]
+    lines: tuple[Line, ...] = ()
+    dry_run: bool = False
+    follows_ends: bool = False  # so that its past has no moments of its own
+    has_schedule: bool = True  # False: it runs on request, or after other entries
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        place = self.entry.zone
+        return {
+            "id": self.name,
+            "entry": self.entry.number,
+            "title": self.entry.title,
+            "zone": place,
+            "from": stamp(self.start, place),
+            "to": stamp(self.end, place),
+            "dry_run": self.dry_run,
+            "count": len(self.moments),
+            "moments": [stamp(each, place) for each in self.moments],
+            "receipts": [each.filed.number for each in self.lines],
+        }

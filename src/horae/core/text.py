@@ -1,0 +1,125 @@
+"""A rule in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    OnceRule,
+    OnDemandRule,
+    RepeaterRule,
+)
+from horae.timing.duration import format_duration
+from horae.timing.repeater import Kind, Unit
+from horae.timing.zone import local, zone
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from horae.core.entry import Pause, Rule
+
+_UNITS: Final = {
+    Unit.HOUR: "hour",
+    Unit.DAY: "day",
+    Unit.WEEK: "week",
+    Unit.MONTH: "month",
+    Unit.YEAR: "year",
+}
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_KINDS: Final = {
+    Kind.CUMULATE: "every missed run is caught up, at most ten",
+    Kind.CATCH_UP: "only the newest missed run is caught up",
+    Kind.RESTART: "counted from the end of the last run",
+}
+
+
+def words(rule: Rule, *, zone_name: str) -> str:
+    """Return what a rule says, as a person would say it."""
+    match rule:
+        case CronRule(crons):
+            return "; ".join(cron.describe() for cron in crons)
+        case RepeaterRule():
+            return _repeater_words(rule)
+        case OnceRule(at):
+            return f"once, {moment_text(at, zone_name)}"
+        case CadenceRule(base):
+            return f"{format_duration(base)} after the end of each tick"
+        case OnDemandRule():
+            return "on request"
+        case AfterRule(occasions, of):
+            return f"after {of or 'any entry'} ({' or '.join(occasions)})"
+
+
+def sayings(rule: Rule, *, zone_name: str) -> list[str]:
+    """Return the sentences with which a rule, or a part of it, may be said in a plan."""
+    whole = words(rule, zone_name=zone_name)
+    return [whole, *(whole.split("; ") if "; " in whole else ())]
+
+
+def moment_text(moment: datetime, zone_name: str) -> str:
+    """Return a moment as a clock in the zone shows it, the zone with it.
+
+    >>> from datetime import UTC, datetime
+    >>> moment_text(datetime(2026, 6, 6, 4, 0, tzinfo=UTC), "Europe/Berlin")
+    '2026-06-06 Sat 06:00 Europe/Berlin'
+    """
+    return f"{wall_text(local(moment, zone(zone_name)))} {zone_name}"
+
+
+def pause_words(pause: Pause, *, zone_name: str) -> str:
+    """Return by whom something is paused, since when, until when and why, as a sentence's end.
+
+    >>> from datetime import UTC, datetime
+    >>> from horae.core.entry import Pause
+    >>> at = datetime(2026, 6, 6, 4, 0, tzinfo=UTC)
+    >>> pause_words(Pause(at, note="holidays", by="token:ops"), zone_name="UTC")
+    ' by token ops, since 2026-06-06 Sat 04:00 UTC (holidays)'
+    """
+    by = f" by {actor_words(pause.by)}," if pause.by else ""
+    until = f" until {moment_text(pause.until, zone_name)}" if pause.until else ""
+    note = f" ({pause.note})" if pause.note else ""
+    return f"{by} since {moment_text(pause.at, zone_name)}{until}{note}"
+
+
+def actor_words(actor: str) -> str:
+    """Return an actor as people read it.
+
+    >>> actor_words("session:ops"), actor_words("cli:ada"), actor_words("agent:triage")
+    ('token ops, from the page', 'ada, on the command line', 'agent triage')
+    """
+    kind, _, name = actor.partition(":")
+    match kind:
+        case "cli":
+            return f"{name}, on the command line"
+        case "token":
+            return f"token {name}"
+        case "session":
+            return f"token {name}, from the page"
+        case "agent":
+            return f"agent {name}"
+        case _:
+            return "the engine"
+
+
+def wall_text(wall: datetime) -> str:
+    """Return a time on the wall, with its weekday; seconds only if there are any."""
+    return f"{wall:%Y-%m-%d} {_DAYS[wall.weekday()][:3]} {clock_text(wall)}"
+
+
+def clock_text(wall: datetime) -> str:
+    """Return the time of day; seconds only if there are any."""
+    return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+
+
+def _repeater_words(rule: RepeaterRule) -> str:
+    """Return a repeater in words."""
+    repeater, anchor = rule.repeater, rule.anchor
+    unit = _UNITS[repeater.unit]
+    every = f"every {unit}" if repeater.count == 1 else f"every {repeater.count} {unit}s"
+    at = "" if repeater.unit is Unit.HOUR else f" at {clock_text(anchor)}"
+    if repeater.unit is Unit.WEEK and repeater.kind is not Kind.RESTART:
+        at = f" on {_DAYS[anchor.weekday()]}{at}"
+    return f"{every}{at}, starting {wall_text(anchor)}; {_KINDS[repeater.kind]}"
