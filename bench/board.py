@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from horae.app import SystemClock
-from horae.workspace.board import BoardSource
-from horae.workspace.tasks import Board
+from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board
 
 TASKS = 5_000
 LEAST = 20  # so many times faster must the second pass be

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from horae.core.source import Scan, is_within
+from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import find_tasks
 from horae.workspace.agentd import read_folder
-from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm
 from horae.workspace.files import PlanFileError, PlanMissingError
 from horae.workspace.git import layout
 from horae.workspace.org import OrgSource
-from horae.workspace.tasks import find_tasks
 from test_shapes import (
     Ground,
     engine,

@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from horae.cli.agent_words import agent
-from horae.cli.batty import batty
 from horae.cli.group import horae
 from horae.cli.wb import wb
+from horae.sources.board.batty import batty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,14 @@ from horae.core.ports import Trait
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.org.world import worlds
-from horae.rules.board import CLOSED, Ground, moment, standing
-from horae.rules.recycle import triggers_of
 from horae.runner.record import summary
 from horae.runner.workflow import WorkflowRunner, order_of
-from horae.server.board import ChangedError
+from horae.sources.board.recycle import triggers_of
+from horae.sources.board.routes import ChangedError
+from horae.sources.board.rules import CLOSED, Ground, moment, standing
+from horae.sources.board.tasks import BoardMissingError, card_data, change
 from horae.timing.zone import zone
 from horae.workspace.files import read_plan
-from horae.workspace.tasks import BoardMissingError, card_data, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.ports import Clock, Ledger
-    from horae.kernel.task import Task
-    from horae.rules.board import Changes, Value
     from horae.runner.command import Place
+    from horae.sources.board.rules import Changes, Value
+    from horae.sources.board.task import Task
+    from horae.sources.board.tasks import Board, Card
     from horae.workspace.git import Git
-    from horae.workspace.tasks import Board, Card
 
     _Pauses = Mapping[str, Pause]
 

@@ -29,7 +29,6 @@ from horae.core.secret import FOLDER, is_own
 from horae.core.service import Desk, EngineFacts
 from horae.core.service.standing import broken_words
 from horae.core.source import unexpected
-from horae.dispatching import Dispatcher, DispatchRunner, busy_at
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.keeper import KeeperRunner, Keeping, mirror
@@ -50,16 +49,23 @@ from horae.runner.masking import masked
 from horae.runner.processes import LOG_NAME, Processes
 from horae.runner.workflow import WorkflowRunner
 from horae.secrets import known_names, secrets_of
+from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
+from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import (
+    Board,
+    CommittedBoard,
+    RecycleRunner,
+    find_tasks,
+    refuse_double,
+)
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
 from horae.trust import EngineSettings
 from horae.workspace.agentd import Synced, has_files, sync
-from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
 from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
 from horae.workspace.org import OrgSource
-from horae.workspace.tasks import Board, CommittedBoard, RecycleRunner, find_tasks, refuse_double
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:

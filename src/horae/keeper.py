@@ -39,7 +39,6 @@ from horae.errors import HoraeError
 from horae.org.document import read
 from horae.roster import Roster
 from horae.rules.agent import Wake
-from horae.rules.board import blocked_text, moment
 from horae.rules.crew import Mode, last_run_file, parse_crew, ran_file, seconds_text
 from horae.rules.handed import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.rules.keeper import (
@@ -75,6 +74,7 @@ from horae.rules.rest import (
 from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.sources.board.rules import blocked_text, moment
 from horae.trees import Trees, why_left
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit
@@ -86,7 +86,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
-    from horae.kernel.task import Task
     from horae.org.plan import Plan
     from horae.rules.crew import Member
     from horae.rules.handed import Handed
@@ -94,7 +93,8 @@ if TYPE_CHECKING:
     from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
-    from horae.workspace.tasks import CommittedBoard
+    from horae.sources.board.task import Task
+    from horae.sources.board.tasks import CommittedBoard
 
 log = logging.getLogger(__name__)
 

@@ -47,6 +47,7 @@ from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_unt
 from horae.runner.cgroup import delegated_cgroup
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
+from horae.sources.board.tasks import find_tasks
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
@@ -54,7 +55,6 @@ from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_wo
 from horae.store.triggers import BookTriggers
 from horae.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.workspace.git import is_repository
-from horae.workspace.tasks import find_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

@@ -23,11 +23,11 @@ from horae.server.keys import Keys
 from horae.server.page import Papers, routes
 from horae.server.peers import Proxies
 from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
+from horae.sources.board.tasks import Board
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.workspace.files import find_plans, read_plan
 from horae.workspace.git import Git, is_repository
-from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

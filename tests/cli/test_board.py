@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from calling import Call
+from horae.sources.board.source import BoardSource
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.board import BoardSource
 
 REPORT = """\
 ---

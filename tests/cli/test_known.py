@@ -17,8 +17,8 @@ from horae.core.ports import Process, Step
 from horae.core.source import Scan
 from horae.org.document import read
 from horae.rules.trigger import Definition, Trigger, scanned
+from horae.sources.board.source import BoardSource
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.board import BoardSource
 from reasons import because
 
 if TYPE_CHECKING:

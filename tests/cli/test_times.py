@@ -12,10 +12,10 @@ from core.world import story
 from horae.core.engine import Almanac
 from horae.core.entry import Entry, key_time
 from horae.core.project import project
-from horae.rules.recycle import is_net
+from horae.sources.board.recycle import is_net
+from horae.sources.board.source import BoardSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.workspace.board import BoardSource
 from horae.workspace.org import OrgSource
 
 PLAN = """\

@@ -13,9 +13,9 @@ import horae
 from horae.core.decide import Status, decide
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, Process, Step
+from horae.sources.board.source import BoardSource
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import TriggerSource, add
-from horae.workspace.board import BoardSource
 from horae.workspace.crew import CrewSource, Rhythm
 from horae.workspace.org import OrgSource
 from reasons import because
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from horae.core.source import Scan, Source
 
 HOUSE = Path(horae.__file__).parent
-SOURCES = ("workspace/org.py", "workspace/crew.py", "workspace/board.py", "store/triggers.py")
+SOURCES = ("workspace/org.py", "workspace/crew.py", "sources/board/source.py", "store/triggers.py")
 
 # What waits, works later, or works elsewhere.
 MODULES = {

@@ -61,7 +61,7 @@ def program(name: str) -> click.Command:
 
         return wb
     if name == "batty":
-        from horae.cli.batty import batty
+        from horae.sources.board.batty import batty
 
         return batty
     from horae.cli.agent_words import agent
@@ -72,7 +72,7 @@ def program(name: str) -> click.Command:
 def call(name: str, args: list[str]) -> int:
     """Call a program in this process, and return its exit code."""
     if name == "batty":
-        from horae.cli.batty import tell
+        from horae.sources.board.batty import tell
 
         return tell(args)
     from horae.cli.run import run

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.secret import expand
-from horae.kernel.task import FIELDS
 from horae.kernel.trigger import (
     AGENT_KEYS,
     WORKFLOW_KEYS,
@@ -21,6 +20,7 @@ from horae.kernel.trigger import (
 from horae.org.plan import Severity
 from horae.rules.tools import Mode
 from horae.rules.trigger import Kind
+from horae.sources.board.task import FIELDS
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 DAILY = """\

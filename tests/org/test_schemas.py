@@ -11,9 +11,9 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.task import FIELDS, Kind as FieldKind, parse as parse_task
 from horae.kernel.trigger import parse_agent, parse_workflow
 from horae.rules.trigger import Definition, Kind, TriggerError, checked, parse_tools
+from horae.sources.board.task import FIELDS, Kind as FieldKind, parse as parse_task
 from horae.workspace.agentd import read_folder
 from scale import scaled
 

@@ -30,9 +30,9 @@ from horae.server.api import Front, app, operation_of
 from horae.server.guard import guarded
 from horae.server.page import Papers, routes
 from horae.server.serve import listen_tcp, serve_tcp
+from horae.sources.board.tasks import Board
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.files import find_plans, read_plan
-from horae.workspace.tasks import Board
 from reasons import because
 
 if TYPE_CHECKING:

@@ -35,12 +35,12 @@ from horae.server.asking import Asking
 from horae.server.guard import attended, guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
+from horae.sources.board.tasks import Board
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.workspace.org import OrgSource
-from horae.workspace.tasks import Board
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -19,10 +19,10 @@ from horae.core.decide import Status
 from horae.core.entry import Policy
 from horae.core.run_tokens import RunTokens
 from horae.house import House, keep, open_house, run_once
-from horae.kernel.task import parse
 from horae.porch import open_porch
 from horae.rules.agent import AgentError, parse_agent
-from horae.rules.board import complaints
+from horae.sources.board.rules import complaints
+from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy
 from reasons import because
 from server.stage import shell

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from horae.cli.batty import project_root, tell
-from horae.cli.board import tick
-from horae.kernel.task import Task, parse
-from horae.rules.board import Standing, is_schedule_blocked, resolve
-from horae.rules.dispatch import candidates
-from horae.rules.recycle import Recycled, recycle
 from horae.runner.processes import can_kill_trees
+from horae.sources.board.batty import project_root, tell
+from horae.sources.board.commands import tick
+from horae.sources.board.dispatch import candidates
+from horae.sources.board.recycle import Recycled, recycle
+from horae.sources.board.rules import Standing, is_schedule_blocked, resolve
+from horae.sources.board.source import events_path
+from horae.sources.board.task import Task, parse
+from horae.sources.board.tasks import Board
 from horae.timing.cron import Cron
-from horae.workspace.board import events_path
-from horae.workspace.tasks import Board
 from scale import SCALE
 from walks.stage import HOUR, LIMIT, MINUTE, engine, story, type_, typed
 

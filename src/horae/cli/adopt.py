@@ -339,7 +339,7 @@ def _append(path: str, text: str) -> None:
 
 def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[str]:
     """Write a task for each job, which comes back from its next moment on."""
-    from horae.workspace.tasks import Board
+    from horae.sources.board.tasks import Board
 
     board = Board(os.path.abspath(directory))  # noqa: PTH100 - pathlib is slow to load
     for each in found:

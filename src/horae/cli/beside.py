@@ -77,7 +77,7 @@ def find_boards(paths: Sequence[str]) -> dict[str, str]:
         board = load(root).board_dir
         # Before anything is loaded that only a board needs.
         if any(_is_directory(f"{root}/{each}") for each in (board or "board", ".batty")):
-            from horae.workspace.tasks import find_tasks
+            from horae.sources.board.tasks import find_tasks
 
             tasks = find_tasks(root, board=board)
             if _is_directory(f"{root}/{tasks}"):
@@ -88,7 +88,7 @@ def find_boards(paths: Sequence[str]) -> dict[str, str]:
 def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagnostic]:
     """Yield what is odd in the tasks of boards."""
     for root, tasks in boards.items():
-        from horae.workspace.board import check_board
+        from horae.sources.board.source import check_board
         from horae.workspace.crew import member_names
 
         config = load(root)
@@ -108,9 +108,9 @@ def names_beside(paths: Sequence[str]) -> set[str]:
     names: set[str] = set()
     for root in _roots(paths):
         from horae.cli.desk import Place, known_entries
+        from horae.sources.board.tasks import Board
         from horae.workspace.agentd import read_folder
         from horae.workspace.crew import member_names
-        from horae.workspace.tasks import Board
 
         names.update(member_names(load(root).crew_def))
         with suppress(HoraeError):  # what cannot be read is no suggestion
@@ -198,7 +198,7 @@ class _Root:
         tasks = find_boards([self._root]).get(self._root)
         if tasks is None:
             return
-        from horae.workspace.board import hours_of
+        from horae.sources.board.source import hours_of
 
         config = self._config
         found = hours_of(

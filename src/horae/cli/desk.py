@@ -494,8 +494,8 @@ def _desk(
 def _refuse_name(place: Place, address: str) -> None:
     """Raise an error for a task whose number several files of the board have."""
     if address.startswith("task:"):  # all else needs no board
-        from horae.cli.board import board_at
-        from horae.workspace.tasks import refuse_double
+        from horae.sources.board.commands import board_at
+        from horae.sources.board.tasks import refuse_double
 
         refuse_double(board_at(place.root), address)
 

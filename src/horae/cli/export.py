@@ -232,7 +232,7 @@ class _Hand:
         """Yield the names and texts of a timer and its service."""
         from horae.extras.exporters.giving import makes_good
         from horae.extras.exporters.units import timer_pair
-        from horae.workspace.tasks import slug
+        from horae.sources.board.tasks import slug
 
         base = stem = f"horae-{slug(entry.title) or 'entry'}"
         number = 1

@@ -125,7 +125,7 @@ _TABLE: Final = (
     ),
     Command(
         "task",
-        "cli.board:task",
+        "sources.board.commands:task",
         "Add, schedule, move and list the tasks of a board",
         Section.WORK,
         old=("board",),

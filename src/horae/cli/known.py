@@ -47,7 +47,7 @@ class Known:
 
     def items(self, file: str | None = None) -> Iterator[Entry | Unarmed]:
         """Yield what the engine fires, or lists as not armed; of one file or of all."""
-        from horae.rules.recycle import is_net
+        from horae.sources.board.recycle import is_net
 
         for each in self._there:
             item = each.item

@@ -24,7 +24,6 @@ from horae.core.scope import Scope
 from horae.errors import HoraeError
 from horae.server import (
     agents,
-    board,
     calendar,
     engine,
     entries,
@@ -54,6 +53,7 @@ from horae.server.request import BODY, Fields, HttpRequestError, read
 from horae.server.shapes import FACTS, TEXT
 from horae.server.stream import Feed
 from horae.server.table import Operation, asks
+from horae.sources.board import routes as board
 
 if TYPE_CHECKING:
     import re

@@ -21,12 +21,12 @@ from horae.core.scope import Scope
 from horae.core.service import RequestError
 from horae.core.text import words
 from horae.rules.ics import calendar
-from horae.rules.recycle import is_net
 from horae.server.answer import HEADERS
 from horae.server.front import NotOfferedError, offered
 from horae.server.request import is_number
 from horae.server.shapes import MOMENT, TEXT, listed, maybe, named, shape
 from horae.server.table import Access, Operation, limit, moment, text
+from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from horae.core.entry import Entry
 from horae.core.ports import Trait
-from horae.rules.recycle import is_net
+from horae.sources.board.recycle import is_net
 
 if TYPE_CHECKING:
     from horae.core.ports import Ledger, Listed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from horae.core.entry import Entry
-from horae.kernel.task import parse
 from horae.org.document import read
+from horae.sources.board.task import parse
 
 if TYPE_CHECKING:
     from horae.core.ports import Ledger, Listed

@@ -18,7 +18,11 @@ import click
 
 from horae import __version__
 from horae.app import SystemClock
-from horae.cli.board import (
+from horae.cli.desk import record_edits
+from horae.cli.output import clean, echo
+from horae.cli.run import run
+from horae.errors import Exit, HoraeError
+from horae.sources.board.commands import (
     TaskNumber,
     assign_task,
     board_at,
@@ -28,17 +32,13 @@ from horae.cli.board import (
     print_rows,
     schedule_task,
 )
-from horae.cli.desk import record_edits
-from horae.cli.output import clean, echo
-from horae.cli.run import run
-from horae.errors import Exit, HoraeError
-from horae.rules.board import STATUSES, summary
-from horae.workspace.tasks import TaskAmbiguousError
+from horae.sources.board.rules import STATUSES, summary
+from horae.sources.board.tasks import TaskAmbiguousError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from horae.workspace.tasks import Board, Card
+    from horae.sources.board.tasks import Board, Card
 
 _id = click.argument("task_id", metavar="<TASK_ID>", type=TaskNumber())
 

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.core.decide import Status
-from horae.kernel.task import Task, parse
-from horae.rules.board import Changes, Ground, Value
-from horae.rules.dispatch import (
+from horae.sources.board.dispatch import (
     TTL,
     candidates,
     claim,
@@ -21,7 +19,9 @@ from horae.rules.dispatch import (
     move,
     why_not,
 )
-from horae.workspace.tasks import task_text
+from horae.sources.board.rules import Changes, Ground, Value
+from horae.sources.board.task import Task, parse
+from horae.sources.board.tasks import task_text
 
 NOW = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

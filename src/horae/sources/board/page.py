@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.core.arming import cron_rule
 from horae.core.text import words
 from horae.errors import Exit, HoraeError
-from horae.rules.board import STATUSES
 from horae.server.page.sheet import Sheet, View
+from horae.sources.board.rules import STATUSES
 from horae.timing.rfc3339 import parse_rfc3339
 
 if TYPE_CHECKING:

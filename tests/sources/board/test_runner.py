@@ -29,16 +29,16 @@ from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.service import Desk
-from horae.dispatching import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.roster import Roster
-from horae.rules.dispatch import rest_after
 from horae.runner.agents import Registry
 from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
+from horae.sources.board.dispatch import rest_after
+from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
+from horae.sources.board.source import BoardSource
+from horae.sources.board.tasks import Board, CommittedBoard
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
-from horae.workspace.board import BoardSource
-from horae.workspace.tasks import Board, CommittedBoard
 from reasons import because
 from runner.stage import until, wait_for
 from scale import scaled
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from horae.core.ports import Filed
-    from horae.kernel.task import Task
+    from horae.sources.board.task import Task
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.task import parse
-from horae.rules.board import TransitionError
-from horae.workspace import edit as edit_module, tasks as tasks_module
-from horae.workspace.edit import EditConflictError, spliced
-from horae.workspace.files import Content, PlanFileError
-from horae.workspace.tasks import (
+from horae.sources.board import tasks as tasks_module
+from horae.sources.board.rules import TransitionError
+from horae.sources.board.task import parse
+from horae.sources.board.tasks import (
     Board,
     BoardMissingError,
     TaskAmbiguousError,
@@ -30,11 +28,14 @@ from horae.workspace.tasks import (
     splices_of,
     task_text,
 )
+from horae.workspace import edit as edit_module
+from horae.workspace.edit import EditConflictError, spliced
+from horae.workspace.files import Content, PlanFileError
 from scale import scaled
 
 if TYPE_CHECKING:
-    from horae.kernel.task import Task
-    from horae.rules.board import Changes, Value
+    from horae.sources.board.rules import Changes, Value
+    from horae.sources.board.task import Task
 
 TASK = "---\nid: 7\ntitle: Sow\nstatus: todo\n---\n\nIn rows.\n"
 
@@ -321,7 +322,7 @@ def test_a_task_that_did_not_change_is_not_parsed_again(
 ) -> None:
     put(board, "7.md")
     first = board.read()
-    monkeypatch.setattr("horae.workspace.tasks.parse", None)
+    monkeypatch.setattr("horae.sources.board.tasks.parse", None)
     assert board.read() == first
     assert board.read() == first
 

@@ -23,8 +23,8 @@ from horae.core.arming import cron_rule, policy_of
 from horae.core.entry import key_time
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError
-from horae.kernel.task import LARGEST_ID, Kind
-from horae.rules.board import (
+from horae.sources.board.recycle import Recycled, event_of, recycle, triggers_of
+from horae.sources.board.rules import (
     CLOSED,
     STATUSES,
     Ground,
@@ -37,12 +37,9 @@ from horae.rules.board import (
     summary,
     transition,
 )
-from horae.rules.recycle import Recycled, event_of, recycle, triggers_of
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.timing.zone import zone
-from horae.workspace.board import EventLog, events_path
-from horae.workspace.crew import member_names
-from horae.workspace.tasks import (
+from horae.sources.board.source import EventLog, events_path
+from horae.sources.board.task import LARGEST_ID, Kind
+from horae.sources.board.tasks import (
     Board,
     Card,
     TaskEditError,
@@ -51,15 +48,18 @@ from horae.workspace.tasks import (
     find_tasks,
     kind_of,
 )
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
+from horae.timing.zone import zone
+from horae.workspace.crew import member_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from horae.core.entry import Pause
-    from horae.kernel.task import Task
-    from horae.rules.board import Changes, Value
-    from horae.workspace.tasks import Cards
+    from horae.sources.board.rules import Changes, Value
+    from horae.sources.board.task import Task
+    from horae.sources.board.tasks import Cards
 
     _ParamType = click.ParamType[int]
 else:

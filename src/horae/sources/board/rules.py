@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.entry import Policy
-    from horae.kernel.task import Task
+    from horae.sources.board.task import Task
 
 STATUSES: Final = ("backlog", "todo", "in-progress", "review", "blocked", "done", "archived")
 CLOSED: Final = frozenset({"done", "archived"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.kernel.task import FIELDS, LARGEST_ID, byte_span, lines_of, parse, value_of
 from horae.org.plan import Severity
+from horae.sources.board.task import FIELDS, LARGEST_ID, byte_span, lines_of, parse, value_of
 
 SEED = """\
 ---

@@ -11,9 +11,7 @@ import pytest
 
 from horae.core.decide import Receipt, Status, begin, decide
 from horae.core.entry import CronRule, Entry, OnceRule, Origin, Work, key_time
-from horae.kernel.task import Task, parse
-from horae.rules.board import Changes, Standing, moment, resolve
-from horae.rules.recycle import (
+from horae.sources.board.recycle import (
     NET,
     NOT_DONE,
     TRANSIENT,
@@ -28,6 +26,8 @@ from horae.rules.recycle import (
     recycle,
     trigger_of,
 )
+from horae.sources.board.rules import Changes, Standing, moment, resolve
+from horae.sources.board.task import Task, parse
 from horae.timing.cron import Cron
 from reasons import because
 from scale import scaled

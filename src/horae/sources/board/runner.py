@@ -31,8 +31,10 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
-from horae.rules.board import Ground
-from horae.rules.dispatch import (
+from horae.runner.agents import hold_agent, look_back_agent, why_unable
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.sources.board.dispatch import (
     GRACE,
     after_run,
     assign,
@@ -45,13 +47,11 @@ from horae.rules.dispatch import (
     wakes_at,
     why_not,
 )
-from horae.runner.agents import hold_agent, look_back_agent, why_unable
-from horae.runner.command import facts_of
-from horae.runner.processes import UNRELEASED
+from horae.sources.board.rules import Ground
+from horae.sources.board.source import task_at, work_address
+from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
 from horae.trees import Trees
-from horae.workspace.board import task_at, work_address
 from horae.workspace.files import PlanFileError
-from horae.workspace.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -59,15 +59,15 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.core.slots import Gate
-    from horae.kernel.task import Task
     from horae.roster import Roster
-    from horae.rules.board import Changes
     from horae.rules.crew import Member
-    from horae.rules.dispatch import Assignment
     from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
-    from horae.workspace.tasks import Card, Cards, CommittedBoard
+    from horae.sources.board.dispatch import Assignment
+    from horae.sources.board.rules import Changes
+    from horae.sources.board.task import Task
+    from horae.sources.board.tasks import Card, Cards, CommittedBoard
 
 log = logging.getLogger(__name__)
 

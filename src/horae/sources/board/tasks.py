@@ -26,10 +26,10 @@ from horae.core.outcome import NEVER_STARTED
 from horae.core.ports import Ended, Process, RunError, Unreleased
 from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.kernel.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
 from horae.org.plan import Severity, Span
-from horae.rules.board import check_depends_on, moment
-from horae.rules.recycle import Recycled, recycle, trigger_of
+from horae.sources.board.recycle import Recycled, recycle, trigger_of
+from horae.sources.board.rules import check_depends_on, moment
+from horae.sources.board.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.workspace.files import (
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.ports import Clock, Filed, Job, Run
-    from horae.kernel.task import Task
     from horae.org.plan import Diagnostic
-    from horae.rules.board import Changes, Resolution, Value
+    from horae.sources.board.rules import Changes, Resolution, Value
+    from horae.sources.board.task import Task
     from horae.workspace.files import Content, StrPath
     from horae.workspace.git import Commit
 

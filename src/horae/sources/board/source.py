@@ -39,10 +39,8 @@ from horae.core.entry import (
 )
 from horae.core.identity import Mark
 from horae.errors import ScheduleError
-from horae.kernel.task import id_of, parse
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.board import CLOSED, complaints, moment, task_policy, work_policy
-from horae.rules.recycle import (
+from horae.sources.board.recycle import (
     RECYCLED,
     back_address,
     back_rule,
@@ -50,6 +48,17 @@ from horae.rules.recycle import (
     first_trigger,
     is_net,
     is_trigger,
+)
+from horae.sources.board.rules import CLOSED, complaints, moment, task_policy, work_policy
+from horae.sources.board.task import id_of, parse
+from horae.sources.board.tasks import (
+    ELSEWHERE,
+    TASKS,
+    Board,
+    RecycleRunner,
+    TaskFileError,
+    ambiguous,
+    card_of,
 )
 from horae.workspace.files import (
     LIMIT,
@@ -60,15 +69,6 @@ from horae.workspace.files import (
     told,
 )
 from horae.workspace.org import Shelf
-from horae.workspace.tasks import (
-    ELSEWHERE,
-    TASKS,
-    Board,
-    RecycleRunner,
-    TaskFileError,
-    ambiguous,
-    card_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from horae.core.ports import Filed, Ledger
     from horae.core.source import Scan
     from horae.errors import HoraeError
-    from horae.kernel.task import Task
-    from horae.rules.recycle import RecycledEvent
+    from horae.sources.board.recycle import RecycledEvent
+    from horae.sources.board.task import Task
+    from horae.sources.board.tasks import TaskAmbiguousError
     from horae.workspace.files import Content, StrPath
-    from horae.workspace.tasks import TaskAmbiguousError
 
 __all__ = [
     "BoardSource",

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.world import story
 from horae.core.decide import Receipt, Status
 from horae.server.api import app
-from horae.workspace.board import BoardSource
+from horae.sources.board.source import BoardSource
 from reasons import because
 from server.stage import engine
 

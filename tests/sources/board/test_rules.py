@@ -8,8 +8,8 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.kernel.task import Task, parse
-from horae.rules.board import (
+from horae.sources.board.dispatch import why_not
+from horae.sources.board.rules import (
     CLOSED,
     STATUSES,
     DependencyError,
@@ -29,7 +29,7 @@ from horae.rules.board import (
     summary,
     transition,
 )
-from horae.rules.dispatch import why_not
+from horae.sources.board.task import Task, parse
 
 NOW = datetime(2026, 3, 25, 13, 0, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)

@@ -31,12 +31,9 @@ from horae.core.identity import Known, match
 from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
 from horae.core.service import AmbiguousEntryError, Desk
-from horae.rules.recycle import NET, is_net
-from horae.store.sqlite import SqliteLedger
-from horae.testing import ManualClock
-from horae.timing.cron import Cron
-from horae.workspace import tasks
-from horae.workspace.board import (
+from horae.sources.board import tasks
+from horae.sources.board.recycle import NET, is_net
+from horae.sources.board.source import (
     BoardSource,
     EventLog,
     Hours,
@@ -45,8 +42,11 @@ from horae.workspace.board import (
     check_board,
     hours_of,
 )
+from horae.sources.board.tasks import Board
+from horae.store.sqlite import SqliteLedger
+from horae.testing import ManualClock
+from horae.timing.cron import Cron
 from horae.workspace.files import PlanFileError
-from horae.workspace.tasks import Board
 from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, SECOND, story
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from horae.core.arming import Scanned
     from horae.core.source import Scan
-    from horae.kernel.task import Task
+    from horae.sources.board.task import Task
 
 WEDNESDAY = datetime.fromisoformat("2026-04-01T08:00Z")
 

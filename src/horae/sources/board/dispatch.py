@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Status
 from horae.core.entry import key_time
 from horae.core.outcome import shown
-from horae.rules.board import (
+from horae.sources.board.rules import (
     Ground,
     Standing,
     cleared,
@@ -27,8 +27,8 @@ from horae.timing.backoff import delay_after
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from horae.kernel.task import Task
-    from horae.rules.board import Changes, Value
+    from horae.sources.board.rules import Changes, Value
+    from horae.sources.board.task import Task
 
 TTL: Final = timedelta(minutes=30)  # of a claim that nobody extends
 GRACE: Final = timedelta(minutes=5)  # of a claim beyond the wall clock of its run
@@ -156,7 +156,7 @@ def claim(task: Task, member: str, *, now: datetime, ttl: timedelta = TTL) -> Ch
 def is_claim_of(task: Task, member: str, *, stamps: Collection[str]) -> bool:
     r"""Tell whether a task is claimed by a member, and since one of these moments.
 
-    >>> from horae.kernel.task import parse
+    >>> from horae.sources.board.task import parse
     >>> held = "claimed_by: wren\nclaimed_at: 2026-03-25T09:00:00-04:00\n"
     >>> task = parse(f"---\nid: 7\ntitle: Sow\n{held}---\n").task
     >>> is_claim_of(task, "wren", stamps=["2026-03-25T13:00:00Z"])

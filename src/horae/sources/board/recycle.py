@@ -16,7 +16,7 @@ from horae.core.arming import cron_rule
 from horae.core.entry import Entry, OnceRule, Origin, Work, key_time
 from horae.core.project import project
 from horae.errors import ScheduleError
-from horae.rules.board import cleared, moment, task_policy
+from horae.sources.board.rules import cleared, moment, task_policy
 from horae.timing.cron_count import count_any
 from horae.timing.rfc3339 import parse_rfc3339
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.project import Moment
-    from horae.kernel.task import Task
-    from horae.rules.board import Changes
+    from horae.sources.board.rules import Changes
+    from horae.sources.board.task import Task
     from horae.timing.cron import Cron
 
 RECYCLED: Final = "task_recycled"  # what its event is called

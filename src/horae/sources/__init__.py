@@ -1,0 +1,1 @@
+"""Where entries come from, one package per feature."""

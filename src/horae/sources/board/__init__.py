@@ -1,0 +1,1 @@
+"""Markdown tasks: rules, dispatch, recycling, commands, routes and page."""
