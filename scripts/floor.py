@@ -22,8 +22,16 @@ LEAST: Final = (3, 11)
 TESTS: Final = (
     *("tests/kernel", "tests/timing/test_duration.py", "tests/timing/test_repeater.py"),
     *("tests/timing/test_rfc3339.py", "tests/rules/test_agent.py", "tests/core/test_arming.py"),
-    *("tests/rules/test_check.py", "tests/core/test_command.py", "tests/rules/test_crew.py"),
-    *("tests/core/test_entry.py", "tests/rules/test_lifecycle.py", "tests/rules/test_tools.py"),
+    *(
+        "tests/rules/test_check.py",
+        "tests/core/test_command.py",
+        "tests/sources/crew/test_rules.py",
+    ),
+    *(
+        "tests/core/test_entry.py",
+        "tests/sources/crew/test_lifecycle.py",
+        "tests/rules/test_tools.py",
+    ),
     *("tests/rules/test_template.py", "tests/rules/test_trigger.py", "tests/test_config.py"),
 )
 # Packages with compiled parts fit one minor version; `near_org` uses one of them.

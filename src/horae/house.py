@@ -31,7 +31,6 @@ from horae.core.service.standing import broken_words
 from horae.core.source import unexpected
 from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
-from horae.keeper import KeeperRunner, Keeping, mirror
 from horae.org.selftest import misread
 from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
@@ -40,7 +39,6 @@ from horae.readiness import (
     readiness_of,
     registry_of,
 )
-from horae.roster import Roster
 from horae.runner.agents import BlockAgents, Registry
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
@@ -58,12 +56,14 @@ from horae.sources.board.tasks import (
     find_tasks,
     refuse_double,
 )
+from horae.sources.crew.roster import Roster
+from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
+from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
 from horae.trust import EngineSettings
 from horae.workspace.agentd import Synced, has_files, sync
-from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
 from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
 from horae.workspace.org import OrgSource
 from horae.workspace.watch import changes

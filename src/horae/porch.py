@@ -14,8 +14,6 @@ from horae.core.service import CannotRunError
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.readiness import readiness_of
-from horae.rules.crew import parse_crew
-from horae.rules.lifecycle import parse_lifecycle
 from horae.server.api import Front, app, operation_of
 from horae.server.asking import Asking
 from horae.server.guard import attended, guarded
@@ -24,6 +22,8 @@ from horae.server.page import Papers, routes
 from horae.server.peers import Proxies
 from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 from horae.sources.board.tasks import Board
+from horae.sources.crew.lifecycle import parse_lifecycle
+from horae.sources.crew.rules import parse_crew
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.workspace.files import find_plans, read_plan
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Clock, Listed
     from horae.house import House
-    from horae.rules.lifecycle import Lifecycle
+    from horae.sources.crew.lifecycle import Lifecycle
     from horae.store.ledger import BookLedger
 
     Nodes: TypeAlias = Callable[[], Awaitable[list[dict[str, Any]]]]

@@ -19,13 +19,13 @@ from horae.core.ports import RunError
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.prompting import agent_of, policy_for, unnamed
-from horae.roster import Roster
-from horae.rules.crew import parse_crew
 from horae.rules.tools import ToolPolicyError
 from horae.rules.trigger import read_order
 from horae.runner.agents import AgentNotFoundError, Registry, provider_of
 from horae.runner.ready import unread, why_unready
 from horae.secrets import secrets_of
+from horae.sources.crew.roster import Roster
+from horae.sources.crew.rules import parse_crew
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -13,7 +13,7 @@ from horae.config import load
 from horae.core.arming import entries
 from horae.org.world import tangle
 from horae.rules.agent import parse_agent
-from horae.rules.crew import parse_crew
+from horae.sources.crew.rules import parse_crew
 from horae.workspace.agentd import read_folder
 
 

@@ -22,9 +22,18 @@ from horae.core.ports import Ended, Process
 from horae.core.receipt import ENDS
 from horae.core.service import Desk, EngineFacts
 from horae.org.document import read
-from horae.rules.crew import last_run_file, parse_crew, seconds_text
-from horae.rules.handed import hand, is_idle, survey
-from horae.rules.keeper import (
+from horae.sources.crew.briefing import hand, is_idle, survey
+from horae.sources.crew.lifecycle import (
+    Outcome,
+    Position,
+    Rhythm as Counts,
+    parse_lifecycle,
+    standing,
+    step,
+)
+from horae.sources.crew.rules import last_run_file, parse_crew, seconds_text
+from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.crew.tick import (
     Beat,
     begun,
     ended,
@@ -33,18 +42,9 @@ from horae.rules.keeper import (
     tick,
     write_memory,
 )
-from horae.rules.lifecycle import (
-    Outcome,
-    Position,
-    Rhythm as Counts,
-    parse_lifecycle,
-    standing,
-    step,
-)
 from horae.store.sqlite import SqliteLedger
 from horae.testing import Ending, ManualClock
 from horae.timing.backoff import GRACE
-from horae.workspace.crew import CrewSource, Rhythm
 from reasons import because
 from scale import scaled
 
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.ports import Filed, Job, Run, Unreleased
-    from horae.rules.keeper import Memory, Tick
-    from horae.rules.lifecycle import Lifecycle
+    from horae.sources.crew.lifecycle import Lifecycle
+    from horae.sources.crew.tick import Memory, Tick
 
 NOW = datetime(2026, 4, 1, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (

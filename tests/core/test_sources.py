@@ -14,9 +14,9 @@ from horae.core.decide import Status, decide
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, Process, Step
 from horae.sources.board.source import BoardSource
+from horae.sources.crew.source import CrewSource, Rhythm
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import TriggerSource, add
-from horae.workspace.crew import CrewSource, Rhythm
 from horae.workspace.org import OrgSource
 from reasons import because
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from horae.core.source import Scan, Source
 
 HOUSE = Path(horae.__file__).parent
-SOURCES = ("workspace/org.py", "workspace/crew.py", "sources/board/source.py", "store/triggers.py")
+SOURCES = (
+    "workspace/org.py",
+    "sources/crew/source.py",
+    "sources/board/source.py",
+    "store/triggers.py",
+)
 
 # What waits, works later, or works elsewhere.
 MODULES = {

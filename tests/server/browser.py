@@ -24,13 +24,13 @@ from horae.core.source import Scan
 from horae.house import keep, open_house
 from horae.org.document import read
 from horae.porch import keys_of
-from horae.rules.crew import parse_crew
-from horae.rules.lifecycle import parse_lifecycle
 from horae.server.api import Front, app, operation_of
 from horae.server.guard import guarded
 from horae.server.page import Papers, routes
 from horae.server.serve import listen_tcp, serve_tcp
 from horae.sources.board.tasks import Board
+from horae.sources.crew.lifecycle import parse_lifecycle
+from horae.sources.crew.rules import parse_crew
 from horae.store.sqlite import SqliteLedger
 from horae.workspace.files import find_plans, read_plan
 from reasons import because
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Listed
     from horae.house import House
-    from horae.rules.lifecycle import Lifecycle
     from horae.server.keys import Keys
+    from horae.sources.crew.lifecycle import Lifecycle
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER: Final = shutil.which("chromedriver")

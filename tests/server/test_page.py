@@ -24,14 +24,14 @@ from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
 from horae.org.document import read
-from horae.rules.lifecycle import Lifecycle, parse_lifecycle
 from horae.server.page import Papers, routes
-from horae.server.page.agents import draw
 from horae.server.page.calendar import FEW, day_lines
 from horae.server.page.count import count
 from horae.server.page.look import Look, plain
 from horae.server.page.run import graph
 from horae.server.page.static import Static
+from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
+from horae.sources.crew.page import draw
 from horae.timing.zone import local
 from horae.workspace.files import find_plans, read_plan
 from reasons import because

@@ -32,12 +32,12 @@ from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.rules.agent import AgentError, parse_agent
-from horae.rules.crew import parse_crew
 from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.runner.programs import Answers, can_keep, program_of
 from horae.secrets import secrets_of
+from horae.sources.crew.rules import parse_crew
+from horae.sources.crew.source import KEEPER
 from horae.timing.duration import DurationError, format_duration, parse_duration
-from horae.workspace.crew import KEEPER
 from horae.workspace.files import find_plans, read_plan
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def check_boards(boards: Mapping[str, str], *, now: datetime) -> Iterator[Diagno
     """Yield what is odd in the tasks of boards."""
     for root, tasks in boards.items():
         from horae.sources.board.source import check_board
-        from horae.workspace.crew import member_names
+        from horae.sources.crew.source import member_names
 
         config = load(root)
         limits = {"limit": config.plan_max_bytes, "most": config.plan_max_files}
@@ -109,8 +109,8 @@ def names_beside(paths: Sequence[str]) -> set[str]:
     for root in _roots(paths):
         from horae.cli.desk import Place, known_entries
         from horae.sources.board.tasks import Board
+        from horae.sources.crew.source import member_names
         from horae.workspace.agentd import read_folder
-        from horae.workspace.crew import member_names
 
         names.update(member_names(load(root).crew_def))
         with suppress(HoraeError):  # what cannot be read is no suggestion
@@ -249,7 +249,7 @@ class _Root:
             return
         import asyncio
 
-        from horae.workspace.crew import CrewSource, Rhythm, SingleKeeper
+        from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
 
         rhythm = Rhythm(
             self._now.replace(second=0, microsecond=0),  # an estimate is not exact to the second

@@ -116,10 +116,10 @@ _TABLE: Final = (
     ),
     Command("agent show", "cli.agents:show", "Show the definition and the tools of an agent"),
     Command("agent run", "cli.agents:run", "Run an agent now and show its output"),
-    Command("agent tick", "cli.tick:tick", "Tick an agent now", old=("tick",)),
+    Command("agent tick", "sources.crew.commands:tick", "Tick an agent now", old=("tick",)),
     Command(
         "agent lifecycle",
-        "cli.lifecycle:lifecycle",
+        "sources.crew.lifecycle_commands:lifecycle",
         "Show the next ticks of a lifecycle",
         old=("lifecycle",),
     ),

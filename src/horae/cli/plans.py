@@ -160,7 +160,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
 
 def _check_keepers(config: Config) -> list[Diagnostic]:
     """Return what is odd in the crew, or the single keeper, that the settings name."""
-    from horae.workspace.crew import check_keeper, check_manifest
+    from horae.sources.crew.source import check_keeper, check_manifest
 
     continuous, breather = config.keeper_continuous, config.keeper_breather
     if config.crew_def is not None:

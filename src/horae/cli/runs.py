@@ -192,7 +192,7 @@ def retry(
     if filed.source == "trigger" and (order := _order(place, filed)) is not None:
         return _retry_trigger(place, filed, order, root=root, data=data, form=form)
     if filed.receipt.key.startswith("tick:"):
-        from horae.cli.tick import tick
+        from horae.sources.crew.commands import tick
 
         assert tick.callback is not None, "it is a command"
         watch = sys.stdout.isatty() if waits is None else waits

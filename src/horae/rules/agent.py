@@ -23,7 +23,7 @@ from horae.errors import HoraeError
 from horae.org.check.finding import shown
 from horae.org.document import read
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.rules.lifecycle import NAME_FIX, Heading, heading_of
+from horae.sources.crew.lifecycle import NAME_FIX, Heading, heading_of
 from horae.timing.duration import DurationError, parse_duration
 
 if TYPE_CHECKING:

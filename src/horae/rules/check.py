@@ -23,9 +23,9 @@ from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import Found, place_of, shown
 from horae.org.plan import Diagnostic, Severity
 from horae.rules.agent import check_agent
-from horae.rules.crew import parse_crew
-from horae.rules.lifecycle import check_gates, parse_lifecycle
 from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
+from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
+from horae.sources.crew.rules import parse_crew
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Rule
     from horae.org.plan import Headline, Place, Plan
-    from horae.rules.crew import Member
+    from horae.sources.crew.rules import Member
 
 FLOOR: Final = timedelta(minutes=1)
 UNREAD: Final = "member-file"  # the code of a file that an agent needs and that cannot be read

@@ -23,7 +23,6 @@ from starlette.routing import Route, compile_path
 from horae.core.scope import Scope
 from horae.errors import HoraeError
 from horae.server import (
-    agents,
     calendar,
     engine,
     entries,
@@ -54,6 +53,7 @@ from horae.server.shapes import FACTS, TEXT
 from horae.server.stream import Feed
 from horae.server.table import Operation, asks
 from horae.sources.board import routes as board
+from horae.sources.crew import routes as agents
 
 if TYPE_CHECKING:
     import re

@@ -18,7 +18,7 @@ from horae.core.service.errors import CannotRunError, EntryStateError, RequestEr
 from horae.core.service.looking import Looking, waiting_words
 from horae.core.service.shapes import Cancelled, Rest
 from horae.core.text import moment_text
-from horae.rules.lifecycle import Rhythm
+from horae.sources.crew.lifecycle import Rhythm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

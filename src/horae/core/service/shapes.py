@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from horae.core.explain import Answer, Window
     from horae.core.ports import Event, Filed, Run
     from horae.core.reason import Reason
-    from horae.rules.lifecycle import PositionData
+    from horae.sources.crew.lifecycle import PositionData
 
 
 @dataclass(frozen=True, slots=True)

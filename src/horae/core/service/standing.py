@@ -16,7 +16,7 @@ from horae.core.reason import NO_REASON
 from horae.core.receipt import BAD, ENDS, OPEN, is_planned
 from horae.core.service.base import BATCH, GOING, Base
 from horae.core.service.shapes import AgentLine, Standing
-from horae.rules.keeper import place_of, read_memory
+from horae.sources.crew.tick import place_of, read_memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from horae.core.ports import Listed
-    from horae.rules.lifecycle import Lifecycle
+    from horae.sources.crew.lifecycle import Lifecycle
 
 
 class PageError(HoraeError):

@@ -48,9 +48,9 @@ from horae.sources.board.tasks import (
     find_tasks,
     kind_of,
 )
+from horae.sources.crew.source import member_names
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone
-from horae.workspace.crew import member_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

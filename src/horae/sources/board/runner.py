@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.core.slots import Gate
-    from horae.roster import Roster
-    from horae.rules.crew import Member
     from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
@@ -68,6 +66,8 @@ if TYPE_CHECKING:
     from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Card, Cards, CommittedBoard
+    from horae.sources.crew.roster import Roster
+    from horae.sources.crew.rules import Member
 
 log = logging.getLogger(__name__)
 

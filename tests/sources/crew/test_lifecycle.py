@@ -12,7 +12,7 @@ from horae.core.entry import CadenceRule, Entry, Origin
 from horae.core.project import next_moment
 from horae.core.receipt import ENDS
 from horae.org.plan import Severity
-from horae.rules.lifecycle import (
+from horae.sources.crew.lifecycle import (
     MOST_HEADINGS,
     MOST_REPEATS,
     Kind,
@@ -33,7 +33,7 @@ from horae.rules.lifecycle import (
 )
 from scale import scaled
 
-TEXT = (Path(__file__).parents[1] / "data" / "lifecycle-canonical.org").read_text()
+TEXT = (Path(__file__).parents[2] / "data" / "lifecycle-canonical.org").read_text()
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 NOW = datetime(2026, 6, 6, 6, 0, tzinfo=UTC)
 

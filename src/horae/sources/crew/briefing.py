@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from horae.core.entry import Origin
     from horae.org.plan import Headline, Plan, States
     from horae.org.timestamp import Timestamp
-    from horae.rules.lifecycle import State
+    from horae.sources.crew.lifecycle import State
 
 MOST_SHOWN: Final = 50  # lines of one list of a prompt
 MOST_CARRIED: Final = 40  # lines of a carry note

@@ -22,7 +22,7 @@ from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
 from horae.rules.agent import agent_name, check_agent
 from horae.rules.check import UNREAD, Page, check_crew, check_day
-from horae.rules.crew import (
+from horae.sources.crew.rules import (
     STAGGER,
     first_delay,
     last_run_file,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.ports import Filed
-    from horae.rules.crew import Member
+    from horae.sources.crew.rules import Member
     from horae.workspace.files import StrPath
 
 KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none

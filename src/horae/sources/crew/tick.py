@@ -15,8 +15,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
-from horae.rules.crew import parse_seconds, position_file, ran_file, seconds_text
-from horae.rules.lifecycle import Kind, Position, gate, outcome_of, parse_position, standing, step
+from horae.sources.crew.lifecycle import (
+    Kind,
+    Position,
+    gate,
+    outcome_of,
+    parse_position,
+    standing,
+    step,
+)
+from horae.sources.crew.rules import parse_seconds, position_file, ran_file, seconds_text
 from horae.timing.duration import format_duration
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.decide import Status
-    from horae.rules.lifecycle import Lifecycle, PositionData, State
+    from horae.sources.crew.lifecycle import Lifecycle, PositionData, State
 
 MOST_CARRIED: Final = 4000  # characters
 MOST_SAID: Final = 500  # characters of one trouble

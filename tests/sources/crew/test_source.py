@@ -11,8 +11,8 @@ import pytest
 
 from horae.core.entry import CadenceRule, Entry, Unarmed, Work
 from horae.core.identity import Known, match
-from horae.rules.crew import STAGGER
-from horae.workspace.crew import (
+from horae.sources.crew.rules import STAGGER
+from horae.sources.crew.source import (
     CrewSource,
     Rhythm,
     SingleKeeper,

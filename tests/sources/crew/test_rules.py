@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from horae.org.plan import Severity, is_id
 from horae.rules.agent import Wake
-from horae.rules.crew import (
+from horae.sources.crew.rules import (
     INTERVAL,
     Member,
     Mode,
@@ -23,7 +23,7 @@ from horae.rules.crew import (
 )
 from scale import scaled
 
-TEXT = (Path(__file__).parents[1] / "data" / "crew-two.org").read_text()
+TEXT = (Path(__file__).parents[2] / "data" / "crew-two.org").read_text()
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the strategy wants it
 NOW = datetime(2026, 6, 6, 14, 0, tzinfo=UTC)

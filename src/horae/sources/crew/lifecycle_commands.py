@@ -11,7 +11,7 @@ from horae.cli.output import Form, Output, echo, form_options, print_json, print
 from horae.cli.sources import Sources
 from horae.errors import Exit
 from horae.org.plan import Severity
-from horae.rules.lifecycle import (
+from horae.sources.crew.lifecycle import (
     Kind,
     Outcome,
     Position,
@@ -23,7 +23,7 @@ from horae.rules.lifecycle import (
 from horae.timing.duration import DurationError, format_duration, parse_cadence
 
 if TYPE_CHECKING:
-    from horae.rules.lifecycle import Lifecycle, Tick
+    from horae.sources.crew.lifecycle import Lifecycle, Tick
 
 _DAWN: Final = datetime(2000, 1, 1, tzinfo=UTC)  # any moment will do: only lengths are shown
 _LONGEST: Final = timedelta(days=31)

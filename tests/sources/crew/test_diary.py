@@ -9,8 +9,8 @@ from horae.core.arming import entries, tasks_of
 from horae.core.decide import Status
 from horae.core.receipt import ENDS
 from horae.org.document import read
-from horae.rules.handed import BoardTask, hand, survey
-from horae.rules.rest import (
+from horae.sources.crew.briefing import BoardTask, hand, survey
+from horae.sources.crew.diary import (
     MOST_LISTED,
     Coming,
     Commit,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from horae.core.entry import Origin
 from horae.org.document import read
-from horae.rules.handed import (
+from horae.sources.crew.briefing import (
     MOST_SHOWN,
     Appointment,
     BoardTask,
@@ -19,7 +19,7 @@ from horae.rules.handed import (
     prompt,
     survey,
 )
-from horae.rules.lifecycle import State
+from horae.sources.crew.lifecycle import State
 from near_org import texts
 from scale import scaled
 

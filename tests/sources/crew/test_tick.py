@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.decide import Status
-from horae.rules.crew import position_file, ran_file, seconds_text
-from horae.rules.keeper import (
+from horae.sources.crew.lifecycle import Position, parse_lifecycle
+from horae.sources.crew.rules import position_file, ran_file, seconds_text
+from horae.sources.crew.tick import (
     Beat,
     Memory,
     Note,
@@ -31,11 +32,10 @@ from horae.rules.keeper import (
     write_memory,
     write_note,
 )
-from horae.rules.lifecycle import Position, parse_lifecycle
 from scale import scaled
 
 if TYPE_CHECKING:
-    from horae.rules.lifecycle import Lifecycle
+    from horae.sources.crew.lifecycle import Lifecycle
 
 NOW = datetime.fromisoformat("2026-04-01T08:00Z")
 MINUTE = timedelta(minutes=1)

@@ -29,9 +29,9 @@ from horae.core.decide import Status
 from horae.core.receipt import FINAL
 from horae.core.service import Desk
 from horae.house import keep, new_id, open_house
-from horae.rules.keeper import read_memory
+from horae.sources.crew.source import CrewSource
+from horae.sources.crew.tick import read_memory
 from horae.timing import backoff
-from horae.workspace.crew import CrewSource
 from reasons import because
 
 if TYPE_CHECKING:

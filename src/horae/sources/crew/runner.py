@@ -37,11 +37,26 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.org.document import read
-from horae.roster import Roster
 from horae.rules.agent import Wake
-from horae.rules.crew import Mode, last_run_file, parse_crew, ran_file, seconds_text
-from horae.rules.handed import Appointment, BoardTask, hand, is_idle, prompt, survey
-from horae.rules.keeper import (
+from horae.runner.agents import hold_agent, look_back_agent, why_unable
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.sources.board.rules import blocked_text, moment
+from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey
+from horae.sources.crew.diary import (
+    Coming,
+    Commit,
+    Facts,
+    Ran,
+    carry_of,
+    is_quiet,
+    rest_file,
+    rest_text,
+)
+from horae.sources.crew.lifecycle import parse_lifecycle
+from horae.sources.crew.roster import Roster
+from horae.sources.crew.rules import Mode, last_run_file, parse_crew, ran_file, seconds_text
+from horae.sources.crew.tick import (
     Beat,
     Memory,
     Note,
@@ -60,21 +75,6 @@ from horae.rules.keeper import (
     write_memory,
     write_note,
 )
-from horae.rules.lifecycle import parse_lifecycle
-from horae.rules.rest import (
-    Coming,
-    Commit,
-    Facts,
-    Ran,
-    carry_of,
-    is_quiet,
-    rest_file,
-    rest_text,
-)
-from horae.runner.agents import hold_agent, look_back_agent, why_unable
-from horae.runner.command import facts_of
-from horae.runner.processes import UNRELEASED
-from horae.sources.board.rules import blocked_text, moment
 from horae.trees import Trees, why_left
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit
@@ -87,14 +87,14 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.org.plan import Plan
-    from horae.rules.crew import Member
-    from horae.rules.handed import Handed
-    from horae.rules.lifecycle import Lifecycle, State
     from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import CommittedBoard
+    from horae.sources.crew.briefing import Handed
+    from horae.sources.crew.lifecycle import Lifecycle, State
+    from horae.sources.crew.rules import Member
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from horae.org.document import read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from horae.rules.handed import Handed, Item
+    from horae.sources.crew.briefing import Handed, Item
 
 FOLDER: Final = "rem"
 MOST_LISTED: Final = 30  # lines of one heading

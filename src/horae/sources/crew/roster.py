@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from horae.core.entry import Origin
 from horae.core.ports import RunError
 from horae.rules.agent import AgentError, parse_agent
-from horae.rules.crew import parse_crew
 from horae.runner.agents import Agent
+from horae.sources.crew.rules import parse_crew
 from horae.workspace.files import PlanFileError, read_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from horae.rules.crew import Member
+    from horae.sources.crew.rules import Member
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Agents that tick at an interval: manifest, lifecycle, briefing and diary."""
