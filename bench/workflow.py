@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from horae.app import SystemClock
 from horae.runner.command import Place
 from horae.runner.processes import Processes
-from horae.runner.steps import Bounds
-from horae.runner.workflow import run_workflow
+from horae.sources.workflows.runner import run_workflow
+from horae.sources.workflows.steps import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from horae.errors import HoraeError
     from horae.org.query import parse_timestamp, query
     from horae.org.world import durable, tangle, upgrade, validate
+    from horae.sources.workflows.run import run_workflow
     from horae.timing.cron import Cron, CronError
     from horae.timing.repeater import repeat
     from horae.timing.rfc3339 import parse_rfc3339
-    from horae.workflows import run_workflow
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOME = {
     "project": "horae.core.project",
     "query": "horae.org.query",
     "repeat": "horae.timing.repeater",
-    "run_workflow": "horae.workflows",
+    "run_workflow": "horae.sources.workflows.run",
     "tangle": "horae.org.world",
     "upgrade": "horae.org.world",
     "validate": "horae.org.world",

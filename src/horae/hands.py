@@ -13,12 +13,12 @@ from horae.core.ports import Trait
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.org.world import worlds
-from horae.runner.record import summary
-from horae.runner.workflow import WorkflowRunner, order_of
 from horae.sources.board.recycle import triggers_of
 from horae.sources.board.routes import ChangedError
 from horae.sources.board.rules import CLOSED, Ground, moment, standing
 from horae.sources.board.tasks import BoardMissingError, card_data, change
+from horae.sources.workflows.record import summary
+from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.timing.zone import zone
 from horae.workspace.files import read_plan
 

@@ -45,7 +45,6 @@ from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.masking import masked
 from horae.runner.processes import LOG_NAME, Processes
-from horae.runner.workflow import WorkflowRunner
 from horae.secrets import known_names, secrets_of
 from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
@@ -59,6 +58,7 @@ from horae.sources.board.tasks import (
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
 from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
-from horae.runner.steps import clear
+from horae.sources.workflows.steps import clear
 from horae.workspace.git import (
     Author,
     Delivery,

@@ -17,10 +17,10 @@ from calling import Ending
 from horae.cli.output import Form, Output
 from horae.cli.run import run
 from horae.cli.wb import wb
-from horae.cli.workflow import run_file
 from horae.runner.processes import can_kill_trees
+from horae.sources.workflows.commands import run_file
 from runner.stage import pids, proc, wait_for
-from runner.workflows import flow, step
+from sources.workflows.stage import flow, step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_all_that_was_started_and_is_recorded(home: Path, sent: sign
 def test_a_terminal_shows_the_steps_as_they_go_on(home: Path) -> None:
     (home / "plan.org").write_text(GOOD)
     script = (
-        "from horae.cli.workflow import run_file; from horae.cli.output import Output; import sys;"
+        "from horae.sources.workflows.commands import run_file; from horae.cli.output import Output; import sys;"
         "sys.exit(run_file('plan.org', output=Output.of(None), given='beans'))"
     )
     ours, theirs = pty.openpty()

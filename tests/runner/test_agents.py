@@ -14,7 +14,6 @@ from urllib.parse import quote
 import pytest
 
 import horae
-from horae.cli.workflow import records_of
 from horae.config import load
 from horae.core.decide import Status
 from horae.core.entry import Origin
@@ -38,15 +37,16 @@ from horae.runner.agents import (
 )
 from horae.runner.command import Place
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from horae.sources.workflows.commands import records_of
 from runner.stage import until
-from runner.workflows import flow, marked, only, step, tasks, yard
+from sources.workflows.stage import flow, marked, only, step, tasks, yard
 from store.ledger_suite import story
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from runner.workflows import Yard
+    from sources.workflows.stage import Yard
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="runs need pidfds")
 

@@ -42,8 +42,8 @@ from runner.stage import (
     until,
     wait_for,
 )
-from runner.workflows import Yard, flow, step, tasks
 from scale import scaled
+from sources.workflows.stage import Yard, flow, step, tasks
 from store.ledger_suite import story
 
 if TYPE_CHECKING:

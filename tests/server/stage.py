@@ -28,7 +28,6 @@ from horae.prompting import PromptRunner
 from horae.runner.agents import Registry
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
-from horae.runner.workflow import WorkflowRunner
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
 from horae.server.asking import Asking
@@ -36,6 +35,7 @@ from horae.server.guard import attended, guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.sources.board.tasks import Board
+from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger

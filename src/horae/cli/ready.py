@@ -147,7 +147,7 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
         return
     from horae.errors import HoraeError
     from horae.org.world import every, worlds
-    from horae.runner.languages import language_of
+    from horae.sources.workflows.languages import language_of
 
     for world in every(worlds(plan)):
         for component in world.components:

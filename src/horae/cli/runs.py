@@ -99,7 +99,7 @@ def run(
     """
     output = Output.of(form)
     if entry.endswith(".org") and os.path.isfile(entry):  # noqa: PTH113 - as everywhere on the way in
-        from horae.cli.workflow import run_file
+        from horae.sources.workflows.commands import run_file
 
         return run_file(
             entry,

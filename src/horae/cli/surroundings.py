@@ -129,7 +129,7 @@ def _check_settings(config: Config) -> Check:
 
 def _check_languages(config: Config) -> Iterator[Check]:
     """Say which languages blocks can be written in here, and what the plan lacks."""
-    from horae.runner.languages import LANGUAGES
+    from horae.sources.workflows.languages import LANGUAGES
 
     path = os.environ.get("PATH", os.defpath)
     there = {
@@ -146,7 +146,7 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
     >>> [each.grade.value for each in check_languages({"sh"}, {"go": "plan.org:3"})]
     ['ok', 'fail']
     """
-    from horae.runner.languages import AGENT, LANGUAGES, language_of
+    from horae.sources.workflows.languages import AGENT, LANGUAGES, language_of
 
     rows = [row for row in LANGUAGES if row.name != AGENT]
     names = ", ".join(row.name for row in rows if row.name in there) or "none"

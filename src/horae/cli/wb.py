@@ -97,14 +97,14 @@ def workflow_run(wrapped: bool, file: str, given: str) -> int:
 @click.pass_obj
 def workflow_plan(wrapped: bool, file: str) -> int:
     """Show what would run, and in which order."""
-    from horae.cli.workflow import summaries_of
+    from horae.sources.workflows.commands import summaries_of
 
     return _answer("workflow plan", file, summaries_of, wrapped=wrapped)
 
 
 def _run(verb: str, file: str, given: str, *, wrapped: bool) -> int:
     """Run the workflows of a file, print their records, and return how that ended."""
-    from horae.cli.workflow import records_of
+    from horae.sources.workflows.commands import records_of
 
     ends: list[int] = []
 

@@ -49,7 +49,7 @@ from horae.runner.programs import (
     read_answer,
 )
 from horae.runner.ready import allowed_environment, unread, why_unready
-from horae.runner.workflow import AGENT_SUFFIX, Answer
+from horae.sources.workflows.runner import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.runner.command import Place
     from horae.runner.processes import Processes
-    from horae.runner.workflow import Order as WorkflowOrder
+    from horae.sources.workflows.runner import Order as WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"
 MODEL: Final = ("-I", "-m", "horae.runner.model")

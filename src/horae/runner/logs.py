@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from horae.runner.steps import clear
+from horae.sources.workflows.steps import clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,7 +33,6 @@ from horae.server import (
     receipts,
     tokens,
     triggers,
-    workflows,
 )
 from horae.server.answer import (
     HEADERS,
@@ -54,6 +53,7 @@ from horae.server.stream import Feed
 from horae.server.table import Operation, asks
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as agents
+from horae.sources.workflows import routes as workflows
 
 if TYPE_CHECKING:
     import re

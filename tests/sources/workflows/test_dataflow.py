@@ -9,14 +9,14 @@ from hypothesis import given as given_any, strategies as st
 
 from horae.org.document import read
 from horae.org.world import worlds
-from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
+from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from horae.org.world import World
-    from horae.rules.dataflow import Flow
+    from horae.sources.workflows.dataflow import Flow
 
 
 def world(*wires: tuple[str, str | None, str | None]) -> World:

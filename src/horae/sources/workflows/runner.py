@@ -26,13 +26,15 @@ from horae.core.reason import Reason, ReasonCode
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
-from horae.rules.dataflow import Course, flow_of, has_own_clock, oddities
 from horae.runner.command import facts_of, hidden_bytes, why_held
-from horae.runner.languages import AGENT, filled, language_of, telling
 from horae.runner.masking import MASK, Masker, disguises
 from horae.runner.processes import LOG_NAME, Limits, guessed_secrets
 from horae.runner.ready import allowed_environment
-from horae.runner.record import (
+from horae.runner.tree import started
+from horae.sources.workflows.build_cache import Asking, BuildError, Ready, Workshop, line_in
+from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
+from horae.sources.workflows.languages import AGENT, filled, language_of, telling
+from horae.sources.workflows.record import (
     RECORD,
     SHOWN,
     SMALL,
@@ -45,7 +47,7 @@ from horae.runner.record import (
     read_record,
     steps_in,
 )
-from horae.runner.steps import (
+from horae.sources.workflows.steps import (
     MIB,
     SHORT,
     Bench,
@@ -58,8 +60,6 @@ from horae.runner.steps import (
     log_of,
     size_text,
 )
-from horae.runner.tree import started
-from horae.runner.workshop import Asking, BuildError, Ready, Workshop, line_in
 from horae.timing.duration import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Filed, Given, Held, Job, Run
     from horae.org.plan import Plan
     from horae.org.world import World
-    from horae.rules.dataflow import Flow, Step
     from horae.runner.agents import BlockAgents, RunAgents
     from horae.runner.command import Place
-    from horae.runner.languages import Found
     from horae.runner.processes import LiveRun, Processes
+    from horae.sources.workflows.dataflow import Flow, Step
+    from horae.sources.workflows.languages import Found
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
     from horae.org.world import World
     from horae.runner.command import Place
-    from horae.runner.record import Record, StepRecord
-    from horae.runner.workflow import Told
+    from horae.sources.workflows.record import Record, StepRecord
+    from horae.sources.workflows.runner import Told
 
 _REFRESH: Final = 0.1  # seconds between two pictures
 _STYLES: Final = {
@@ -72,7 +72,7 @@ def summaries_of(text: str) -> list[dict[str, object]]:
     """Return what the workflows of a plan would run, without running anything."""
     from horae.org.document import read
     from horae.org.world import worlds
-    from horae.runner.record import summary
+    from horae.sources.workflows.record import summary
 
     return [summary(world) for world in worlds(read(text))]
 
@@ -103,7 +103,7 @@ class _Asked:
         from horae.org.world import every, worlds
         from horae.runner.command import Place
         from horae.secrets import secrets_of
-        from horae.workflows import state_directory
+        from horae.sources.workflows.run import state_directory
         from horae.workspace.files import PlanMissingError, read_plan
 
         config = load(plan_root((file,)), flags={"data": data})
@@ -134,8 +134,8 @@ async def _run_all(
 
     from horae.app import SystemClock
     from horae.runner.processes import Processes
-    from horae.runner.workflow import WorkflowRunner, order_of
-    from horae.workflows import block_agents
+    from horae.sources.workflows.run import block_agents
+    from horae.sources.workflows.runner import WorkflowRunner, order_of
 
     clock = SystemClock()
     began_at = clock.now()
@@ -270,7 +270,7 @@ def _sinks(record: Record) -> list[StepRecord]:
 
 def _print_plan(asked: _Asked, output: Output) -> None:
     """Print what would run, in which order."""
-    from horae.runner.record import summary
+    from horae.sources.workflows.record import summary
 
     found = [summary(world) for world in asked.worlds]
     if output.form is Form.JSON:

@@ -10,7 +10,7 @@ import pytest
 
 import horae
 from horae.runner.processes import can_kill_trees
-from runner.workflows import flow, step
+from sources.workflows.stage import flow, step
 
 if TYPE_CHECKING:
     from pathlib import Path

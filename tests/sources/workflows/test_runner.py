@@ -18,18 +18,18 @@ import pytest
 from horae.core.decide import Status
 from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
 from horae.runner.processes import can_kill_trees
-from horae.runner.record import RECORD, read_record
-from horae.runner.steps import clear
+from horae.sources.workflows.record import RECORD, read_record
+from horae.sources.workflows.steps import clear
 from reasons import because
 from runner.stage import HOSTILE, until, wait_for
-from runner.workflows import flow, job, marked, only, step, tasks, yard
 from scale import scaled
+from sources.workflows.stage import flow, job, marked, only, step, tasks, yard
 from store.ledger_suite import story
 
 pytestmark = pytest.mark.skipif(not can_kill_trees(), reason="looks into /proc, needs pidfds")
 
 QUIET = HOSTILE.replace("yes hostile", "yes hostile >/dev/null")  # no flood: that has its own end
-EXAMPLES = Path(__file__).parents[2] / "examples" / "digest"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "digest"
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:

@@ -15,8 +15,8 @@ from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
 from horae.runner.command import Place
 from horae.runner.processes import Processes
-from horae.runner.steps import Bounds
-from horae.runner.workflow import WorkflowRunner, order_of, run_workflow, the_world
+from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
+from horae.sources.workflows.steps import Bounds
 from reasons import because
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.runner.agents import BlockAgents
-    from horae.runner.record import Record, StepRecord
-    from horae.runner.workflow import Told, WorkflowRun
+    from horae.sources.workflows.record import Record, StepRecord
+    from horae.sources.workflows.runner import Told, WorkflowRun
 
 SHORT = timedelta(milliseconds=300)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Status
 from horae.core.outcome import shown
 from horae.core.ports import RunError
-from horae.runner.languages import (
+from horae.sources.workflows.languages import (
     PROGRAM,
     Found,
     candidates,
@@ -29,8 +29,8 @@ from horae.runner.languages import (
     telling,
     tool_environment,
 )
-from horae.runner.record import put
-from horae.runner.steps import MIB, clear, lay, log_of, size_text
+from horae.sources.workflows.record import put
+from horae.sources.workflows.steps import MIB, clear, lay, log_of, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Ended
     from horae.org.world import Component
-    from horae.runner.languages import Language, Tool
-    from horae.runner.steps import Hands
+    from horae.sources.workflows.languages import Language, Tool
+    from horae.sources.workflows.steps import Hands
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from horae.config import load
 from horae.runner.agents import BlockAgents
 from horae.runner.command import Place
 from horae.runner.processes import Processes
-from horae.runner.workflow import run_workflow as run
 from horae.secrets import secrets_of
+from horae.sources.workflows.runner import run_workflow as run
 from horae.workspace.files import read_plan
 
 if TYPE_CHECKING:

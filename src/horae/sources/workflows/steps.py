@@ -19,7 +19,7 @@ from horae.core.ports import Ended, LauncherLostError, RunError
 from horae.core.reason import Reason, ReasonCode
 from horae.runner.cgroup import CgroupLimits
 from horae.runner.processes import LOG_NAME, Limits, Spec, boot_seconds
-from horae.runner.record import put
+from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

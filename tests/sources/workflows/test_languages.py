@@ -13,7 +13,9 @@ import pytest
 from horae.app import SystemClock
 from horae.core.decide import Status
 from horae.core.ports import RunError
-from horae.runner.languages import (
+from horae.runner.processes import can_kill_trees
+from horae.sources.workflows.build_cache import Workshop
+from horae.sources.workflows.languages import (
     AGENT,
     LANGUAGES,
     Tool,
@@ -23,9 +25,7 @@ from horae.runner.languages import (
     missing,
     telling,
 )
-from horae.runner.processes import can_kill_trees
-from horae.runner.workshop import Workshop
-from runner.workflows import flow, job, marked, only, step, tasks, yard
+from sources.workflows.stage import flow, job, marked, only, step, tasks, yard
 from store.ledger_suite import story
 
 if TYPE_CHECKING:
