@@ -21,7 +21,11 @@ ROOT: Final = Path(__file__).parent.parent
 LEAST: Final = (3, 11)
 TESTS: Final = (
     *("tests/kernel", "tests/timing/test_duration.py", "tests/timing/test_repeater.py"),
-    *("tests/timing/test_rfc3339.py", "tests/rules/test_agent.py", "tests/core/test_arming.py"),
+    *(
+        "tests/timing/test_rfc3339.py",
+        "tests/sources/agents/test_rules.py",
+        "tests/core/test_arming.py",
+    ),
     *(
         "tests/rules/test_check.py",
         "tests/core/test_command.py",
@@ -30,7 +34,7 @@ TESTS: Final = (
     *(
         "tests/core/test_entry.py",
         "tests/sources/crew/test_lifecycle.py",
-        "tests/rules/test_tools.py",
+        "tests/sources/agents/test_tool_policy.py",
     ),
     *("tests/rules/test_template.py", "tests/rules/test_trigger.py", "tests/test_config.py"),
 )

@@ -39,13 +39,13 @@ from horae.readiness import (
     readiness_of,
     registry_of,
 )
-from horae.runner.agents import BlockAgents, Registry
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
 from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.masking import masked
 from horae.runner.processes import LOG_NAME, Processes
 from horae.secrets import known_names, secrets_of
+from horae.sources.agents.runner import BlockAgents, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import (
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from horae.core.service import Line
     from horae.core.source import Source
     from horae.engine.cluster import SharedLedger
-    from horae.runner.agents import Agent
+    from horae.sources.agents.runner import Agent
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from horae.core.entry import Origin
 from horae.core.ports import HeldBackError, Unreleased
 from horae.core.scope import api_scopes
-from horae.rules.agent import AgentDefinition
 from horae.rules.trigger import parse_tools, read_order
-from horae.runner.agents import (
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.sources.agents.rules import AgentDefinition
+from horae.sources.agents.runner import (
     Agent,
     AgentNotFoundError,
     hidden_of,
@@ -23,9 +25,7 @@ from horae.runner.agents import (
     look_back_agent,
     why_unable,
 )
-from horae.runner.command import facts_of
-from horae.runner.processes import UNRELEASED
-from horae.server.asking import NAME
+from horae.sources.agents.source import NAME
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Ended, Filed, Held, Job, Run
     from horae.engine.triggers import AgentCard
-    from horae.rules.tools import ToolPolicy
-    from horae.runner.agents import Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.sources.agents.runner import Registry
+    from horae.sources.agents.tool_policy import ToolPolicy
     from horae.store.triggers import BookTriggers
 
 

@@ -19,11 +19,11 @@ from horae.core.ports import RunError
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.prompting import agent_of, policy_for, unnamed
-from horae.rules.tools import ToolPolicyError
 from horae.rules.trigger import read_order
-from horae.runner.agents import AgentNotFoundError, Registry, provider_of
 from horae.runner.ready import unread, why_unready
 from horae.secrets import secrets_of
+from horae.sources.agents.runner import AgentNotFoundError, Registry, provider_of
+from horae.sources.agents.tool_policy import ToolPolicyError
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.rules import parse_crew
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Listed, Secrets
     from horae.engine.triggers import AgentCard
-    from horae.rules.tools import ToolPolicy
-    from horae.runner.agents import Agent
+    from horae.sources.agents.runner import Agent
+    from horae.sources.agents.tool_policy import ToolPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ def readiness_of(
 
 def agents_of(config: Config) -> Registry:
     """Return the agents that plans and settings define, as they are written now."""
-    from horae.cli.agents import Found
     from horae.cli.output import Form, Output
+    from horae.sources.agents.commands import Found
 
     # What is odd in them is said by `check`, and by whatever needs them.
     return Found.of(config, Output(Form.TABLE), says=False).registry

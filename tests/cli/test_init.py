@@ -12,7 +12,7 @@ from horae.cli.init import init
 from horae.config import load
 from horae.core.arming import entries
 from horae.org.world import tangle
-from horae.rules.agent import parse_agent
+from horae.sources.agents.rules import parse_agent
 from horae.sources.crew.rules import parse_crew
 from horae.workspace.agentd import read_folder
 

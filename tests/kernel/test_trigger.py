@@ -18,8 +18,8 @@ from horae.kernel.trigger import (
     parse_workflow,
 )
 from horae.org.plan import Severity
-from horae.rules.tools import Mode
 from horae.rules.trigger import Kind
+from horae.sources.agents.tool_policy import Mode
 from horae.sources.board.task import FIELDS
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"

@@ -21,7 +21,6 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.rules.tools import Mode, ToolPolicy
 from horae.rules.trigger import (
     KNOWN,
     Definition,
@@ -43,6 +42,7 @@ from horae.rules.trigger import (
     scanned,
     view,
 )
+from horae.sources.agents.tool_policy import Mode, ToolPolicy
 
 ID = "550e8400-e29b-41d4-a716-446655440001"
 NINE = datetime(2026, 4, 1, 9, tzinfo=UTC)

@@ -25,15 +25,15 @@ from horae.engine.triggers import Triggers
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.house import Runners
 from horae.prompting import PromptRunner
-from horae.runner.agents import Registry
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
-from horae.server.asking import Asking
 from horae.server.guard import attended, guarded
 from horae.server.keys import Keys
 from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
+from horae.sources.agents.runner import Registry
+from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens

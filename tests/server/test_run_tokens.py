@@ -20,7 +20,7 @@ from horae.core.entry import Policy
 from horae.core.run_tokens import RunTokens
 from horae.house import House, keep, open_house, run_once
 from horae.porch import open_porch
-from horae.rules.agent import AgentError, parse_agent
+from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy

@@ -110,12 +110,16 @@ _TABLE: Final = (
     Command("agent", "", "List, show, run and tick agents", Section.WORK),
     Command(
         "agent list",
-        "cli.agents:agents",
+        "sources.agents.commands:agents",
         "List agents and whether each can run",
         old=("agents",),
     ),
-    Command("agent show", "cli.agents:show", "Show the definition and the tools of an agent"),
-    Command("agent run", "cli.agents:run", "Run an agent now and show its output"),
+    Command(
+        "agent show",
+        "sources.agents.commands:show",
+        "Show the definition and the tools of an agent",
+    ),
+    Command("agent run", "sources.agents.commands:run", "Run an agent now and show its output"),
     Command("agent tick", "sources.crew.commands:tick", "Tick an agent now", old=("tick",)),
     Command(
         "agent lifecycle",

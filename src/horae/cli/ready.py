@@ -204,8 +204,8 @@ def _check_keepers(config: Config) -> Iterator[Diagnostic]:
     """Yield those of the crew, or the single keeper, that nothing can run."""
     if config.crew_def is None and config.keeper_def is None:
         return
-    from horae.cli.agents import Found as Agents
     from horae.cli.output import Form, Output
+    from horae.sources.agents.commands import Found as Agents
 
     output = Output(Form.TABLE)
     for agent in (registry := Agents.of(config, output, says=False, beneath=False).registry):

@@ -136,7 +136,7 @@ class Room:
 
     def _others(self) -> frozenset[str]:
         """Return the agents that plans and settings define."""
-        from horae.cli.agents import Found
+        from horae.sources.agents.commands import Found
 
         if self._names is None:
             found = Found.of(self._config, Output(Form.TABLE))

@@ -35,8 +35,8 @@ from horae.core.secret import is_reference
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id
 from horae.rules.template import problems, render
-from horae.rules.tools import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.rules.webhook import SECRETS, Scheme, scheme_of, wrong_secret
+from horae.sources.agents.tool_policy import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import zone

@@ -29,9 +29,9 @@ from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.service import Desk
-from horae.runner.agents import Registry
 from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
+from horae.sources.agents.runner import Registry
 from horae.sources.board.dispatch import rest_after
 from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
 from horae.sources.board.source import BoardSource

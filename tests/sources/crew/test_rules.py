@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.org.plan import Severity, is_id
-from horae.rules.agent import Wake
+from horae.sources.agents.rules import Wake
 from horae.sources.crew.rules import (
     INTERVAL,
     Member,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from horae.runner.agents import BlockAgents
+    from horae.sources.agents.runner import BlockAgents
     from horae.sources.workflows.record import Record, StepRecord
     from horae.sources.workflows.runner import Told, WorkflowRun
 

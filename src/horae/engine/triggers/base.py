@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Ledger, Secrets
     from horae.core.service import Dial
     from horae.engine.triggers.store import Dispatched, TriggerStore
-    from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Definition, Trigger
+    from horae.sources.agents.tool_policy import ToolPolicy
 
 
 class Ready(Protocol):

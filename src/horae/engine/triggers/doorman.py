@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.ports import Filed
-    from horae.rules.tools import ToolPolicy
     from horae.rules.trigger import Order, Trigger
+    from horae.sources.agents.tool_policy import ToolPolicy
 
 SOURCE: Final = "trigger"
 APPROVAL: Final = timedelta(seconds=300)  # how long a person may take to approve

@@ -31,9 +31,9 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
-from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.dispatch import (
     GRACE,
     after_run,
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.core.slots import Gate
-    from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
     from horae.sources.board.rules import Changes
     from horae.sources.board.task import Task

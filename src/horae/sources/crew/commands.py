@@ -62,7 +62,7 @@ def tick(
     except HoraeError as error:
         if error.code != EntryNotFoundError.code:
             raise
-        from horae.cli.agents import Everybody
+        from horae.sources.agents.commands import Everybody
 
         Everybody.of(root, data, Output(Form.TABLE)).get(name)  # raises unless there is one
         raise NoTicksError(name) from None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from horae.core.entry import Origin
 from horae.core.ports import RunError
-from horae.rules.agent import AgentError, parse_agent
-from horae.runner.agents import Agent
+from horae.sources.agents.rules import AgentError, parse_agent
+from horae.sources.agents.runner import Agent
 from horae.sources.crew.rules import parse_crew
 from horae.workspace.files import PlanFileError, read_plan
 

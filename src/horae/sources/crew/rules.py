@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from horae.core.entry import HOST_FIX, labels
 from horae.org.check.finding import shown
 from horae.org.plan import Diagnostic, Severity, is_id
-from horae.rules.agent import Wake, choices
+from horae.sources.agents.rules import Wake, choices
 from horae.sources.crew.lifecycle import NAME_FIX, Heading, headings
 from horae.timing import backoff
 from horae.timing.duration import DurationError, format_duration, parse_cadence, parse_duration

@@ -37,10 +37,10 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.org.document import read
-from horae.rules.agent import Wake
-from horae.runner.agents import hold_agent, look_back_agent, why_unable
 from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
+from horae.sources.agents.rules import Wake
+from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
 from horae.sources.crew.briefing import Appointment, BoardTask, hand, is_idle, prompt, survey
 from horae.sources.crew.diary import (
@@ -87,9 +87,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.org.plan import Plan
-    from horae.runner.agents import Agent, Registry
     from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import CommittedBoard
     from horae.sources.crew.briefing import Handed

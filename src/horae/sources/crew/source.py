@@ -20,8 +20,8 @@ from horae.core.identity import Mark
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.agent import agent_name, check_agent
 from horae.rules.check import UNREAD, Page, check_crew, check_day
+from horae.sources.agents.rules import agent_name, check_agent
 from horae.sources.crew.rules import (
     STAGGER,
     first_delay,

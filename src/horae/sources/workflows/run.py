@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
 from horae.config import load
-from horae.runner.agents import BlockAgents
 from horae.runner.command import Place
 from horae.runner.processes import Processes
 from horae.secrets import secrets_of
+from horae.sources.agents.runner import BlockAgents
 from horae.sources.workflows.runner import run_workflow as run
 from horae.workspace.files import read_plan
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from horae.config import Config
-    from horae.runner.agents import Agent, Registry
+    from horae.sources.agents.runner import Agent, Registry
 
 
 def run_workflow(
@@ -63,8 +63,8 @@ def block_agents(config: Config, processes: Processes, place: Place) -> BlockAge
 
 def agents_in(config: Config) -> Registry:
     """Return the agents that plans and settings define, as they are written now."""
-    from horae.cli.agents import Found
     from horae.cli.output import Form, Output
+    from horae.sources.agents.commands import Found
 
     return Found.of(config, Output(Form.TABLE)).registry
 

@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Filed, Given, Held, Job, Run
     from horae.org.plan import Plan
     from horae.org.world import World
-    from horae.runner.agents import BlockAgents, RunAgents
     from horae.runner.command import Place
     from horae.runner.processes import LiveRun, Processes
+    from horae.sources.agents.runner import BlockAgents, RunAgents
     from horae.sources.workflows.dataflow import Flow, Step
     from horae.sources.workflows.languages import Found
 

@@ -17,10 +17,13 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.secret import parse_source
-from horae.rules.agent import AgentDefinition, Runner
-from horae.rules.tools import OPEN, ToolPolicy, parse_policy
-from horae.runner import model
-from horae.runner.agents import (
+from horae.runner.command import Place
+from horae.runner.processes import Processes, can_kill_trees
+from horae.runner.secrets import NamedSecrets
+from horae.sources.agents import model
+from horae.sources.agents.model import MissingExtraError, Order, Report, is_offered, work
+from horae.sources.agents.rules import AgentDefinition, Runner
+from horae.sources.agents.runner import (
     RESULT_NAME,
     Agent,
     Provider as Where,
@@ -28,11 +31,8 @@ from horae.runner.agents import (
     hold_agent,
     look_back_agent,
 )
-from horae.runner.command import Place
-from horae.runner.model import MissingExtraError, Order, Report, is_offered, work
-from horae.runner.processes import Processes, can_kill_trees
-from horae.runner.secrets import NamedSecrets
-from horae.runner.tools import MOST_SHOWN, Toolbox
+from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
+from horae.sources.agents.tools import MOST_SHOWN, Toolbox
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
 

@@ -109,7 +109,7 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     'You write.'
     >>> parse_agent("* wren :agent:\n", "wren.org")
     Traceback (most recent call last):
-    horae.rules.agent.AgentError: wren.org:1:1: the agent has no system prompt; write it under a
+    horae.sources.agents.rules.AgentError: wren.org:1:1: the agent has no system prompt; write it under a
     heading called System prompt
     """
     plan = read(text)

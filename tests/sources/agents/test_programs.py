@@ -16,12 +16,9 @@ from hypothesis import given, settings, strategies as st
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Run
-from horae.rules.agent import parse_agent
-from horae.rules.tools import OPEN, ToolPolicy, parse_policy
-from horae.runner.agents import Agent, Registry, hold_agent
 from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
-from horae.runner.programs import (
+from horae.sources.agents.programs import (
     ROWS,
     Answers,
     Called,
@@ -31,6 +28,9 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
+from horae.sources.agents.rules import parse_agent
+from horae.sources.agents.runner import Agent, Registry, hold_agent
+from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story
@@ -38,7 +38,7 @@ from store.ledger_suite import story
 if TYPE_CHECKING:
     from horae.core.ports import Ended
 
-DATA = Path(__file__).parent.parent / "data" / "programs"
+DATA = Path(__file__).parents[2] / "data" / "programs"
 WORK, PROMPT = Path("/srv/garden"), Path("/runs/1/prompt.txt")
 
 

@@ -19,9 +19,10 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
 from horae.house import open_house, run_once
-from horae.rules.agent import parse_agent
-from horae.rules.tools import ToolPolicy, parse_policy
-from horae.runner.agents import (
+from horae.runner.command import Place
+from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from horae.sources.agents.rules import parse_agent
+from horae.sources.agents.runner import (
     LONGEST_TEXT,
     PROMPT_NAME,
     Agent,
@@ -35,8 +36,7 @@ from horae.runner.agents import (
     look_back_agent,
     provider_of,
 )
-from horae.runner.command import Place
-from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from horae.sources.agents.tool_policy import ToolPolicy, parse_policy
 from horae.sources.workflows.commands import records_of
 from runner.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard

@@ -19,7 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horae.core.outcome import shown
-from horae.rules.tools import (
+from horae.runner.masking import Masker
+from horae.sources.agents.tool_policy import (
     BASH,
     EDIT,
     FETCH,
@@ -32,13 +33,12 @@ from horae.rules.tools import (
     ToolPolicy,
     decide,
 )
-from horae.runner.masking import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
-    from horae.rules.tools import Pattern
+    from horae.sources.agents.tool_policy import Pattern
 
 SHELL_SECONDS: Final = 120  # for a command that names no limit
 LONGEST_SHELL: Final = 600

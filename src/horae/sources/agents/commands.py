@@ -31,10 +31,10 @@ from horae.core.entry import Origin
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
-from horae.rules.agent import AgentError, parse_agent
-from horae.runner.agents import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
-from horae.runner.programs import Answers, can_keep, program_of
 from horae.secrets import secrets_of
+from horae.sources.agents.programs import Answers, can_keep, program_of
+from horae.sources.agents.rules import AgentError, parse_agent
+from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hold_agent, provider_of
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import KEEPER
 from horae.timing.duration import DurationError, format_duration, parse_duration
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.ports import Ended
     from horae.engine.triggers import AgentCard, Triggers
-    from horae.rules.agent import AgentDefinition
-    from horae.rules.tools import ToolPolicy
-    from horae.runner.agents import AgentRun
+    from horae.sources.agents.rules import AgentDefinition
+    from horae.sources.agents.runner import AgentRun
+    from horae.sources.agents.tool_policy import ToolPolicy
 
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."

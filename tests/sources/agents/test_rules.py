@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.rules.agent import (
+from horae.sources.agents.rules import (
     AgentDefinition,
     AgentError,
     Runner,
@@ -16,7 +16,7 @@ from horae.rules.agent import (
 )
 from scale import scaled
 
-TEXT = (Path(__file__).parents[1] / "data" / "agent-writer.org").read_text()
+TEXT = (Path(__file__).parents[2] / "data" / "agent-writer.org").read_text()
 
 
 def agent(*lines: str, prompt: str = "You write.") -> str:

@@ -1,4 +1,4 @@
-"""Calls a model until it is done: `python -I -m horae.runner.model`, the order on its input.
+"""Calls a model until it is done: `python -I -m horae.sources.agents.model`, the order on its input.
 
 The order is JSON: which model, where, what it is told, which tools it has, and how far it may
 go. The key is in a variable that the order names. What the model answers in the end is printed,
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from horae.core.outcome import shown
 from horae.errors import Exit, HoraeError
-from horae.rules.tools import (
+from horae.runner.masking import disguises
+from horae.sources.agents.tool_policy import (
     BASH,
     EDIT,
     FETCH,
@@ -33,8 +34,7 @@ from horae.rules.tools import (
     decide,
     parse_policy,
 )
-from horae.runner.masking import disguises
-from horae.runner.tools import Toolbox
+from horae.sources.agents.tools import Toolbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic_ai import Agent, Tool
     from pydantic_ai.usage import RunUsage
 
-    from horae.rules.tools import ToolPolicy
+    from horae.sources.agents.tool_policy import ToolPolicy
 
 STEPS: Final = 60  # answers of the model in one run
 TOKENS: Final = 2_000_000

@@ -26,11 +26,8 @@ from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.rules.agent import AgentDefinition, Runner
-from horae.rules.tools import ToolPolicy, ToolPolicyError, policy_of
 from horae.runner.command import hidden_bytes, why_held
 from horae.runner.masking import Masker, disguises
-from horae.runner.model import STEPS, TOKENS, MissingExtraError, Order
 from horae.runner.processes import (
     LOG_NAME,
     UNRELEASED,
@@ -38,7 +35,9 @@ from horae.runner.processes import (
     Spec,
     guessed_secrets,
 )
-from horae.runner.programs import (
+from horae.runner.ready import allowed_environment, unread, why_unready
+from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, Order
+from horae.sources.agents.programs import (
     Answers,
     Called,
     Result,
@@ -48,7 +47,8 @@ from horae.runner.programs import (
     program_of,
     read_answer,
 )
-from horae.runner.ready import allowed_environment, unread, why_unready
+from horae.sources.agents.rules import AgentDefinition, Runner
+from horae.sources.agents.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.sources.workflows.runner import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from horae.sources.workflows.runner import Order as WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"
-MODEL: Final = ("-I", "-m", "horae.runner.model")
+MODEL: Final = ("-I", "-m", "horae.sources.agents.model")
 OPENAI: Final = "https://api.openai.com/v1"
 LONGEST_TEXT: Final = 8000  # characters of an answer in the record of its run
 ANSWER_NAME: Final = "answer.json"  # how to read the answer, for whoever comes after a crash

@@ -1,0 +1,1 @@
+"""Agent definitions, the registry, and the one function that runs an agent."""
