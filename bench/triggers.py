@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Ledger
-    from horae.engine.triggers import Triggers
+    from horae.sources.triggers.service import Triggers
 
 FEW, MANY = 100, 10_000
 ROUNDS = 40  # of each request, with few and with many

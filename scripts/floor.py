@@ -36,7 +36,11 @@ TESTS: Final = (
         "tests/sources/crew/test_lifecycle.py",
         "tests/sources/agents/test_tool_policy.py",
     ),
-    *("tests/rules/test_template.py", "tests/rules/test_trigger.py", "tests/test_config.py"),
+    *(
+        "tests/sources/triggers/test_template.py",
+        "tests/sources/triggers/test_rules.py",
+        "tests/test_config.py",
+    ),
 )
 # Packages with compiled parts fit one minor version; `near_org` uses one of them.
 _COMPILED: Final = re.compile(

@@ -13,7 +13,7 @@ from horae.core.source import Scan, is_within
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.source import CrewSource, Rhythm
-from horae.workspace.agentd import read_folder
+from horae.sources.triggers.source import read_folder
 from horae.workspace.files import PlanFileError, PlanMissingError
 from horae.workspace.git import layout
 from horae.workspace.org import OrgSource

@@ -17,10 +17,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from horae.cli.agent_words import agent
 from horae.cli.group import horae
 from horae.cli.wb import wb
 from horae.sources.board.batty import batty
+from horae.sources.triggers.agent_cli import agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

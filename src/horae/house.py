@@ -29,10 +29,8 @@ from horae.core.secret import FOLDER, is_own
 from horae.core.service import Desk, EngineFacts
 from horae.core.service.standing import broken_words
 from horae.core.source import unexpected
-from horae.engine.triggers import PollError, Polls, Triggers
 from horae.errors import Exit, HoraeError
 from horae.org.selftest import misread
-from horae.prompting import PromptRunner, agent_of
 from horae.readiness import (
     Readiness,
     agents_of,
@@ -58,12 +56,14 @@ from horae.sources.board.tasks import (
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+from horae.sources.triggers.runner import PromptRunner, agent_of
+from horae.sources.triggers.service import PollError, Polls, Triggers
+from horae.sources.triggers.source import Synced, has_files, sync
+from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, TriggerSource
 from horae.trees import Commits, Trees
 from horae.trust import EngineSettings
-from horae.workspace.agentd import Synced, has_files, sync
 from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
 from horae.workspace.org import OrgSource
 from horae.workspace.watch import changes

@@ -48,11 +48,11 @@ from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.tick import left_on, read_memory, write_memory
+from horae.sources.triggers.store import BookTriggers
 from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepare_carrier
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
-from horae.store.triggers import BookTriggers
 from horae.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.workspace.git import is_repository
 

@@ -18,23 +18,23 @@ from horae.core.entry import Entry, Origin, Work
 from horae.core.ports import RunError
 from horae.errors import HoraeError
 from horae.org.document import read
-from horae.prompting import agent_of, policy_for, unnamed
-from horae.rules.trigger import read_order
 from horae.runner.ready import unread, why_unready
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import AgentNotFoundError, Registry, provider_of
 from horae.sources.agents.tool_policy import ToolPolicyError
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.rules import parse_crew
+from horae.sources.triggers.rules import read_order
+from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from horae.config import Config
     from horae.core.ports import Listed, Secrets
-    from horae.engine.triggers import AgentCard
     from horae.sources.agents.runner import Agent
     from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.sources.triggers.service import AgentCard
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import pytest
 
 from calling import Ending, call_here
 from crash.stage import Home, Life, snapshot, until_gone
-from horae.cli.agent_words import agent
-from horae.cli.agent_words.words import FAMILIES, orchestrator as requests
+from horae.sources.triggers.agent_cli import agent
+from horae.sources.triggers.agent_cli.words import FAMILIES, orchestrator as requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def test_output_is_followed_while_an_agent_runs(home: Home, tmp_path: Path) -> N
     again = orchestrator(home, "send-message", "slow", "And again.")
     assert again.code == 1
     assert "has an unfinished dispatch" in again.err
-    start = [sys.executable, "-m", "horae.cli.agent_words", "--root", str(home.plans)]
+    start = [sys.executable, "-m", "horae.sources.triggers.agent_cli", "--root", str(home.plans)]
     line = [*start, "--data", str(home.data), "orchestrator", "stream", "slow"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
@@ -189,7 +189,7 @@ def test_apply_waits_until_all_is_armed_and_gives_up_in_time(home: Home) -> None
 
 def test_every_family_adds_the_words_that_it_is_known_for_and_no_other() -> None:
     for family in FAMILIES:
-        import_module(f"horae.cli.agent_words.{family}")
+        import_module(f"horae.sources.triggers.agent_cli.{family}")
     added: dict[str, set[str]] = {}
     for word, command in (*agent.commands.items(), *requests.commands.items()):
         if command is not requests:

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from calling import Call, Ending
-from horae.cli.agent_words import agent as words
 from horae.cli.group import LazyGroup
 from horae.cli.run import run
+from horae.sources.triggers.agent_cli import agent as words
 from horae.store.database import DATABASE
 from provider import Provider, says, uses
 

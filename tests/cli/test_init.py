@@ -14,7 +14,7 @@ from horae.core.arming import entries
 from horae.org.world import tangle
 from horae.sources.agents.rules import parse_agent
 from horae.sources.crew.rules import parse_crew
-from horae.workspace.agentd import read_folder
+from horae.sources.triggers.source import read_folder
 
 
 def written(folder: Path) -> str:

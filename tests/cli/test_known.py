@@ -16,8 +16,8 @@ from horae.core.entry import Entry
 from horae.core.ports import Process, Step
 from horae.core.source import Scan
 from horae.org.document import read
-from horae.rules.trigger import Definition, Trigger, scanned
 from horae.sources.board.source import BoardSource
+from horae.sources.triggers.rules import Definition, Trigger, scanned
 from horae.store.sqlite import SqliteLedger
 from reasons import because
 

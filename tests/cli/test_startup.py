@@ -43,13 +43,16 @@ def test_importing_the_package_loads_no_room() -> None:
 def test_a_word_of_agent_loads_the_module_of_its_own_family() -> None:
     def said(*args: str) -> set[str]:
         return loaded(
-            "from horae.cli.agent_words import agent\nfrom horae.cli.run import run\n"
+            "from horae.sources.triggers.agent_cli import agent\nfrom horae.cli.run import run\n"
             f"assert run(agent, name='agent', args={args!r}) == 0"
         )
 
-    assert not said("--version") & {"asyncio", "sqlite3", "horae.cli.triggers"}
+    assert not said("--version") & {"asyncio", "sqlite3", "horae.sources.triggers.commands"}
     families = {name for name in said("orchestrator", "logs", "--help") if "agent_words." in name}
-    assert families == {"horae.cli.agent_words.words", "horae.cli.agent_words.watching"}
+    assert families == {
+        "horae.sources.triggers.agent_cli.words",
+        "horae.sources.triggers.agent_cli.watching",
+    }
 
 
 @pytest.mark.parametrize(

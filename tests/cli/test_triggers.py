@@ -15,17 +15,17 @@ import pytest
 
 from calling import Call, Ending
 from horae.app import SystemClock
-from horae.cli.agent_words import agent
 from horae.cli.group import horae
 from horae.cli.run import run
-from horae.cli.triggers import Room
-from horae.engine.triggers import agent_id
+from horae.sources.triggers.agent_cli import agent
+from horae.sources.triggers.commands import Room
+from horae.sources.triggers.service import agent_id
+from horae.sources.triggers.source import Synced, sync
+from horae.sources.triggers.store import BookTriggers
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers
-from horae.workspace.agentd import Synced, sync
 
 if TYPE_CHECKING:
-    from horae.engine.triggers import Triggers
+    from horae.sources.triggers.service import Triggers
 
 REPORTER = "name: reporter\nmodel: small-1\nenv:\n  TOKEN: ${GARDEN_TOKEN}\n"
 DAILY = """\
@@ -701,12 +701,12 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from horae.app import SystemClock
-from horae.engine.triggers import Triggers, answer
+from horae.sources.triggers.service import Triggers, answer
 from horae.errors import HoraeError
 from horae.server import SOCKET
 from horae.server.serve import serve_socket
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers
+from horae.sources.triggers.store import BookTriggers
 
 async def main():
     data, clock, stop = Path(sys.argv[1]), SystemClock(), asyncio.Event()

@@ -15,8 +15,8 @@ from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, Process, Step
 from horae.sources.board.source import BoardSource
 from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.triggers.store import TriggerSource, add
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import TriggerSource, add
 from horae.workspace.org import OrgSource
 from reasons import because
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
@@ -33,7 +33,7 @@ SOURCES = (
     "workspace/org.py",
     "sources/crew/source.py",
     "sources/board/source.py",
-    "store/triggers.py",
+    "sources/triggers/store.py",
 )
 
 # What waits, works later, or works elsewhere.

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crash.audit import SECOND, effects_of
 from crash.stage import Home, Life, snapshot, until_gone
-from horae.cli.triggers import Room
 from horae.errors import HoraeError
+from horae.sources.triggers.commands import Room
 from scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from horae.engine.triggers import Triggers
+    from horae.sources.triggers.service import Triggers
 
 GONE: Final = 10.0  # seconds; 2 are promised, on a machine that does nothing else
 SLOTS: Final = {"HORAE_GATE_SLOTS": "16", "HORAE_RUN_DRAIN": "5s"}

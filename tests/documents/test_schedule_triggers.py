@@ -21,15 +21,15 @@ import pytest
 
 from calling import Ending
 from horae.app import SystemClock
-from horae.cli.agent_words import agent
 from horae.cli.desk import Place, engine_of
 from horae.cli.run import run
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
-from horae.engine.triggers import Triggers
-from horae.rules.trigger import read_order
+from horae.sources.triggers.agent_cli import agent
+from horae.sources.triggers.rules import read_order
+from horae.sources.triggers.service import Triggers
+from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, TriggerSource
 from horae.timing.cron import Cron
 from reasons import because
 

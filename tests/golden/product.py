@@ -64,7 +64,7 @@ def program(name: str) -> click.Command:
         from horae.sources.board.batty import batty
 
         return batty
-    from horae.cli.agent_words import agent
+    from horae.sources.triggers.agent_cli import agent
 
     return agent
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.trigger import parse_agent, parse_workflow
-from horae.rules.trigger import Definition, Kind, TriggerError, checked, parse_tools
 from horae.sources.board.task import FIELDS, Kind as FieldKind, parse as parse_task
-from horae.workspace.agentd import read_folder
+from horae.sources.triggers.files import parse_agent, parse_workflow
+from horae.sources.triggers.rules import Definition, Kind, TriggerError, checked, parse_tools
+from horae.sources.triggers.source import read_folder
 from scale import scaled
 
 if TYPE_CHECKING:

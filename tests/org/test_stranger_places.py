@@ -1,6 +1,6 @@
 """A finding in a file of `.agentd` stands where the slip is, also inside another field."""
 
-from horae.kernel.trigger import parse_workflow
+from horae.sources.triggers.files import parse_workflow
 
 SLIPS = """\
 name: daily

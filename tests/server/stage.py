@@ -21,10 +21,8 @@ from horae.core.engine import Almanac
 from horae.core.entry import Work
 from horae.core.gate import Capacity
 from horae.core.service import Desk, EngineFacts
-from horae.engine.triggers import Triggers
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.house import Runners
-from horae.prompting import PromptRunner
 from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server import SOCKET
@@ -35,11 +33,13 @@ from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
+from horae.sources.triggers.runner import PromptRunner
+from horae.sources.triggers.service import Triggers
+from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, TriggerSource
 from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:

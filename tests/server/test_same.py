@@ -35,18 +35,18 @@ from horae.core.gate import Capacity
 from horae.core.ports import Process
 from horae.core.receipt import is_planned
 from horae.core.service import Desk, EngineFacts
-from horae.engine.triggers import Triggers
 from horae.server.api import Front, app
 from horae.server.keys import Keys
 from horae.server.page import routes
 from horae.server.page.calendar import FEW
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
+from horae.sources.triggers.service import Triggers
+from horae.sources.triggers.source import sync
+from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, TriggerSource
 from horae.testing import ManualClock, ScriptedRunner
-from horae.workspace.agentd import sync
 from horae.workspace.org import OrgSource
 from reasons import because
 from rules.test_ics import occurrences

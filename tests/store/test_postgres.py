@@ -31,6 +31,7 @@ from horae.core.reason import ReasonCode
 from horae.core.scope import Scope
 from horae.core.source import Scan
 from horae.rules.lease import Lost, Member
+from horae.sources.triggers.store import BookTriggers, add
 from horae.store import moving
 from horae.store.access import BookTokens
 from horae.store.leases import LeaseOverError
@@ -38,7 +39,6 @@ from horae.store.ledger import ANYBODY
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations, theme
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, add
 from reasons import because
 from scale import scaled
 from store.ledger_suite import (

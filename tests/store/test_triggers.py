@@ -17,7 +17,9 @@ from horae.core.decide import Status, decide
 from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
 from horae.core.source import Scan
-from horae.engine.triggers import (
+from horae.errors import HoraeError
+from horae.sources.triggers.rules import TriggerError
+from horae.sources.triggers.service import (
     AgentCard,
     AgentUnavailableError,
     ApproverError,
@@ -30,10 +32,8 @@ from horae.engine.triggers import (
     answer,
     refusal,
 )
-from horae.errors import HoraeError
-from horae.rules.trigger import TriggerError
+from horae.sources.triggers.store import BookTriggers, TriggerSource, add
 from horae.store.sqlite import SqliteLedger
-from horae.store.triggers import BookTriggers, TriggerSource, add
 from horae.testing import ManualClock
 from reasons import because
 from scale import scaled

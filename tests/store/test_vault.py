@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.ports import LedgerWriteError
-from horae.engine.triggers import AgentCard
-from horae.rules.trigger import Definition
+from horae.sources.triggers.rules import Definition
+from horae.sources.triggers.service import AgentCard
+from horae.sources.triggers.store import BookTriggers
 from horae.store import database, vault
 from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger, restore
-from horae.store.triggers import BookTriggers
 from store.ledger_suite import story
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ async def type_(name: str, *args: str, at: Path, **environ: str) -> Ending:
 _SHELL = """\
 import io, json, os, sys
 from contextlib import redirect_stderr, redirect_stdout
-from horae.cli.agent_words import agent
+from horae.sources.triggers.agent_cli import agent
 from horae.cli.run import run
 for line in sys.stdin:
     args, at = json.loads(line)

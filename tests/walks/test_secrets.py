@@ -15,7 +15,7 @@ from horae.cli.group import horae
 from horae.cli.run import run
 from horae.core.decide import Status
 from horae.house import read_again
-from horae.rules.trigger import Definition
+from horae.sources.triggers.rules import Definition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from horae.cli.output import Output
     from horae.config import Config
     from horae.core.entry import Task
-    from horae.kernel.trigger import WorkflowFile
     from horae.org.plan import Diagnostic
+    from horae.sources.triggers.files import WorkflowFile
 
 
 _TRIGGERS: Final = ".agentd"
@@ -110,7 +110,7 @@ def names_beside(paths: Sequence[str]) -> set[str]:
         from horae.cli.desk import Place, known_entries
         from horae.sources.board.tasks import Board
         from horae.sources.crew.source import member_names
-        from horae.workspace.agentd import read_folder
+        from horae.sources.triggers.source import read_folder
 
         names.update(member_names(load(root).crew_def))
         with suppress(HoraeError):  # what cannot be read is no suggestion
@@ -141,11 +141,11 @@ def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
 
 def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
-    from horae.cli.triggers import Room
-    from horae.engine.triggers import judge_files
     from horae.org.plan import Diagnostic, Severity
     from horae.secrets import known_names
-    from horae.workspace.agentd import EmptyFolderError, read_folder
+    from horae.sources.triggers.commands import Room
+    from horae.sources.triggers.service import judge_files
+    from horae.sources.triggers.source import EmptyFolderError, read_folder
     from horae.workspace.files import PlanFileError
 
     try:
@@ -219,7 +219,7 @@ class _Root:
         if not _is_directory(path):
             return
         from horae.secrets import known_names
-        from horae.workspace.agentd import EmptyFolderError, read_folder
+        from horae.sources.triggers.source import EmptyFolderError, read_folder
 
         try:
             folder = read_folder(path, environ=known_names(self._config), base=self._root)
@@ -229,7 +229,7 @@ class _Root:
             self._say(error)
             return
         if folder.errors:
-            from horae.engine.triggers import FilesError
+            from horae.sources.triggers.service import FilesError
 
             self._say(FilesError(folder.errors))
         self.broken |= {*folder.broken, *folder.unread}
@@ -287,7 +287,7 @@ def _near(path: Path) -> str:
 
 def _trigger(file: WorkflowFile, now: datetime) -> Entry | Unarmed:
     """Return the entry of a trigger; one that can never be armed is an error."""
-    from horae.rules.trigger import Definition, Trigger, checked, parse_tools, scanned
+    from horae.sources.triggers.rules import Definition, Trigger, checked, parse_tools, scanned
 
     definition = checked(
         Definition(

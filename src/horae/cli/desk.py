@@ -509,7 +509,7 @@ def _unready(
 
     async def asking(entries: Iterable[Listed]) -> Mapping[int, Unready]:
         from horae.readiness import readiness_of
-        from horae.store.triggers import BookTriggers
+        from horae.sources.triggers.store import BookTriggers
 
         config, card = load(place.root), BookTriggers(ledger).agent
         return await readiness_of(config, card=card, text=ledger.text).of_entries(entries)

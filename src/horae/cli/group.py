@@ -136,19 +136,26 @@ _TABLE: Final = (
     ),
     Command(
         "trigger",
-        "cli.triggers:trigger",
+        "sources.triggers.commands:trigger",
         "Start agents by cron, webhook, issue or request",
         Section.WORK,
     ),
     Command("approval", "", "List, approve and reject runs that need approval", Section.WORK),
     Command(
         "approval list",
-        "cli.triggers:approvals",
+        "sources.triggers.commands:approvals",
         "List runs that wait for approval, oldest first",
         old=("approvals",),
     ),
-    Command("approval approve", "cli.triggers:approve", "Approve a pending run", old=("approve",)),
-    Command("approval reject", "cli.triggers:deny", "Reject a pending run", old=("deny",)),
+    Command(
+        "approval approve",
+        "sources.triggers.commands:approve",
+        "Approve a pending run",
+        old=("approve",),
+    ),
+    Command(
+        "approval reject", "sources.triggers.commands:deny", "Reject a pending run", old=("deny",)
+    ),
     Command(
         "doctor", "cli.keeping:doctor", "Check the installation and the ledger", Section.OPERATE
     ),

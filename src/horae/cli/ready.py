@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.core.command import Unready
-    from horae.engine.triggers import Triggers
     from horae.org.plan import Headline, Plan
+    from horae.sources.triggers.service import Triggers
 
 _UNNAMED = Found(
     0,
@@ -180,11 +180,11 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
 
 def _unready_agents(names: set[str], root: str) -> dict[str, Unready]:
     """Return which agents cannot run; one that comes with a file of `.agentd` is not asked."""
-    from horae.cli.triggers import Room
     from horae.config import load
     from horae.errors import HoraeError
     from horae.secrets import known_names
-    from horae.workspace.agentd import read_folder
+    from horae.sources.triggers.commands import Room
+    from horae.sources.triggers.source import read_folder
 
     if not names:
         return {}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Filed, Run
     from horae.core.service import Desk, Line, RunLine
     from horae.house import House
-    from horae.rules.trigger import Order
+    from horae.sources.triggers.rules import Order
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
@@ -250,7 +250,7 @@ def _retry_planned(
 
 def _order(place: Place, filed: Filed) -> Order | None:
     """Return what a receipt of a trigger was given; None if its text is pruned."""
-    from horae.rules.trigger import read_order
+    from horae.sources.triggers.rules import read_order
 
     async def asking() -> str | None:
         async with reader_of(place) as ledger:
@@ -264,7 +264,7 @@ def _retry_trigger(
     place: Place, filed: Filed, order: Order, *, root: str, data: str | None, form: str | None
 ) -> int:
     """Start the agent of a trigger with what an earlier receipt was given."""
-    from horae.cli.triggers import Room
+    from horae.sources.triggers.commands import Room
 
     entry = read(place, lambda desk: desk.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from starlette.responses import Response
 
 from horae.core.service import CannotRunError
-from horae.engine.triggers import refusal
 from horae.errors import Exit, HoraeError
 from horae.server.request import HttpRequestError
 from horae.server.table import JSON, PROBLEM, Voice
+from horae.sources.triggers.service import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -22,18 +22,7 @@ from starlette.routing import Route, compile_path
 
 from horae.core.scope import Scope
 from horae.errors import HoraeError
-from horae.server import (
-    calendar,
-    engine,
-    entries,
-    health,
-    login,
-    metrics,
-    public,
-    receipts,
-    tokens,
-    triggers,
-)
+from horae.server import calendar, engine, entries, health, login, metrics, public, receipts, tokens
 from horae.server.answer import (
     HEADERS,
     Together,
@@ -53,6 +42,7 @@ from horae.server.stream import Feed
 from horae.server.table import Operation, asks
 from horae.sources.board import routes as board
 from horae.sources.crew import routes as agents
+from horae.sources.triggers import routes as triggers
 from horae.sources.workflows import routes as workflows
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from horae.core.engine import Almanac
     from horae.core.ports import Clock, Ledger, Run
     from horae.core.service import Desk, EngineFacts, Standing
-    from horae.engine.triggers import Triggers
     from horae.server.keys import Keys
+    from horae.sources.triggers.service import Triggers
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.ports import LedgerError
 from horae.core.secret import FOLDER, WEBHOOK, is_kept, is_reference, kept_in
-from horae.rules.webhook import SECRETS
+from horae.sources.triggers.webhook import SECRETS
 from horae.store import database
 from horae.store.codec import compact
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.command import Unready
     from horae.core.ports import Ended
-    from horae.engine.triggers import AgentCard, Triggers
     from horae.sources.agents.rules import AgentDefinition
     from horae.sources.agents.runner import AgentRun
     from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.sources.triggers.service import AgentCard, Triggers
 
 LOOK: Final = 0.1  # seconds between two looks at the output
 ASKED: Final = "Do one run now. If there is nothing to do, answer NO-WORK and why."
@@ -194,7 +194,7 @@ class Known:
         """Which tools it may use."""
         if self.card is None:
             return self.agent.policy
-        from horae.rules.trigger import parse_tools  # only of what the ledger keeps
+        from horae.sources.triggers.rules import parse_tools  # only of what the ledger keeps
 
         return parse_tools(self.card.config.get("tool_policy"))
 
@@ -242,7 +242,7 @@ class Everybody:
 
     def _read(self, root: str, data: str | None) -> None:
         """Take in those that the ledger keeps."""
-        from horae.cli.triggers import Room
+        from horae.sources.triggers.commands import Room
 
         try:
             room = Room(root=root, data=data)
@@ -253,8 +253,8 @@ class Everybody:
         self.known.sort(key=lambda known: known.agent.name)
 
     def _add(self, card: AgentCard, why: Unready | None) -> None:
-        from horae.engine.triggers import TriggerConflictError
-        from horae.prompting import agent_of
+        from horae.sources.triggers.runner import agent_of
+        from horae.sources.triggers.service import TriggerConflictError
 
         made = Known(agent_of(card), card, why)
         for other in self.known:

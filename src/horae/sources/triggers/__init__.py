@@ -1,0 +1,1 @@
+"""What starts agents from outside of a plan: webhooks, GitHub, schedules and requests."""

@@ -1,0 +1,366 @@
+"""Agents and workflows as files say: a plan of what changes first, and then the change."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from horae.errors import HoraeError
+from horae.org.plan import Diagnostic, Severity
+from horae.sources.triggers.agents import AGENT_FIELDS
+from horae.sources.triggers.errors import FilesError, TriggerNotFoundError
+from horae.sources.triggers.rules import (
+    Definition,
+    Kind,
+    NeverComesError,
+    SharedSecretError,
+    TriggerError,
+    check_scheme,
+    enforced,
+    left_behind,
+    masked,
+    parse_tools,
+    secrets_of,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from horae.core.command import Unready
+    from horae.sources.triggers.files import AgentFile, WorkflowFile
+    from horae.sources.triggers.ports import AgentCard, TriggerStore
+    from horae.sources.triggers.service import Triggers
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one agent or workflow when files are applied."""
+
+    verb: str  # create, update, unchanged, disable, delete or skip
+    what: str  # agent or workflow
+    name: str
+    place: str
+    diff: tuple[tuple[str, object, object], ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)  # what is asked for
+    notes: tuple[Diagnostic, ...] = ()  # what keeps it from running, if something does
+    left: str = ""  # why it is made disabled, though its file enables it
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
+        about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
+        return {**about, "diff": diff, "notes": [each.data() for each in self.notes]}
+
+
+async def plan_files(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> list[Change]:
+    """Return what would change if files were applied, agents first; raises FilesError."""
+    changes, wrong = await judge_files(triggers, agents, workflows)
+    if wrong:
+        raise FilesError(said_lines(wrong))
+    return changes
+
+
+def said_lines(wrong: Iterable[Diagnostic]) -> list[str]:
+    """Return what is wrong with files, a line each."""
+    return [f"{each.file}:{each.line}: {each.message}" for each in wrong]
+
+
+async def judge_files(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> tuple[list[Change], list[Diagnostic]]:
+    """Return what would change if files were applied, agents first, and what is wrong with them."""
+    wrong = [*_doubles("agent", agents), *_doubles("workflow", workflows)]
+    changes: list[Change] = []
+    coming: dict[str, AgentCard | None] = {each.name: None for each in agents}
+    for file in agents:
+        try:
+            coming[file.name] = card = _card(triggers, file)
+            changes.append(await _agent_change(triggers, file, card))
+        except HoraeError as error:
+            wrong.append(_located(error, file))
+    for workflow in workflows:
+        try:
+            change = await _workflow_change(triggers, workflow, coming)
+            _refuse_shared(change, changes)
+            changes.append(change)
+        except HoraeError as error:
+            wrong.append(_located(error, workflow))
+            if isinstance(error, NeverComesError):  # somebody wants it to rest
+                with suppress(TriggerNotFoundError):  # then there is nothing to disable
+                    if (await triggers.found(workflow.name)).definition.is_enabled:
+                        changes.append(_disabled(workflow.name, _place(workflow), is_wanted=False))
+    return changes, wrong
+
+
+def _refuse_shared(change: Change, others: Iterable[Change]) -> None:
+    """Raise an error if a webhook comes together with another of the same secret."""
+    secrets = secrets_of(change.said.get("trigger_config", {}))
+    for other in others:
+        is_shared = not secrets.isdisjoint(secrets_of(other.said.get("trigger_config", {})))
+        if is_shared and change.verb == other.verb == "create":
+            raise SharedSecretError(other.name)
+
+
+async def apply_changes(
+    triggers: Triggers, changes: Sequence[Change], *, told: Callable[[Change], None] | None = None
+) -> None:
+    """Do what was planned, in its order."""
+    for change in changes:
+        file = change.place.rpartition(":")[0]
+        match change.verb, change.what:
+            case "create", "agent":
+                await triggers.create_agent(change.said, file=file)
+            case "update", "agent":
+                await triggers.update_agent(change.name, change.said, file=file)
+            case "create", "workflow":
+                await triggers.create(change.said, file=file)
+            case "update" | "disable", "workflow":
+                await triggers.update(change.name, change.said, file=file)
+            case "delete", "workflow":
+                await triggers.delete(change.name)
+            case "delete", "agent":
+                await triggers.delete_agent(change.name)
+        if told is not None:
+            told(change)
+
+
+def leave_behind(changes: Sequence[Change], *, fresh_at: datetime) -> list[Change]:
+    """Return changes that enable nothing that may have fired before the ledger was begun."""
+
+    def left(change: Change) -> Change:
+        is_new = (change.verb, change.what) == ("create", "workflow") and change.said["enabled"]
+        why = left_behind(change.said["trigger_config"], fresh_at=fresh_at) if is_new else ""
+        if not why:
+            return change
+        return replace(change, said={**change.said, "enabled": False}, left=why)
+
+    return [*map(left, changes)]
+
+
+async def plan_teardown(
+    triggers: Triggers, agents: Sequence[AgentFile], workflows: Sequence[WorkflowFile]
+) -> list[Change]:
+    """Return what would go if what files made were taken down, workflows first."""
+    changes = []
+    for what, files in (("workflow", workflows), ("agent", agents)):
+        for file in files:
+            look = triggers.found if what == "workflow" else triggers.card
+            try:
+                await look(file.name)
+                verb = "delete"
+            except TriggerNotFoundError:
+                verb = "skip"
+            changes.append(Change(verb, what, file.name, _place(file)))
+    return changes
+
+
+async def plan_removed(
+    store: TriggerStore, names: Mapping[str, str | None], folder: str
+) -> list[Change]:
+    """Return which workflows rest because no file in a folder holds them any more.
+
+    *names* are the files that there are, each with its workflow if it can be read.
+    """
+    made = [each.definition for each in await store.of_files()]
+    gone = [
+        each
+        for each in made
+        if each.file.startswith(folder)
+        and (each.file not in names or names[each.file] not in {None, each.name})
+    ]
+    return [
+        _disabled(each.name, f"{each.file}:1", is_wanted=None) for each in gone if each.is_enabled
+    ]
+
+
+def _disabled(name: str, place: str, *, is_wanted: bool | None) -> Change:
+    """Return that a workflow rests; *is_wanted* is what its file says, if it has one."""
+    said = {"enabled": False, "wanted": is_wanted}
+    return Change("disable", "workflow", name, place, (("enabled", True, False),), said)
+
+
+def _said(file: AgentFile) -> dict[str, Any]:
+    return {**file.config, "name": file.name, "enabled": file.is_enabled}
+
+
+def _card(triggers: Triggers, file: AgentFile) -> AgentCard:
+    """Return the agent that a file makes."""
+    return triggers.judged_card(_said(file), file=file.file)
+
+
+async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> Change:
+    """Return what applying an agent's file would change."""
+    said = _said(file)
+    why = triggers.why_unready(card) if card.is_enabled else None
+    notes = () if why is None else (_note(file, "command", why),)
+    try:
+        was = await triggers.card(file.name)
+    except TriggerNotFoundError:
+        return Change("create", "agent", file.name, _place(file), said=said, notes=notes)
+    card = await triggers.with_kept_env(card, was)
+    said |= {"env": card.config["env"]} if "env" in card.config else {}
+    old = {**was.config, "enabled": was.is_enabled}
+    new = {**card.config, "enabled": card.is_enabled}
+    diff = _diff(_masked(old), _masked(new), differs=lambda name: old.get(name) != new.get(name))
+    # What a file no longer says is no longer so.
+    said |= {name: _EMPTY[AGENT_FIELDS[name]] for name in old.keys() - new.keys()}
+    verb = "update" if diff else "unchanged"
+    return Change(verb, "agent", file.name, _place(file), diff, said, notes)
+
+
+_EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False, int: 0}
+
+
+async def _workflow_change(
+    triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
+) -> Change:
+    """Return what applying a workflow's file would change."""
+    said: dict[str, Any] = {
+        "name": file.name,
+        "agent": file.agent,
+        "trigger_config": dict(file.source),
+        "prompt_template": file.template,
+        "poll_interval_secs": file.poll_interval,
+        "enabled": file.is_enabled,
+        "wanted": file.is_enabled,
+        "tool_policy": None if file.tool_policy is None else dict(file.tool_policy),
+        **file.options,
+    }
+    made = await _judged(triggers, said, file, coming)
+    said["trigger_config"] = dict(made.config)
+    place = _place(file)
+    notes = await _notes(triggers, made, file, coming)
+    try:
+        was = (await triggers.found(file.name)).definition
+    except TriggerNotFoundError:
+        return Change("create", "workflow", file.name, place, said=said, notes=notes)
+    check_scheme(was, made)
+    is_new_delay = made.kind is Kind.DELAY and made.config != was.config
+    if was.is_wanted == made.is_wanted and not is_new_delay:
+        # Somebody may have disabled it since, or it has fired: the file has nothing new to say.
+        made = replace(made, is_enabled=was.is_enabled)
+        said["enabled"] = was.is_enabled
+    diff = _diff(
+        _shown(was), _shown(made), differs=lambda name: _raw(was, name) != _raw(made, name)
+    )
+    said["tool_policy"] = made.tools.data()
+    # What a file no longer says is no longer so.
+    said |= dict.fromkeys(was.options.keys() - made.options.keys(), "")
+    is_same = not diff and (was.file, was.is_wanted) == (file.file, made.is_wanted)
+    verb = "unchanged" if is_same else "update"
+    return Change(verb, "workflow", file.name, place, diff, said, notes)
+
+
+async def _notes(
+    triggers: Triggers,
+    made: Definition,
+    file: WorkflowFile,
+    coming: Mapping[str, AgentCard | None],
+) -> tuple[Diagnostic, ...]:
+    """Return what keeps a workflow from running, unless the file of its agent says it already."""
+    card = coming.get(file.agent)
+    if not made.is_enabled or (file.agent in coming and card is None):
+        return ()
+    why = await triggers.why_unfit(made, card)
+    if why is None or (card is not None and triggers.why_unready(card) == why):
+        return ()
+    return (_note(file, "tool_policy" if enforced(made) else "agent", why),)
+
+
+async def _judged(
+    triggers: Triggers, said: Mapping[str, Any], file: WorkflowFile, coming: Collection[str]
+) -> Definition:
+    """Return what a workflow's file makes; its agent may be one that comes with it."""
+    if file.agent not in coming:
+        try:
+            return await triggers.judged(said, file=file.file)
+        except TriggerError as error:
+            if error.reason != "Agent not found":
+                raise
+            reason = f"Agent '{file.agent}' not found (referenced by workflow '{file.name}')"
+            raise TriggerError(reason, field="agent") from None
+    definition = Definition(
+        file.name,
+        file.agent,
+        said["trigger_config"],
+        file.template or "",
+        file.poll_interval,
+        file.is_enabled,
+        parse_tools(said["tool_policy"]),
+        dict(file.options),
+        file.file,
+        file.is_enabled,
+    )
+    return await triggers.judge(definition)
+
+
+def _shown(definition: Definition) -> dict[str, object]:
+    """Return the fields of a workflow as a diff shows them."""
+    return {
+        "agent": definition.agent,
+        "source": masked(definition.config),
+        "prompt_template": definition.template,
+        "poll_interval": definition.poll_interval,
+        "enabled": definition.is_enabled,
+        "tool_policy": definition.tools.data(),
+        **definition.options,
+    }
+
+
+def _raw(definition: Definition, name: str) -> object:
+    """Return what a field holds, secrets included."""
+    return dict(definition.config) if name == "source" else _shown(definition).get(name)
+
+
+def _masked(config: Mapping[str, Any]) -> dict[str, object]:
+    """Return an agent's configuration without what its variables hold."""
+    env = config.get("env")
+    if env is None:
+        return dict(config)
+    return {**config, "env": {name: shown(text) for name, text in env.items()}}
+
+
+def _diff(
+    old: Mapping[str, object], new: Mapping[str, object], *, differs: Callable[[str], bool]
+) -> tuple[tuple[str, object, object], ...]:
+    """Return the fields that are not the same, with both of their values."""
+    names = dict.fromkeys([*old, *new])
+    return tuple((name, old.get(name), new.get(name)) for name in names if differs(name))
+
+
+def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagnostic]:
+    """Return what two files say both."""
+    first: dict[str, str] = {}
+    wrong = []
+    for file in files:
+        place = first.setdefault(file.name, _place(file))
+        if place != _place(file):
+            wrong.append(_wrong(file, "name", f"the {what} '{file.name}' is also in {place}"))
+    return wrong
+
+
+def _place(file: AgentFile | WorkflowFile) -> str:
+    return f"{file.file}:{file.lines.get('name', 1)}"
+
+
+def _located(error: HoraeError, file: AgentFile | WorkflowFile) -> Diagnostic:
+    """Return an error with the place of the field that it is about."""
+    name = error.field if isinstance(error, TriggerError) else ""
+    return _wrong(file, name, str(error))
+
+
+def _note(file: AgentFile | WorkflowFile, name: str, why: Unready) -> Diagnostic:
+    """Return what keeps something from running, at a field of its file."""
+    return _wrong(file, name, why.reason)._replace(severity=Severity.WARNING, fix=why.fix)
+
+
+def _wrong(file: AgentFile | WorkflowFile, name: str, message: str) -> Diagnostic:
+    """Return what is wrong with a field of a file; with its name, if it has no such field."""
+    at = name if name in file.lines else "name"
+    line, column = file.lines.get(at, 1), file.columns.get(at, 1)
+    return Diagnostic(file.file, line, column, "agentd", Severity.ERROR, message)

@@ -1,0 +1,149 @@
+"""Prompts at work: a trigger's order becomes a run of its agent.
+
+The order was written down when the trigger was; when and by which key it came due is filled
+in here, as the run is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horae.core.entry import Origin
+from horae.core.ports import HeldBackError, Unreleased
+from horae.core.scope import api_scopes
+from horae.runner.command import facts_of
+from horae.runner.processes import UNRELEASED
+from horae.sources.agents.rules import AgentDefinition
+from horae.sources.agents.runner import (
+    Agent,
+    AgentNotFoundError,
+    hidden_of,
+    hold_agent,
+    look_back_agent,
+    why_unable,
+)
+from horae.sources.agents.source import NAME
+from horae.sources.triggers.rules import parse_tools, read_order
+from horae.timing.duration import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from horae.core.ports import Ended, Filed, Held, Job, Run
+    from horae.runner.command import Place
+    from horae.runner.processes import Processes
+    from horae.sources.agents.runner import Registry
+    from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.sources.triggers.service import AgentCard
+    from horae.sources.triggers.store import BookTriggers
+
+
+class PromptRunner:
+    """Makes runs of triggers and of requests: an agent that is told what its order says."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        place: Place,
+        registry: Callable[[], Registry],
+        triggers: BookTriggers,
+        text: Callable[[str], Awaitable[str | None]],
+    ) -> None:
+        self._processes = processes
+        self._place = place
+        self._registry = registry
+        self._triggers = triggers
+        self._text = text  # what a digest stands for
+
+    async def hold(self, job: Job) -> Held:
+        """Make a run that waits for its go."""
+        filed, receipt = job.filed, job.filed.receipt
+        order = read_order(job.text)
+        registry = self._registry()
+        try:
+            agent = await self._agent(filed)
+        except AgentNotFoundError as error:
+            raise HeldBackError(str(error)) from None
+        # Only what a request said itself: values of a trigger may come from anybody's message.
+        said = order.values if filed.source == NAME else {}
+        if said.get("system"):
+            agent = replace(agent, definition=replace(agent.definition, prompt=said["system"]))
+        tools = policy_for(await self._triggers.agent(agent.name), order.enforced)
+        obstacle = await why_unable(registry, agent, self._place, tools=tools)
+        if obstacle is not None:
+            raise HeldBackError(obstacle)
+        timeout = filed.policy.timeout or agent.definition.timeout or self._place.timeout
+        return await hold_agent(
+            registry,
+            agent,
+            order.prompt(key=receipt.key, planned_at=receipt.planned_at),
+            run=job.run,
+            processes=self._processes,
+            place=self._place,
+            timeout=timeout,
+            facts=facts_of(job, self._place, timeout=timeout, api=agent.definition.api),
+            tools=tools,
+            model=said.get("model"),
+        )
+
+    async def look_back(self, filed: Filed, run: Run) -> Ended | Unreleased | None:
+        """Return how a run ended that an engine before this one made; None is unknown."""
+        agent = await self._agent(filed)
+        secrets = await hidden_of(agent, self._place)
+        found = await look_back_agent(
+            self._processes, self._place.directory_of(run), run.number, secrets=secrets
+        )
+        return Unreleased() if found is UNRELEASED else found
+
+    async def obstacle(self, filed: Filed) -> str | None:
+        """Return why a prompt that is held back would be so again; None if it would not."""
+        agent = await self._agent(filed)
+        text = await self._text(filed.digest)
+        tools = policy_for(await self._triggers.agent(agent.name), read_order(text or "").enforced)
+        return await why_unable(self._registry(), agent, self._place, tools=tools)
+
+    async def _agent(self, filed: Filed) -> Agent:
+        """Return the agent that a receipt needs."""
+        if not filed.agents:  # made for one request
+            return unnamed(filed.origin)
+        [name] = filed.agents
+        card = await self._triggers.agent(name)
+        return self._registry().get(name) if card is None else agent_of(card)
+
+
+def unnamed(origin: Origin) -> Agent:
+    """Return the agent that is made for one request that names none."""
+    return Agent(NAME, AgentDefinition(NAME, NAME, ""), origin, remedy="")
+
+
+def policy_for(card: AgentCard | None, tools: ToolPolicy | None) -> ToolPolicy | None:
+    """Return the tool policy that a run of an agent must keep: its order's, else its own."""
+    if tools is not None or card is None or "tool_policy" not in card.config:
+        return tools
+    return parse_tools(card.config["tool_policy"])
+
+
+def agent_of(card: AgentCard) -> Agent:
+    """Return an agent that was made by a request or a file, as it is run."""
+    said = card.config
+    definition = AgentDefinition(
+        card.name,
+        card.name,
+        said.get("system_prompt", ""),
+        model=said.get("model"),
+        command=tuple(said.get("command", ())),
+        timeout=parse_duration(said["timeout"]) if "timeout" in said else None,
+        api=api_scopes(said["api"]) if "api" in said else (),
+    )
+    origin = Origin(card.file or f"agents/{card.name}", 1)
+    where = Path(said["working_dir"])
+    return Agent(
+        card.name,
+        definition,
+        origin,
+        where,
+        environment=said.get("env", {}),
+        remedy=f"write command: in {card.file}" if card.file else "",
+    )

@@ -1,0 +1,388 @@
+"""The folder `.agentd/`: agents and workflows as files, read by name order, never recursively.
+
+    .agentd/agents/*.yml       who there is
+    .agentd/workflows/*.yml    what starts them, when, and with which words
+
+A single file goes by the folder that it is in, else by what it says. Text that a workflow keeps
+in another file is read from beneath the same project only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.ports import LedgerError
+from horae.core.source import unexpected
+from horae.errors import Exit, HoraeError
+from horae.org.plan import Diagnostic, Severity
+from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflow
+from horae.sources.triggers.service import (
+    FilesError,
+    apply_changes,
+    judge_files,
+    leave_behind,
+    plan_removed,
+    said_lines,
+)
+from horae.workspace.files import (
+    PlanFileError,
+    PlanMissingError,
+    find_plans,
+    obstacle,
+    printable,
+    read_plan,
+    told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from horae.sources.triggers.files import AgentFile, WorkflowFile
+    from horae.sources.triggers.service import Change, Triggers, TriggerStore
+    from horae.workspace.files import StrPath
+
+FOLDER: Final = ".agentd"
+KINDS: Final = ("rooms", "agents", "workflows")
+SUFFIXES: Final = (".yml", ".yaml")
+LIMIT: Final = 1 << 20  # bytes of one file
+
+
+class EmptyFolderError(HoraeError):
+    """A folder that holds nothing to apply."""
+
+    code = "agentd_empty"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"No YAML templates found in '{path}'. "
+            "Expected .yml or .yaml files in agents/ and workflows/, or in the directory itself."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What was read: agents and workflows, what is wrong, what is odd, and all files there are."""
+
+    agents: tuple[AgentFile, ...] = ()
+    workflows: tuple[WorkflowFile, ...] = ()
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()  # what is wrong or odd, with its place
+    unread: tuple[str, ...] = ()  # files, or folders, that are there and cannot be read
+    broken: Mapping[str, str] = field(default_factory=dict)  # why a file that was read is of no use
+
+    def checked(self) -> Folder:
+        """Return it if every file can be used, or say which cannot."""
+        if self.errors:
+            raise FilesError(self.errors)
+        return self
+
+
+def read_folder(
+    path: str, *, environ: Mapping[str, str], base: str = ".", root: str | None = None
+) -> Folder:
+    """Return what a file or a folder holds; files are called as they are from *base*.
+
+    An agent without a working directory works where *base* is. *path* may be a link, as a person
+    types it, unless it is beneath *root*: from there on no link is followed.
+    """
+    found = _files(path, root=root)
+    top = _project_of(path)
+    pages = [
+        _read(file, kind, top=top, base=base, root=root, environ=environ)
+        for file, kind in found.files
+    ]
+    pages += [_unread(_called(each.raw_path, base), each) for each in found.problems]
+    agents = [page.agent for page in pages if page.agent is not None]
+    workflows = [page.workflow for page in pages if page.workflow is not None]
+    notes = [
+        f"{printable(each)}: rooms are not supported; the file is ignored" for each in found.rooms
+    ]
+    return Folder(
+        tuple(agents),
+        tuple(workflows),
+        tuple(each for page in pages for each in page.errors),
+        (*notes, *(each for page in pages for each in page.warnings)),
+        tuple(page.file for page in pages),
+        tuple(each for page in pages for each in page.problems),
+        tuple(page.file for page in pages if page.is_unread),
+        {page.file: _why(page.problems) for page in pages if page.is_broken},
+    )
+
+
+class Synced(NamedTuple):
+    """What changed, what is wrong, and whether all that is there could be read.
+
+    `broken` are files that were read and cannot be used, and why.
+    """
+
+    changes: list[Change]
+    wrong: list[str]
+    is_whole: bool
+    broken: Mapping[str, str] | None = None  # None: nothing new is known of them
+
+
+async def sync(
+    root: str,
+    triggers: Triggers,
+    store: TriggerStore,
+    *,
+    environ: Mapping[str, str],
+    fresh_at: datetime | None = None,
+) -> Synced:
+    """Let all be as the plan's own folder says.
+
+    A file that cannot be used stands as it was last good and stops no other. A workflow whose
+    file is gone rests; what was made by request stays. If the ledger was begun afresh, what may
+    have fired before that is made disabled.
+    """
+    try:
+        folder = await asyncio.to_thread(
+            read_folder, f"{root}/{FOLDER}", environ=environ, base=root, root=root
+        )
+    except (EmptyFolderError, PlanMissingError):
+        folder = Folder()
+    except PlanFileError as error:  # the folder itself
+        return Synced([], [error.reason], is_whole=False)
+    wrong, broken = list(folder.errors), dict(folder.broken)
+    changes: list[Change] = []
+    doubles = _doubles(folder)
+    wrong += said_lines(doubles)
+    broken |= {each.file: _why([each]) for each in doubles}
+    for agents, workflows in _one_by_one(folder, without={each.file for each in doubles}):
+        try:
+            planned, odd = await judge_files(triggers, agents, workflows)
+            if odd:
+                wrong += said_lines(odd)
+                broken[odd[0].file] = _why(odd)
+                planned = [each for each in planned if each.verb == "disable"]
+            if fresh_at is not None:
+                planned = leave_behind(planned, fresh_at=fresh_at)
+            await apply_changes(triggers, planned)
+        except LedgerError:
+            raise
+        except HoraeError as error:
+            wrong.append(str(error))
+        else:
+            changes += [each for each in planned if each.verb != "unchanged"]
+    known = {each.definition.file for each in await store.of_files()}
+    behind = {file for file in known for name in folder.unread if file.startswith(f"{name}/")}
+    names: dict[str, str | None] = dict.fromkeys([*folder.files, *behind])
+    names |= {each.file: each.name for each in folder.workflows}
+    removed = await plan_removed(store, names, f"{FOLDER}/")
+    await apply_changes(triggers, removed)
+    return Synced([*changes, *removed], wrong, is_whole=not folder.unread, broken=broken)
+
+
+def has_files(root: str) -> bool:
+    """Tell whether a plan root has files of triggers or agents, readable or not."""
+    try:
+        found = _files(f"{root}/{FOLDER}", root=root)
+    except (EmptyFolderError, PlanMissingError):
+        return False
+    except PlanFileError:  # they are there, and cannot be read
+        return True
+    return bool(found.files or found.problems)
+
+
+def _one_by_one(
+    folder: Folder, *, without: Collection[str]
+) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:
+    """Return each file alone, agents first."""
+    return [
+        *(((agent,), ()) for agent in folder.agents if agent.file not in without),
+        *(((), (workflow,)) for workflow in folder.workflows if workflow.file not in without),
+    ]
+
+
+def _doubles(folder: Folder) -> list[Diagnostic]:
+    """Return what is wrong with files of one name: nobody can tell which of them is meant."""
+    wrong = []
+    for what, files in (("agent", folder.agents), ("workflow", folder.workflows)):
+        named: defaultdict[str, list[str]] = defaultdict(list)
+        for each in files:
+            named[each.name].append(each.file)
+        for each in files:
+            others = [file for file in named[each.name] if file != each.file]
+            if others:
+                message = f"the {what} '{each.name}' is also in {', '.join(others)}"
+                line = each.lines.get("name", 1)
+                wrong.append(Diagnostic(each.file, line, 1, "agentd", Severity.ERROR, message))
+    return wrong
+
+
+class _Files(NamedTuple):
+    """The files to read, each with its kind if its folder says so; and what is not read."""
+
+    files: list[tuple[str, str]]
+    rooms: list[str]
+    problems: list[PlanFileError]
+
+
+def _files(path: str, *, root: str | None) -> _Files:
+    """Return the files of a folder, or the one file that was named."""
+    if root is None and Path(path).is_file():
+        parent = Path(_whole(path)).parent.name
+        return _Files([(path, parent if parent in KINDS else "")], [], [])
+    if root is None and not _has_folders(path) and os.path.lexists(f"{path}/{FOLDER}"):
+        path = f"{path.rstrip('/')}/{FOLDER}"
+    if root is not None and (in_the_way := obstacle(path, root=root)) is not None:
+        raise in_the_way
+    folders = [f"{path.rstrip('/')}/{kind}" for kind in KINDS] if _has_folders(path) else [path]
+    files: list[tuple[str, str]] = []
+    rooms: list[str] = []
+    problems: list[PlanFileError] = []
+    for folder in folders:
+        kind = folder.rpartition("/")[2] if len(folders) > 1 else ""
+        try:
+            found = find_plans(folder, suffixes=SUFFIXES, is_flat=True, inside=root)
+        except PlanMissingError:
+            if not kind:
+                raise
+        except PlanFileError as error:
+            if not kind:
+                raise
+            problems.append(error)
+        else:
+            problems += found.problems
+            if kind == "rooms":
+                rooms += found.plans
+            else:
+                files += [(file, kind) for file in found.plans]
+    if not files and not problems:
+        raise EmptyFolderError(path)
+    return _Files(files, rooms, problems)
+
+
+def _has_folders(path: str) -> bool:
+    """Tell whether a folder has one for each kind, or something else of that name."""
+    for kind in KINDS:
+        with told(path), suppress(FileNotFoundError, NotADirectoryError):  # the answer is no
+            os.lstat(f"{path}/{kind}")
+            return True
+    return False
+
+
+def _project_of(path: str) -> str:
+    """Return the directory beneath which texts may be read: the one around `.agentd`."""
+    whole = _whole(path)
+    parts = whole.split("/")
+    if FOLDER in parts:
+        return "/".join(parts[: parts.index(FOLDER)]) or "/"
+    return whole if Path(whole).is_dir() else str(Path(whole).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What one file holds."""
+
+    file: str
+    agent: AgentFile | None = None
+    workflow: WorkflowFile | None = None
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
+    is_unread: bool = False
+    is_broken: bool = False
+
+
+def _read(
+    path: str, kind: str, *, top: str, base: str, root: str | None, environ: Mapping[str, str]
+) -> _Page:
+    """Return what one file holds."""
+    file = _called(path, base)
+    try:
+        text = read_plan(path, root=root, limit=LIMIT).text
+    except PlanFileError as error:
+        return _unread(file, error)
+    try:
+        if kind == "workflows" or (not kind and is_workflow(text)):
+            found = parse_workflow(text, file=file, environ=environ)
+            workflow = found.item and _with_template(found.item, path, top=top)
+            return _page(file, found.problems, workflow=workflow)
+        other = parse_agent(text, file=file, environ=environ)
+        agent = other.item and _with_directory(other.item, path, base=base)
+        return _page(file, other.problems, agent=agent)
+    except PlanFileError as error:  # of the template
+        return replace(_unread(file, error), is_broken=True)
+    except Exception as error:  # a bug of ours; it is told as a problem of this file
+        return replace(_unread(file, PlanFileError(path, unexpected(error))), is_broken=True)
+
+
+def _unread(file: str, error: PlanFileError) -> _Page:
+    """Return that a file is there and cannot be read."""
+    line, column = error.line or 1, error.column or 1
+    shown = printable(file)
+    unread = Diagnostic(shown, line, column, "agentd", Severity.ERROR, error.reason)
+    said = f"{shown}: {error.reason}" if error.line is None else f"{shown}:{line}: {error.reason}"
+    return _Page(file, errors=(said,), problems=(unread,), is_unread=True)
+
+
+def _page(
+    file: str,
+    found: Sequence[Diagnostic],
+    *,
+    agent: AgentFile | None = None,
+    workflow: WorkflowFile | None = None,
+) -> _Page:
+    """Return what a file holds, with what is wrong with it and what is only odd."""
+
+    def lines(severity: Severity) -> tuple[str, ...]:
+        return tuple(_line(each) for each in found if each.severity is severity)
+
+    errors, warnings = lines(Severity.ERROR), lines(Severity.WARNING)
+    return _Page(file, agent, workflow, errors, warnings, tuple(found), is_broken=bool(errors))
+
+
+def _line(found: Diagnostic) -> str:
+    return f"{found.file}:{found.line}:{found.column}: {found.message}; {found.fix}"
+
+
+def _why(found: Iterable[Diagnostic]) -> str:
+    """Return what is wrong with a file whose name is said beside it."""
+    wrong = [each for each in found if each.severity is Severity.ERROR]
+    return "; ".join(
+        f"line {each.line}: {each.message}{f'; {each.fix}' if each.fix else ''}" for each in wrong
+    )
+
+
+def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFile:
+    """Return a workflow with the template that it keeps in another file."""
+    if workflow.template_file is None:
+        return workflow
+    place = _whole(Path(_whole(path)).parent / workflow.template_file)
+    try:
+        return replace(workflow, template=read_plan(place, root=top, limit=LIMIT).text)
+    except PlanFileError as error:
+        line = workflow.lines.get("prompt_template_file", 1)
+        reason = f"prompt_template_file {printable(workflow.template_file)}: {error.reason}"
+        raise PlanFileError(path, reason, line=line) from None
+
+
+def _with_directory(agent: AgentFile, path: str, *, base: str) -> AgentFile:
+    """Return an agent with the directory that it works in, from the root of all."""
+    said = agent.config.get("working_dir", ".")
+    start = Path(base) if said == "." else Path(_whole(path)).parent
+    return replace(agent, config={**agent.config, "working_dir": _whole(start / said)})
+
+
+def _called(path: str, base: str) -> str:
+    """Return what a file is called: from the base if it is beneath it, else as it was named."""
+    whole, start = _whole(path), _whole(base)
+    inside = whole.removeprefix(f"{start.rstrip('/')}/")
+    return inside if inside != whole else path
+
+
+def _whole(path: StrPath) -> str:
+    """Return a path from the root of all, without dots; links in it stay as they are."""
+    return os.path.normpath(Path(path).absolute())
