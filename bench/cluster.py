@@ -44,8 +44,8 @@ from horae.core.source import Scan
 from horae.engine.cluster import Worker
 from horae.org.document import read
 from horae.rules.lease import Member
-from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes
+from horae.sources.plans.runner import CommandRunner, Place
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger
 

@@ -40,8 +40,8 @@ from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
 from horae.core.reason import Reason, ReasonCode
 from horae.org.collector import calm_collector
+from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

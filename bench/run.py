@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from horae.app import SystemClock
 from horae.core.engine import Almanac
 from horae.core.gate import Capacity
-from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import Processes, Spec
+from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

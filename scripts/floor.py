@@ -27,7 +27,7 @@ TESTS: Final = (
         "tests/core/test_arming.py",
     ),
     *(
-        "tests/rules/test_check.py",
+        "tests/sources/plans/test_check.py",
         "tests/core/test_command.py",
         "tests/sources/crew/test_rules.py",
     ),

@@ -91,6 +91,6 @@ def check(
     """
     from horae.extras.drift.check import check_drift
     from horae.org.document import read
-    from horae.rules.check import Clock, check_plans
+    from horae.sources.plans.check import Clock, check_plans
 
     return check_plans([(name, read(text))], Clock(zone, now), extra=[check_drift])

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.ports import Clock, Ledger
-    from horae.runner.command import Place
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Board, Card
+    from horae.sources.plans.runner import Place
     from horae.workspace.git import Git
 
     _Pauses = Mapping[str, Pause]

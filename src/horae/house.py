@@ -38,7 +38,6 @@ from horae.readiness import (
     registry_of,
 )
 from horae.runner.cgroup import CgroupLimits, delegated_cgroup
-from horae.runner.command import CommandRunner, Place
 from horae.runner.logs import tidy
 from horae.runner.masking import masked
 from horae.runner.processes import LOG_NAME, Processes
@@ -56,6 +55,8 @@ from horae.sources.board.tasks import (
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner, agent_of
 from horae.sources.triggers.service import PollError, Polls, Triggers
 from horae.sources.triggers.source import Synced, has_files, sync
@@ -65,7 +66,6 @@ from horae.store.sqlite import SqliteLedger
 from horae.trees import Commits, Trees
 from horae.trust import EngineSettings
 from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
-from horae.workspace.org import OrgSource
 from horae.workspace.watch import changes
 
 if TYPE_CHECKING:

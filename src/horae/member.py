@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.house import House
     from horae.rules.lease import Leader, Membership
-    from horae.runner.command import Place
+    from horae.sources.plans.runner import Place
     from horae.store.ledger import BookLedger
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from horae.core.entry import Entry, key_time
 from horae.core.project import project
 from horae.sources.board.recycle import is_net
 from horae.sources.board.source import BoardSource
+from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.workspace.org import OrgSource
 
 PLAN = """\
 * Digest :workflow:

@@ -15,9 +15,9 @@ from horae.core.entry import Entry, Unarmed, Work
 from horae.core.ports import PATIENCE, Process, Step
 from horae.sources.board.source import BoardSource
 from horae.sources.crew.source import CrewSource, Rhythm
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.store import TriggerSource, add
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.org import OrgSource
 from reasons import because
 from store.ledger_suite import DAY, HOUR, MINUTE, NINE, NOW, SECOND, story
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(horae.__file__).parent
 SOURCES = (
-    "workspace/org.py",
+    "sources/plans/source.py",
     "sources/crew/source.py",
     "sources/board/source.py",
     "sources/triggers/store.py",

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.cli.run import run
 from horae.cli.up import up
 from horae.core.launch import Launch
-from horae.runner.command import CommandRunner
 from horae.runner.processes import LiveRun
+from horae.sources.plans.runner import CommandRunner
 from horae.store import arming
 from horae.store.book import Book
 from horae.store.sqlite import SqliteLedger

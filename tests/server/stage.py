@@ -23,7 +23,6 @@ from horae.core.gate import Capacity
 from horae.core.service import Desk, EngineFacts
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.house import Runners
-from horae.runner.command import CommandRunner, Place
 from horae.runner.processes import LOG_NAME, Processes
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
@@ -33,6 +32,8 @@ from horae.server.serve import listen_tcp, serve_socket, serve_tcp, url_of
 from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
+from horae.sources.plans.runner import CommandRunner, Place
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.store import BookTriggers, TriggerSource
@@ -40,7 +41,6 @@ from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -13,9 +13,9 @@ from horae.core.engine import Almanac
 from horae.core.service import Desk, EngineFacts
 from horae.server.api import Front, app
 from horae.server.keys import Keys
+from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.workspace.org import OrgSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

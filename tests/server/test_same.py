@@ -41,13 +41,13 @@ from horae.server.page import routes
 from horae.server.page.calendar import FEW
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
+from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import sync
 from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.store.database import DATABASE, MARK
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
-from horae.workspace.org import OrgSource
 from reasons import because
 from rules.test_ics import occurrences
 from scale import SCALE

@@ -104,9 +104,13 @@ _TABLE: Final = (
         "Export schedules to crontab, systemd, iCalendar",
         Section.WRITE,
     ),
-    Command("done", "cli.claims:done", "Mark a headline as done", Section.WRITE),
-    Command("claim", "cli.claims:claim", "Claim a headline for an agent", Section.WRITE),
-    Command("release", "cli.claims:release", "Release a claimed headline", Section.WRITE),
+    Command("done", "sources.plans.commands:done", "Mark a headline as done", Section.WRITE),
+    Command(
+        "claim", "sources.plans.commands:claim", "Claim a headline for an agent", Section.WRITE
+    ),
+    Command(
+        "release", "sources.plans.commands:release", "Release a claimed headline", Section.WRITE
+    ),
     Command("agent", "", "List, show, run and tick agents", Section.WORK),
     Command(
         "agent list",

@@ -128,7 +128,7 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     from horae.cli.ready import check_alerts, check_ready
     from horae.config import load
     from horae.extras.drift.check import check_drift
-    from horae.rules.check import Clock, check_plans
+    from horae.sources.plans.check import Clock, check_plans
 
     output = Output.of(form)
     root = plan_root(paths)

@@ -17,7 +17,6 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.secret import parse_source
-from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
 from horae.runner.secrets import NamedSecrets
 from horae.sources.agents import model
@@ -33,6 +32,7 @@ from horae.sources.agents.runner import (
 )
 from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
+from horae.sources.plans.runner import Place
 from provider import Provider, Reply, fails, says, uses
 from store.ledger_suite import story
 

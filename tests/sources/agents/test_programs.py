@@ -16,7 +16,6 @@ from hypothesis import given, settings, strategies as st
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Run
-from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
 from horae.sources.agents.programs import (
     ROWS,
@@ -31,6 +30,7 @@ from horae.sources.agents.programs import (
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import Agent, Registry, hold_agent
 from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
+from horae.sources.plans.runner import Place
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled
 from store.ledger_suite import story

@@ -19,7 +19,6 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
 from horae.house import open_house, run_once
-from horae.runner.command import Place
 from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (
@@ -37,6 +36,7 @@ from horae.sources.agents.runner import (
     provider_of,
 )
 from horae.sources.agents.tool_policy import ToolPolicy, parse_policy
+from horae.sources.plans.runner import Place
 from horae.sources.workflows.commands import records_of
 from runner.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard

@@ -29,7 +29,6 @@ from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.service import Desk
-from horae.runner.command import Place
 from horae.runner.processes import Processes, can_kill_trees
 from horae.sources.agents.runner import Registry
 from horae.sources.board.dispatch import rest_after
@@ -37,6 +36,7 @@ from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, bu
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board, CommittedBoard
 from horae.sources.crew.roster import Roster
+from horae.sources.plans.runner import Place
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from reasons import because

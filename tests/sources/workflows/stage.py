@@ -13,8 +13,8 @@ from horae.core.decide import Receipt, Status
 from horae.core.entry import Origin, Policy
 from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
-from horae.runner.command import Place
 from horae.runner.processes import Processes
+from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
 from horae.sources.workflows.steps import Bounds
 from reasons import because

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Rule
     from horae.org.plan import Diagnostic, Headline
-    from horae.rules.check import CheckedWorkflow
+    from horae.sources.plans.check import CheckedWorkflow
     from horae.timing.cron import Cron
 
 

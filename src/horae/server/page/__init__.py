@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 from starlette.routing import Route
 
 from horae.server.front import offered
-from horae.server.page import calendar, entry, nodes, now, plan, run, timeline
+from horae.server.page import calendar, entry, nodes, now, run, timeline
 from horae.server.page.papers import PageError, Papers
 from horae.server.page.sheet import House, endpoint_of, templates
 from horae.server.page.static import Static
 from horae.server.page.tags import Tags
 from horae.sources.board import page as board
 from horae.sources.crew import page as agents
+from horae.sources.plans import page as plan
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -428,8 +428,8 @@ async def _run(
     from tempfile import TemporaryDirectory
 
     from horae.core.ports import Run
-    from horae.runner.command import Place
     from horae.runner.processes import LOG_NAME, Processes
+    from horae.sources.plans.runner import Place
 
     run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())
     with TemporaryDirectory(prefix="horae-agent-") as data:

@@ -26,7 +26,6 @@ from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.runner.command import hidden_bytes, why_held
 from horae.runner.masking import Masker, disguises
 from horae.runner.processes import (
     LOG_NAME,
@@ -49,6 +48,7 @@ from horae.sources.agents.programs import (
 )
 from horae.sources.agents.rules import AgentDefinition, Runner
 from horae.sources.agents.tool_policy import ToolPolicy, ToolPolicyError, policy_of
+from horae.sources.plans.runner import hidden_bytes, why_held
 from horae.sources.workflows.runner import AGENT_SUFFIX, Answer
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from horae.core.entry import Origin
     from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
-    from horae.runner.command import Place
     from horae.runner.processes import Processes
+    from horae.sources.plans.runner import Place
     from horae.sources.workflows.runner import Order as WorkflowOrder
 
 SETTINGS: Final = "set agent.command in horae.toml"

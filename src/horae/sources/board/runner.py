@@ -31,7 +31,6 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
-from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.dispatch import (
@@ -50,6 +49,7 @@ from horae.sources.board.dispatch import (
 from horae.sources.board.rules import Ground
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
+from horae.sources.plans.runner import facts_of
 from horae.trees import Trees
 from horae.workspace.files import PlanFileError
 
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.core.slots import Gate
-    from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from horae.sources.board.tasks import Card, Cards, CommittedBoard
     from horae.sources.crew.roster import Roster
     from horae.sources.crew.rules import Member
+    from horae.sources.plans.runner import Place
 
 log = logging.getLogger(__name__)
 

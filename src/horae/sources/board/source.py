@@ -60,6 +60,7 @@ from horae.sources.board.tasks import (
     ambiguous,
     card_of,
 )
+from horae.sources.plans.source import Shelf
 from horae.workspace.files import (
     LIMIT,
     MOST,
@@ -68,7 +69,6 @@ from horae.workspace.files import (
     read_plan,
     told,
 )
-from horae.workspace.org import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

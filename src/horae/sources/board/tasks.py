@@ -30,6 +30,7 @@ from horae.org.plan import Severity, Span
 from horae.sources.board.recycle import Recycled, recycle, trigger_of
 from horae.sources.board.rules import check_depends_on, moment
 from horae.sources.board.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
+from horae.sources.plans.source import Shelf
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
 from horae.workspace.files import (
@@ -42,7 +43,6 @@ from horae.workspace.files import (
     read_plan,
     told,
 )
-from horae.workspace.org import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -37,7 +37,6 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.org.document import read
-from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.sources.agents.rules import Wake
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
@@ -75,6 +74,7 @@ from horae.sources.crew.tick import (
     write_memory,
     write_note,
 )
+from horae.sources.plans.runner import facts_of
 from horae.trees import Trees, why_left
 from horae.workspace.committing import edit_and_commit
 from horae.workspace.edit import EditConflictError, Splice, create, edit
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.org.plan import Plan
-    from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.task import Task
@@ -95,6 +94,7 @@ if TYPE_CHECKING:
     from horae.sources.crew.briefing import Handed
     from horae.sources.crew.lifecycle import Lifecycle, State
     from horae.sources.crew.rules import Member
+    from horae.sources.plans.runner import Place
 
 log = logging.getLogger(__name__)
 

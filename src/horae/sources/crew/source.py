@@ -20,7 +20,6 @@ from horae.core.identity import Mark
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.check import UNREAD, Page, check_crew, check_day
 from horae.sources.agents.rules import agent_name, check_agent
 from horae.sources.crew.rules import (
     STAGGER,
@@ -29,6 +28,7 @@ from horae.sources.crew.rules import (
     parse_crew,
     parse_seconds,
 )
+from horae.sources.plans.check import UNREAD, Page, check_crew, check_day
 from horae.timing.duration import format_duration
 from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from horae.core.entry import Origin
 from horae.core.ports import HeldBackError, Unreleased
 from horae.core.scope import api_scopes
-from horae.runner.command import facts_of
 from horae.runner.processes import UNRELEASED
 from horae.sources.agents.rules import AgentDefinition
 from horae.sources.agents.runner import (
@@ -25,6 +24,7 @@ from horae.sources.agents.runner import (
     why_unable,
 )
 from horae.sources.agents.source import NAME
+from horae.sources.plans.runner import facts_of
 from horae.sources.triggers.rules import parse_tools, read_order
 from horae.timing.duration import parse_duration
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from horae.core.ports import Ended, Filed, Held, Job, Run
-    from horae.runner.command import Place
     from horae.runner.processes import Processes
     from horae.sources.agents.runner import Registry
     from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.sources.plans.runner import Place
     from horae.sources.triggers.service import AgentCard
     from horae.sources.triggers.store import BookTriggers
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.org.plan import Plan
     from horae.org.world import World
-    from horae.runner.command import Place
+    from horae.sources.plans.runner import Place
     from horae.sources.workflows.record import Record, StepRecord
     from horae.sources.workflows.runner import Told
 
@@ -101,8 +101,8 @@ class _Asked:
         from horae.config import load
         from horae.org.document import read
         from horae.org.world import every, worlds
-        from horae.runner.command import Place
         from horae.secrets import secrets_of
+        from horae.sources.plans.runner import Place
         from horae.sources.workflows.run import state_directory
         from horae.workspace.files import PlanMissingError, read_plan
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
 from horae.config import load
-from horae.runner.command import Place
 from horae.runner.processes import Processes
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import BlockAgents
+from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import run_workflow as run
 from horae.workspace.files import read_plan
 

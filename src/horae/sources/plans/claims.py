@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from horae.errors import Exit, HoraeError
 from horae.org.document import read
 from horae.org.plan import is_id
-from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.workspace.done import (
+from horae.sources.plans.done import (
     Edit,
     HeadlineMissingError,
     changed,
@@ -27,6 +26,7 @@ from horae.workspace.done import (
     splices_of,
     state_edits,
 )
+from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.workspace.edit import edit
 from horae.workspace.files import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.workspace.git import Author, Git, GitError, Pushed, Standing, repository_of

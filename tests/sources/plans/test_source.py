@@ -13,9 +13,9 @@ from hypothesis import given, strategies as st
 from horae.core.arming import scan_plan
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
-from horae.workspace import org
+from horae.sources.plans import source as org
+from horae.sources.plans.source import OrgSource, _covered
 from horae.workspace.files import Found, PlanFileError, read_plan
-from horae.workspace.org import OrgSource, _covered
 from scale import scaled
 
 if TYPE_CHECKING:

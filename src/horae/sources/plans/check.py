@@ -22,10 +22,10 @@ from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
 from horae.org.check.finding import Found, place_of, shown
 from horae.org.plan import Diagnostic, Severity
-from horae.rules.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.sources.agents.rules import check_agent
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
 from horae.sources.crew.rules import parse_crew
+from horae.sources.plans.properties import KNOWN, WHAT, WHEN, advice_on, is_near_entry, meant_by
 from horae.timing.cron import Cron, CronError
 from horae.timing.duration import format_duration
 from horae.timing.zone import ZoneError, zone

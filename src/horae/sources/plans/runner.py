@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from horae.core.run_tokens import RunTokens
     from horae.runner.processes import Processes
 
-POST: Final = ("-I", "-m", "horae.runner.post")
+POST: Final = ("-I", "-m", "horae.sources.plans.post")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Posts one message: `python -m horae.runner.post`, the message on its input.
+"""Posts one message: `python -m horae.sources.plans.post`, the message on its input.
 
 Where to, and the headers that sign it, are in HORAE_POST as JSON. It says in one line how it
 went and fails unless the answer is one of 200 to 299. It follows no redirect: a signed message

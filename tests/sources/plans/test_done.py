@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.org.document import read
-from horae.workspace.done import (
+from horae.sources.plans.done import (
     Completed,
     HeadlineAmbiguousError,
     HeadlineMissingError,

@@ -11,7 +11,7 @@ import horae
 from horae.extras.drift.check import check_drift
 from horae.org.document import read
 from horae.org.plan import Diagnostic
-from horae.rules.check import Clock, check_plans
+from horae.sources.plans.check import Clock, check_plans
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -165,7 +165,7 @@ def test_words_that_agree_or_say_nothing_are_not_mentioned(text: str) -> None:
 
 
 def test_every_code_is_in_the_reference_with_its_severity() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "check.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "check.md").read_text()
     section = page.partition("## Time\n")[2].partition("\n## Workflows")[0]
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", section, re.MULTILINE))
     files = [inspect.getfile(check) for check in (check_plans, check_drift)]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from horae.org.document import read
-from horae.workspace.claims import (
+from horae.sources.plans.claims import (
     Claim,
     ClaimBusyError,
     ClaimLostError,
@@ -21,7 +21,7 @@ from horae.workspace.claims import (
     claim,
     release,
 )
-from horae.workspace.done import HeadlineMissingError
+from horae.sources.plans.done import HeadlineMissingError
 from horae.workspace.files import PlanFileError
 from scale import scaled
 
@@ -326,7 +326,7 @@ def test_a_push_that_comes_second_to_something_else_is_tried_again(shared: Path)
 _RACER = """
 import asyncio, sys
 from datetime import UTC, datetime
-from horae.workspace.claims import ClaimLostError, claim
+from horae.sources.plans.claims import ClaimLostError, claim
 file, agent, origin = sys.argv[1:]
 for line in sys.stdin:
     try:

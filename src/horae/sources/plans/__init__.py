@@ -1,0 +1,1 @@
+"""Org headlines with a schedule: commands, claims and edits."""
