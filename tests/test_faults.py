@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from horae.core.source import Scan, is_within
+from horae.files.git import layout
+from horae.files.read import PlanFileError, PlanMissingError
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.source import CrewSource, Rhythm
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.source import read_folder
-from horae.workspace.files import PlanFileError, PlanMissingError
-from horae.workspace.git import layout
 from test_shapes import (
     Ground,
     engine,

@@ -130,7 +130,7 @@ def test_another_minor_version_runs_what_needs_no_compiled_package(floor: Module
     assert [each for each in every if not (ROOT / each).is_file()] == []
     pure = floor.runnable((3, 99, 0))
     assert "tests/org/test_grammar.py" in pure
-    assert {*every} - {*pure} >= {"tests/kernel/test_yaml.py", "tests/org/test_document.py"}
+    assert {*every} - {*pure} >= {"tests/files/test_yaml.py", "tests/org/test_document.py"}
 
 
 def test_the_distributions_own_python_is_asked_first(floor: ModuleType) -> None:

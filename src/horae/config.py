@@ -842,7 +842,7 @@ def confirm(config: Config, digest: str) -> Untrusted:
 
     Where a clone of the plan is read, they count until the next start, which reads `home`.
     """
-    from horae.workspace.arrivals import remember
+    from horae.files.git.arrivals import remember
 
     found = untrusted(config)
     if found.digest != digest:
@@ -854,7 +854,7 @@ def confirm(config: Config, digest: str) -> Untrusted:
 
 
 def _arrivals(root: str) -> Arrivals | None:
-    from horae.workspace.arrivals import arrivals_at
+    from horae.files.git.arrivals import arrivals_at
 
     return arrivals_at(root)
 
@@ -933,7 +933,7 @@ class _File(NamedTuple):
 
 
 def _read_file(root: str) -> _File:
-    from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
+    from horae.files.read import PlanFileError, PlanMissingError, read_plan
 
     path = f"{root.removesuffix('/')}/{FILE}"
     name = os.path.normpath(path)

@@ -11,6 +11,7 @@ from horae.core.arming import cron_rule, policy_of
 from horae.core.explain import stamp
 from horae.core.ports import Trait
 from horae.errors import Exit, HoraeError
+from horae.files.read import read_plan
 from horae.org.document import read
 from horae.org.world import worlds
 from horae.sources.board.recycle import triggers_of
@@ -20,7 +21,6 @@ from horae.sources.board.tasks import BoardMissingError, card_data, change
 from horae.sources.workflows.record import summary
 from horae.sources.workflows.runner import WorkflowRunner, order_of
 from horae.timing.zone import zone
-from horae.workspace.files import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.ports import Clock, Ledger
+    from horae.files.git import Git
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Board, Card
     from horae.sources.plans.runner import Place
-    from horae.workspace.git import Git
 
     _Pauses = Mapping[str, Pause]
 

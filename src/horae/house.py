@@ -30,6 +30,9 @@ from horae.core.service import Desk, EngineFacts
 from horae.core.service.standing import broken_words
 from horae.core.source import unexpected
 from horae.errors import Exit, HoraeError
+from horae.files.git.trees import Commits, Trees
+from horae.files.read import PlanFileError, head_of, names_of, obstacle
+from horae.files.watch import changes
 from horae.org.selftest import misread
 from horae.readiness import (
     Readiness,
@@ -63,10 +66,7 @@ from horae.sources.triggers.source import Synced, has_files, sync
 from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.sources.workflows.runner import WorkflowRunner
 from horae.store.sqlite import SqliteLedger
-from horae.trees import Commits, Trees
 from horae.trust import EngineSettings
-from horae.workspace.files import PlanFileError, head_of, names_of, obstacle
-from horae.workspace.watch import changes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence

@@ -30,6 +30,8 @@ from horae.core.scope import OPERATOR
 from horae.core.sessions import ENDED
 from horae.engine.cluster import Carried, Worker
 from horae.errors import Exit, HoraeError
+from horae.files.git import is_repository
+from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.house import (
     Rooms,
     keep,
@@ -53,8 +55,6 @@ from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepar
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
-from horae.trees import ClusterError, PlanTree, Trees, Undelivered
-from horae.workspace.git import is_repository
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from horae.core.actor import local_actor
 from horae.core.entry import Entry
 from horae.core.service import CannotRunError
+from horae.files.git import Git, is_repository
+from horae.files.read import find_plans, read_plan
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.readiness import readiness_of
@@ -26,8 +28,6 @@ from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
-from horae.workspace.files import find_plans, read_plan
-from horae.workspace.git import Git, is_repository
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

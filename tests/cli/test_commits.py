@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from calling import engine_up, wait_until
-from horae import trees
+from horae.files.git import trees
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,6 +21,7 @@ from horae.core.arming import scan_plan
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
 from horae.core.source import Scan
+from horae.files.read import find_plans, read_plan
 from horae.house import keep, open_house
 from horae.org.document import read
 from horae.porch import keys_of
@@ -32,7 +33,6 @@ from horae.sources.board.tasks import Board
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.store.sqlite import SqliteLedger
-from horae.workspace.files import find_plans, read_plan
 from reasons import because
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from horae.core.decide import Receipt, Status
 from horae.core.entry import Entry
 from horae.core.ports import Listed
 from horae.core.project import project
+from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.server.page import Papers, routes
 from horae.server.page.calendar import FEW, day_lines
@@ -33,7 +34,6 @@ from horae.server.page.static import Static
 from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
 from horae.sources.crew.page import draw
 from horae.timing.zone import local
-from horae.workspace.files import find_plans, read_plan
 from reasons import because
 from scale import scaled
 from server.browser import DAY, EVIL, PLAN, TASKS

@@ -324,8 +324,8 @@ def _record(place: str, edits: list[tuple[str, str]]) -> None:
 
 def _append(path: str, text: str) -> None:
     """Put text behind what a plan holds; every byte of it stays."""
-    from horae.workspace.edit import Splice, create, edit  # not on Windows
-    from horae.workspace.files import PlanMissingError, read_plan
+    from horae.files.edit import Splice, create, edit  # not on Windows
+    from horae.files.read import PlanMissingError, read_plan
 
     try:
         old = read_plan(path)
@@ -359,8 +359,8 @@ def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[
 
 def _plan(path: str | None) -> Plan | None:
     """Return the plan that is appended to, if it is there."""
+    from horae.files.read import PlanFileError, PlanMissingError, read_plan
     from horae.org.document import read
-    from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
     if path is None:
         return None
@@ -374,7 +374,7 @@ def _plan(path: str | None) -> Plan | None:
 
 def _text(path: str) -> str:
     """Return the text of a file, or what is piped in."""
-    from horae.workspace.files import LIMIT, PlanFileError, decoded, read_plan
+    from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 
     if os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to load
         raise PlanFileError(path, "is a directory; name the files in it")
@@ -388,7 +388,7 @@ def _text(path: str) -> str:
 
 def _unit(path: str, unit: str) -> str | None:
     """Return the text of a unit, if it stands beside the timer."""
-    from horae.workspace.files import PlanFileError, read_plan
+    from horae.files.read import PlanFileError, read_plan
 
     if "/" in unit or "\0" in unit:
         return None

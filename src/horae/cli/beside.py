@@ -141,12 +141,12 @@ def check_triggers(roots: Sequence[str]) -> Iterator[Diagnostic]:
 
 def _check_folder(root: str) -> Iterator[Diagnostic]:
     """Yield what is odd in the files of one root; what needs the ledger, as far as it is read."""
+    from horae.files.read import PlanFileError
     from horae.org.plan import Diagnostic, Severity
     from horae.secrets import known_names
     from horae.sources.triggers.commands import Room
     from horae.sources.triggers.service import judge_files
     from horae.sources.triggers.source import EmptyFolderError, read_folder
-    from horae.workspace.files import PlanFileError
 
     try:
         folder = read_folder(f"{root}/{_TRIGGERS}", environ=known_names(load(root)), base=root)

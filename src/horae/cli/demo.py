@@ -154,7 +154,7 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
 
     from horae.app import SystemClock
     from horae.core.entry import key_time
-    from horae.workspace.edit import create
+    from horae.files.edit import create
 
     now = SystemClock().now()
     yesterday = f"<{now - timedelta(days=1):%Y-%m-%d %a %H:%M}>"

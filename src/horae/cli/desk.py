@@ -23,6 +23,7 @@ from horae.core.decide import Status
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.core.service import Backfill, Desk, EngineFacts, Line, Rest, no_progress
 from horae.errors import Exit, HoraeError, ScheduleError
+from horae.files.read import names_of
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError, holder_of
@@ -30,7 +31,6 @@ from horae.store.sql import migrations
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import parse_rfc3339
-from horae.workspace.files import names_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from horae.cli.far import Far
     from horae.core.command import Unready
     from horae.core.ports import Listed
+    from horae.files.read import StrPath
     from horae.store.ledger import BookLedger
-    from horae.workspace.files import StrPath
 
 T = TypeVar("T")
 

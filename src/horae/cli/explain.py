@@ -18,12 +18,12 @@ from horae.core.entry import AfterRule, Entry, OnDemandRule, Unarmed
 from horae.core.project import project
 from horae.core.text import moment_text, pause_words, words
 from horae.errors import Exit
+from horae.files.read import PlanMissingError, read_plan
 from horae.org.document import read
 from horae.org.timestamp import parse_timestamp
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import zone
-from horae.workspace.files import PlanMissingError, read_plan
 
 if TYPE_CHECKING:
     from horae.org.plan import Headline

@@ -23,8 +23,8 @@ from horae.core.arming import entries_of
 from horae.core.entry import Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
+from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
 from horae.rules.ics import MOST, calendar, is_cut
-from horae.workspace.files import LIMIT, PlanFileError, PlanMissingError, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -328,7 +328,7 @@ def _gathered(path: str, lines: Iterable[str]) -> bytes:
 
 def _save(path: str, data: bytes) -> None:
     """Put a calendar into a file that is new, or holds a calendar."""
-    from horae.workspace.edit import Splice, create, edit  # not on Windows
+    from horae.files.edit import Splice, create, edit  # not on Windows
 
     try:
         old = read_plan(path)

@@ -115,8 +115,8 @@ def init(*, root: str) -> int:
     """
     from horae.app import SystemClock, machine_zone
     from horae.core.text import wall_text
+    from horae.files.edit import create
     from horae.timing.zone import local
-    from horae.workspace.edit import create
 
     try:
         os.makedirs(root, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in

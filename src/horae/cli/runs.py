@@ -34,8 +34,8 @@ from horae.core.receipt import FINAL, OPEN, is_planned
 from horae.core.service import EntryNotFoundError, RunNotFoundError, RunStateError
 from horae.core.text import moment_text
 from horae.errors import Exit
+from horae.files.read import PlanMissingError
 from horae.store.lock import holder_of
-from horae.workspace.files import PlanMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping

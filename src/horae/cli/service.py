@@ -144,8 +144,8 @@ def _for_launchd(place: Place, name: str) -> _Unit:
 
 def put(path: str, text: str, *, force: bool) -> str:
     """Write a file, and return what was done; what somebody changed stays."""
-    from horae.workspace.edit import Splice, create, edit  # not on Windows
-    from horae.workspace.files import PlanMissingError, read_plan
+    from horae.files.edit import Splice, create, edit  # not on Windows
+    from horae.files.read import PlanMissingError, read_plan
 
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # noqa: PTH103, PTH120 - as above
     try:
@@ -163,8 +163,8 @@ def put(path: str, text: str, *, force: bool) -> str:
 
 def take_away(path: str, *, force: bool) -> str:
     """Remove a file, and return what was done; a file that was edited by hand stays."""
-    from horae.workspace.edit import remove  # not on Windows
-    from horae.workspace.files import PlanMissingError, read_plan
+    from horae.files.edit import remove  # not on Windows
+    from horae.files.read import PlanMissingError, read_plan
 
     try:
         old = read_plan(path)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from horae.config import load
 from horae.core.guarded import FILE
 from horae.errors import Exit, HoraeError
+from horae.files.read import PlanMissingError, decoded, find_plans, read_plan
 from horae.org.document import read
-from horae.workspace.files import PlanMissingError, decoded, find_plans, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -44,7 +44,7 @@ def around(config: Config) -> Iterator[Check]:
 
 
 def _check_git(root: Path) -> Check:
-    from horae.workspace.git import is_repository
+    from horae.files.git import is_repository
 
     return check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
 
@@ -166,9 +166,9 @@ def check_languages(there: Collection[str], used: dict[str, str]) -> Iterator[Ch
 
 def _languages_of(config: Config) -> dict[str, str]:
     """Return the languages of the plan's blocks, each with a place where it is used."""
+    from horae.files.read import PlanFileError, find_plans, read_plan
     from horae.org.document import read
     from horae.org.world import every, worlds
-    from horae.workspace.files import PlanFileError, find_plans, read_plan
 
     used: dict[str, str] = {}
     try:

@@ -20,7 +20,7 @@ from horae import __version__
 from horae.cli.output import json_text
 from horae.cli.run import run
 from horae.errors import Exit, HoraeError
-from horae.workspace.files import decoded, read_plan
+from horae.files.read import decoded, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

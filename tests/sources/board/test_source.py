@@ -31,6 +31,7 @@ from horae.core.identity import Known, match
 from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
 from horae.core.service import AmbiguousEntryError, Desk
+from horae.files.read import PlanFileError
 from horae.sources.board import tasks
 from horae.sources.board.recycle import NET, is_net
 from horae.sources.board.source import (
@@ -46,7 +47,6 @@ from horae.sources.board.tasks import Board
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
 from horae.timing.cron import Cron
-from horae.workspace.files import PlanFileError
 from reasons import because
 from scale import scaled
 from store.ledger_suite import DAY, HOUR, MINUTE, SECOND, story

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from horae.files import edit as edit_module
+from horae.files.edit import EditConflictError, spliced
+from horae.files.read import Content, PlanFileError
 from horae.sources.board import tasks as tasks_module
 from horae.sources.board.rules import TransitionError
 from horae.sources.board.task import parse
@@ -28,9 +31,6 @@ from horae.sources.board.tasks import (
     splices_of,
     task_text,
 )
-from horae.workspace import edit as edit_module
-from horae.workspace.edit import EditConflictError, spliced
-from horae.workspace.files import Content, PlanFileError
 from scale import scaled
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
+from horae.files.read import PlanFileError
 from horae.org.document import read
 from horae.sources.plans.claims import (
     Claim,
@@ -22,7 +23,6 @@ from horae.sources.plans.claims import (
     release,
 )
 from horae.sources.plans.done import HeadlineMissingError
-from horae.workspace.files import PlanFileError
 from scale import scaled
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis import given, strategies as st
 from horae.core.arming import scan_plan
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
+from horae.files.read import Found, PlanFileError, read_plan
 from horae.sources.plans import source as org
 from horae.sources.plans.source import OrgSource, _covered
-from horae.workspace.files import Found, PlanFileError, read_plan
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from horae.core.arming import Scanned
     from horae.core.source import Scan
+    from horae.files.read import Content
     from horae.org.plan import Plan
-    from horae.workspace.files import Content
 
 BROKEN = b"* Digest :workflow:\n\xff\n"
 

@@ -15,12 +15,12 @@ from horae.extras.importers.crontab import days_of, plain_days
 from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitError, numbers
 from horae.extras.importers.job import Job, Reading, walking
 from horae.extras.importers.walk import Fold, Gap, Walk
-from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+from horae.files.yaml import YamlError, YamlMap, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from horae.kernel.yaml import Data
+    from horae.files.yaml import Data
 
 _DIALECTS: Final = (
     Dialect("minute", 0, 59),

@@ -30,6 +30,7 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.reason import ReasonCode
 from horae.errors import Exit, HoraeError
+from horae.files.read import find_plans, read_plan
 from horae.org.document import read
 from horae.secrets import secrets_of
 from horae.sources.agents.programs import Answers, can_keep, program_of
@@ -38,7 +39,6 @@ from horae.sources.agents.runner import Agent, AgentNotFoundError, Registry, hol
 from horae.sources.crew.rules import parse_crew
 from horae.sources.crew.source import KEEPER
 from horae.timing.duration import DurationError, format_duration, parse_duration
-from horae.workspace.files import find_plans, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

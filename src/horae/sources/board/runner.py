@@ -31,6 +31,8 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
+from horae.files.git.trees import Trees
+from horae.files.read import PlanFileError
 from horae.runner.processes import UNRELEASED
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.dispatch import (
@@ -50,8 +52,6 @@ from horae.sources.board.rules import Ground
 from horae.sources.board.source import task_at, work_address
 from horae.sources.board.tasks import BoardMissingError, TaskAmbiguousError, TaskMissingError
 from horae.sources.plans.runner import facts_of
-from horae.trees import Trees
-from horae.workspace.files import PlanFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

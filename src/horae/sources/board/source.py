@@ -39,6 +39,14 @@ from horae.core.entry import (
 )
 from horae.core.identity import Mark
 from horae.errors import ScheduleError
+from horae.files.read import (
+    LIMIT,
+    MOST,
+    PlanFileError,
+    PlanMissingError,
+    read_plan,
+    told,
+)
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.board.recycle import (
     RECYCLED,
@@ -61,14 +69,6 @@ from horae.sources.board.tasks import (
     card_of,
 )
 from horae.sources.plans.source import Shelf
-from horae.workspace.files import (
-    LIMIT,
-    MOST,
-    PlanFileError,
-    PlanMissingError,
-    read_plan,
-    told,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from horae.core.ports import Filed, Ledger
     from horae.core.source import Scan
     from horae.errors import HoraeError
+    from horae.files.read import Content, StrPath
     from horae.sources.board.recycle import RecycledEvent
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import TaskAmbiguousError
-    from horae.workspace.files import Content, StrPath
 
 __all__ = [
     "BoardSource",

@@ -16,13 +16,13 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+from horae.files.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from horae.kernel.yaml import Data
+    from horae.files.yaml import Data
 
 LARGEST_ID: Final = 2**32 - 1
 

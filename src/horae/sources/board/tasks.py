@@ -26,14 +26,9 @@ from horae.core.outcome import NEVER_STARTED
 from horae.core.ports import Ended, Process, RunError, Unreleased
 from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.org.plan import Severity, Span
-from horae.sources.board.recycle import Recycled, recycle, trigger_of
-from horae.sources.board.rules import check_depends_on, moment
-from horae.sources.board.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
-from horae.sources.plans.source import Shelf
-from horae.workspace.committing import edit_and_commit
-from horae.workspace.edit import EditConflictError, Splice, create, edit, move, spliced
-from horae.workspace.files import (
+from horae.files.edit import EditConflictError, Splice, create, edit, move, spliced
+from horae.files.git.committing import edit_and_commit
+from horae.files.read import (
     LIMIT,
     MOST,
     PlanFileError,
@@ -43,16 +38,21 @@ from horae.workspace.files import (
     read_plan,
     told,
 )
+from horae.org.plan import Severity, Span
+from horae.sources.board.recycle import Recycled, recycle, trigger_of
+from horae.sources.board.rules import check_depends_on, moment
+from horae.sources.board.task import FIELDS, Kind, byte_span, id_of, lines_of, parse, value_of
+from horae.sources.plans.source import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.ports import Clock, Filed, Job, Run
+    from horae.files.git import Commit
+    from horae.files.read import Content, StrPath
     from horae.org.plan import Diagnostic
     from horae.sources.board.rules import Changes, Resolution, Value
     from horae.sources.board.task import Task
-    from horae.workspace.files import Content, StrPath
-    from horae.workspace.git import Commit
 
 TASKS: Final = "board/tasks"
 ELSEWHERE: Final = (

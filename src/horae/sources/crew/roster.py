@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from horae.core.entry import Origin
 from horae.core.ports import RunError
+from horae.files.read import PlanFileError, read_plan
 from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.agents.runner import Agent
 from horae.sources.crew.rules import parse_crew
-from horae.workspace.files import PlanFileError, read_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

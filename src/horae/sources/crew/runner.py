@@ -36,6 +36,11 @@ from horae.core.ports import (
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
+from horae.files.edit import EditConflictError, Splice, create, edit
+from horae.files.git import HORAE, Git, GitError, Why, is_repository
+from horae.files.git.committing import edit_and_commit
+from horae.files.git.trees import Trees, why_left
+from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
 from horae.runner.processes import UNRELEASED
 from horae.sources.agents.rules import Wake
@@ -75,11 +80,6 @@ from horae.sources.crew.tick import (
     write_note,
 )
 from horae.sources.plans.runner import facts_of
-from horae.trees import Trees, why_left
-from horae.workspace.committing import edit_and_commit
-from horae.workspace.edit import EditConflictError, Splice, create, edit
-from horae.workspace.files import PlanFileError, digest_of, find_plans, read_plan
-from horae.workspace.git import HORAE, Git, GitError, Why, is_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable

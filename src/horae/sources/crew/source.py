@@ -19,6 +19,7 @@ from horae.core.entry import CadenceRule, Entry, Origin, Policy, Unarmed, Work
 from horae.core.identity import Mark
 from horae.core.source import Scan
 from horae.errors import HoraeError
+from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import agent_name, check_agent
 from horae.sources.crew.rules import (
@@ -30,7 +31,6 @@ from horae.sources.crew.rules import (
 )
 from horae.sources.plans.check import UNREAD, Page, check_crew, check_day
 from horae.timing.duration import format_duration
-from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.ports import Filed
+    from horae.files.read import StrPath
     from horae.sources.crew.rules import Member
-    from horae.workspace.files import StrPath
 
 KEEPER: Final = "keeper"  # a single keeper: its address, and its name if its file gives it none
 _LONGEST: Final = 64  # bytes of the file of the last run

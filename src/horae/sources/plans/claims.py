@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
+from horae.files.edit import edit
+from horae.files.git import Author, Git, GitError, Pushed, Standing, repository_of
+from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
 from horae.sources.plans.done import (
@@ -27,9 +30,6 @@ from horae.sources.plans.done import (
     state_edits,
 )
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
-from horae.workspace.edit import edit
-from horae.workspace.files import LIMIT, PlanFileError, StrPath, decoded, read_plan
-from horae.workspace.git import Author, Git, GitError, Pushed, Standing, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -17,17 +17,17 @@ from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
 from horae.errors import Exit
+from horae.files.git import Git, repository_of
 from horae.sources.plans import claims
 from horae.timing.duration import parse_duration
-from horae.workspace.git import Git, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.config import Config
+    from horae.files.git import Commit
     from horae.sources.plans.claims import Claim
     from horae.sources.plans.done import Completed
-    from horae.workspace.git import Commit
 
 _file = click.argument("file", metavar="FILE")
 _name = click.argument("name", metavar="ID")
@@ -118,8 +118,8 @@ def done(file: str, name: str, *, at: str | None, tz: str | None, form: str | No
     runs. Under git the file is committed, unless it has uncommitted changes.
     """
     from horae.cli.moments import moment_and_zone
+    from horae.files.git.committing import edit_and_commit
     from horae.sources.plans.done import complete
-    from horae.workspace.committing import edit_and_commit
 
     root = plan_root((file,))
     now, zone = moment_and_zone(at, tz=tz, root=root)

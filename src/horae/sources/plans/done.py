@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.errors import Exit, ScheduleError
+from horae.files.edit import Splice, edit, spliced
+from horae.files.read import LIMIT, PlanFileError, StrPath, read_plan
 from horae.org.check.finding import is_fired
 from horae.org.document import read
 from horae.org.drawer import properties
@@ -20,8 +22,6 @@ from horae.org.plan import Span
 from horae.org.timestamp import parse_timestamp
 from horae.timing.repeater import repeat
 from horae.timing.zone import local, zone as zone_named
-from horae.workspace.edit import Splice, edit, spliced
-from horae.workspace.files import LIMIT, PlanFileError, StrPath, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

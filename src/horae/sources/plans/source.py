@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from horae.core.arming import scan_plan
 from horae.core.source import Scan, unexpected
 from horae.errors import HoraeError
-from horae.org.collector import collector_paused
-from horae.org.document import read
-from horae.workspace.files import (
+from horae.files.read import (
     LIMIT,
     MOST,
     Found,
@@ -30,14 +28,16 @@ from horae.workspace.files import (
     read_plan,
     told,
 )
+from horae.org.collector import collector_paused
+from horae.org.document import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from horae.core.arming import Scanned
     from horae.core.ports import Filed
+    from horae.files.read import Content, StrPath
     from horae.org.plan import Plan
-    from horae.workspace.files import Content, StrPath
 
 # To be raised when the same plan would give other entries: what was read before is read again.
 READER: Final = 2

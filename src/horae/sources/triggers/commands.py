@@ -808,7 +808,7 @@ async def _with_source(triggers: Triggers, said: dict[str, Any]) -> dict[str, An
 
 def prompt_of(text: str | None, file: str | None) -> str | None:
     """Return the template that options give."""
-    from horae.workspace.files import read_plan
+    from horae.files.read import read_plan
 
     if text is not None and file is not None:
         raise click.UsageError("give the prompt or its file, not both.")

@@ -17,13 +17,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from horae.core.secret import is_reference, looks_secret, names_in, needed_in, why_no_name
-from horae.kernel.yaml import YamlError, YamlMap, read_yaml
+from horae.files.yaml import YamlError, YamlMap, read_yaml
 from horae.org.plan import Diagnostic, Severity, is_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from horae.kernel.yaml import Data, Place
+    from horae.files.yaml import Data, Place
 
 Item = TypeVar("Item")
 

@@ -20,6 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.ports import LedgerError
 from horae.core.source import unexpected
 from horae.errors import Exit, HoraeError
+from horae.files.read import (
+    PlanFileError,
+    PlanMissingError,
+    find_plans,
+    obstacle,
+    printable,
+    read_plan,
+    told,
+)
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.triggers.files import is_workflow, parse_agent, parse_workflow
 from horae.sources.triggers.service import (
@@ -30,23 +39,14 @@ from horae.sources.triggers.service import (
     plan_removed,
     said_lines,
 )
-from horae.workspace.files import (
-    PlanFileError,
-    PlanMissingError,
-    find_plans,
-    obstacle,
-    printable,
-    read_plan,
-    told,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from horae.files.read import StrPath
     from horae.sources.triggers.files import AgentFile, WorkflowFile
     from horae.sources.triggers.service import Change, Triggers, TriggerStore
-    from horae.workspace.files import StrPath
 
 FOLDER: Final = ".agentd"
 KINDS: Final = ("rooms", "agents", "workflows")

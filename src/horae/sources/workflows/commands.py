@@ -99,12 +99,12 @@ class _Asked:
         """Return what a file asks for; a workflow that it does not have is an error."""
         from horae.cli.sources import plan_root
         from horae.config import load
+        from horae.files.read import PlanMissingError, read_plan
         from horae.org.document import read
         from horae.org.world import every, worlds
         from horae.secrets import secrets_of
         from horae.sources.plans.runner import Place
         from horae.sources.workflows.run import state_directory
-        from horae.workspace.files import PlanMissingError, read_plan
 
         config = load(plan_root((file,)), flags={"data": data})
         if text is None:
@@ -320,8 +320,8 @@ def _input(given: str | None) -> bytes:
 
 def _run_directory(place: Place, run: str) -> Path:
     """Return where an earlier run left its record, or raise an error."""
+    from horae.files.read import PlanMissingError
     from horae.org.plan import is_id
-    from horae.workspace.files import PlanMissingError
 
     if is_id(run):
         for found in sorted((place.data / "runs").glob(f"*/{run}"), reverse=True):

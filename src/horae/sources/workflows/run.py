@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from horae.app import SystemClock
 from horae.config import load
+from horae.files.read import read_plan
 from horae.runner.processes import Processes
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import BlockAgents
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import run_workflow as run
-from horae.workspace.files import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

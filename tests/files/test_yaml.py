@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
-from horae.kernel.yaml import (
+from horae.files.yaml import (
     MAX_BRACKETS,
     MAX_BYTES,
     MAX_DEPTH,
@@ -534,7 +534,7 @@ DEFUSED = (
 import resource, sys, yaml
 if sys.argv[1] == "Python":
     del yaml.CBaseLoader
-from horae.kernel.yaml import YamlError, read_yaml
+from horae.files.yaml import YamlError, read_yaml
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_DATA, (2**28, 2**28))
 forever = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -561,7 +561,7 @@ def test_every_bomb_is_answered_within_a_cpu_and_a_memory_limit(reader: str) -> 
 
 
 def test_the_library_is_loaded_only_when_there_is_yaml_to_read() -> None:
-    code = "import sys, horae.kernel.yaml; sys.exit('yaml' in sys.modules)"
+    code = "import sys, horae.files.yaml; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

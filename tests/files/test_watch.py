@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from watchfiles import _rust_notify
 
-from horae.workspace import watch
-from horae.workspace.watch import changes
+from horae.files import watch
+from horae.files.watch import changes
 from store.ledger_suite import story
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from horae.workspace.files import StrPath, head_of
+from horae.files.read import StrPath, head_of
 
 
 class Layout(NamedTuple):

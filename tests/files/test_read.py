@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.errors import Exit
-from horae.workspace import files
-from horae.workspace.files import (
+from horae.files import read as files
+from horae.files.read import (
     PlanFileError,
     PlanMissingError,
     directory_of,
@@ -633,7 +633,7 @@ def test_no_path_breaks_its_line(path: str) -> None:
 
 
 def test_reading_needs_neither_pathlib_nor_openssl() -> None:
-    code = "import sys, horae.workspace.files; print({'pathlib', 'hashlib', 'dataclasses'} & {*sys.modules})"
+    code = "import sys, horae.files.read; print({'pathlib', 'hashlib', 'dataclasses'} & {*sys.modules})"
     answer = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
         capture_output=True,

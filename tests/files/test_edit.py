@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.errors import Exit
-from horae.workspace import edit as module
-from horae.workspace.edit import (
+from horae.files import edit as module
+from horae.files.edit import (
     EditConflictError,
     Splice,
     SpliceError,
@@ -37,7 +37,7 @@ from horae.workspace.edit import (
     remove,
     spliced,
 )
-from horae.workspace.files import PlanFileError, PlanMissingError, read_plan
+from horae.files.read import PlanFileError, PlanMissingError, read_plan
 from scale import scaled
 
 if TYPE_CHECKING:
@@ -531,8 +531,8 @@ def test_a_write_cut_short_is_continued(plan: Path, monkeypatch: pytest.MonkeyPa
 def one_edit_and_one_new_file(directory: str) -> None:
     import os
 
-    from horae.workspace.edit import Splice, create, edit
-    from horae.workspace.files import read_plan
+    from horae.files.edit import Splice, create, edit
+    from horae.files.read import read_plan
 
     os.chdir(directory)
     edit("plan.org", [Splice(2, 6, b"DONE")], expected=read_plan("plan.org").digest)
@@ -844,8 +844,8 @@ def test_no_save_is_ever_lost_and_every_conflict_is_reported(plan: Path, saver: 
 
 def append_lines(path: str, name: str, count: int) -> int:
     """Append lines one edit at a time; return how often someone else was first."""
-    from horae.workspace.edit import EditConflictError, Splice, edit
-    from horae.workspace.files import read_plan
+    from horae.files.edit import EditConflictError, Splice, edit
+    from horae.files.read import read_plan
 
     conflicts = 0
     for number in range(count):
@@ -921,8 +921,8 @@ def edit_slowly(path: str) -> str:
     import sys
     from unittest import mock
 
-    from horae.workspace.edit import Splice, edit
-    from horae.workspace.files import read_plan
+    from horae.files.edit import Splice, edit
+    from horae.files.read import read_plan
 
     real, calls = os.fsync, []
 
@@ -990,8 +990,8 @@ def kill_at_every_step(directory: str, action: str) -> list[list[object]]:
     from pathlib import Path
     from unittest import mock
 
-    from horae.workspace import edit as module
-    from horae.workspace.files import digest_of
+    from horae.files import edit as module
+    from horae.files.read import digest_of
 
     mock.patch.object(os, "fsync").start()  # a killed process loses nothing that it wrote
     plan, other = Path(directory, "plan.org"), Path(directory, "other.org")
@@ -1175,8 +1175,8 @@ def fill_the_disk(directory: str, limit: int) -> list[object]:
     import resource
     from pathlib import Path
 
-    from horae.workspace.edit import Splice, create, edit
-    from horae.workspace.files import PlanFileError, digest_of
+    from horae.files.edit import Splice, create, edit
+    from horae.files.read import PlanFileError, digest_of
 
     plan, filler = Path(directory, "plan.org"), Path(directory, "filler")
     plan.write_bytes(b"* A\n")
@@ -1229,8 +1229,8 @@ def edit_as_a_mortal(directory: str) -> list[object]:
     import os
     from pathlib import Path
 
-    from horae.workspace.edit import Splice, create, edit
-    from horae.workspace.files import PlanFileError, digest_of
+    from horae.files.edit import Splice, create, edit
+    from horae.files.read import PlanFileError, digest_of
 
     os.chdir(directory)
     here, plan = Path(), Path("plan.org")

@@ -18,14 +18,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from horae.workspace.files import in_words, is_git, printable
+from horae.files.read import in_words, is_git, printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 
     from watchfiles._rust_notify import RustNotify
 
-    from horae.workspace.files import StrPath
+    from horae.files.read import StrPath
 
 POLL: Final = timedelta(seconds=2)  # between two looks where the system cannot tell
 LONGEST: Final = 10  # times the quiet: so long a steady writer keeps a change from being told

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.workspace.git import (
+from horae.files.git import (
     HORAE,
     Author,
     Ending,
@@ -33,7 +33,7 @@ from horae.workspace.git import (
     is_repository,
     repository_of,
 )
-from horae.workspace.git.calls import call, masked
+from horae.files.git.calls import call, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

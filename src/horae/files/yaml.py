@@ -93,7 +93,7 @@ def read_yaml(
     {'id': '042', 'when': '2026-13-45', 'owner': None, 'tags': ['on', '']}
     >>> read_yaml("cron_schedule: */5 * * * *", name="task.md", line=2)
     Traceback (most recent call last):
-    horae.kernel.yaml.YamlError: task.md:2:16: a value cannot begin with *; put it in quotes
+    horae.files.yaml.YamlError: task.md:2:16: a value cannot begin with *; put it in quotes
     """
     source = _Source(text, name=name, line=line)
     _measure(source, limit=limit)

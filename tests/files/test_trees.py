@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import pytest
 
 from horae.core.ports import RunError
-from horae.trees import Trees, Undelivered
+from horae.files.git.trees import Trees, Undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from horae.errors import Exit, HoraeError
-from horae.workspace.files import (
+from horae.files.read import (
     LIMIT,
     PlanFileError,
     StrPath,

@@ -12,12 +12,12 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.actor import current_actor
-from horae.workspace.git import Commit, Git, GitError, repository_of
+from horae.files.git import Commit, Git, GitError, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from horae.workspace.files import StrPath
+    from horae.files.read import StrPath
 
 T = TypeVar("T")
 

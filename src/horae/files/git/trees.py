@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
-from horae.sources.workflows.steps import clear
-from horae.workspace.git import (
+from horae.files.git import (
     Author,
     Delivery,
     Git,
@@ -30,13 +29,14 @@ from horae.workspace.git import (
     repository_of,
     without_password,
 )
+from horae.sources.workflows.steps import clear
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
     from horae.config import Config
-    from horae.workspace.files import StrPath
-    from horae.workspace.git import Pull
+    from horae.files.git import Pull
+    from horae.files.read import StrPath
 
 
 _PATIENCE: Final = timedelta(seconds=5)  # with a look at git, while plans wait to be read

@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.workspace.files import head_of, is_git, printable
-from horae.workspace.git.calls import TIMEOUT, GitRefusedError, call
-from horae.workspace.layout import layout
+from horae.files.git.calls import TIMEOUT, GitRefusedError, call
+from horae.files.git.layout import layout
+from horae.files.read import head_of, is_git, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

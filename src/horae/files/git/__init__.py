@@ -24,15 +24,13 @@ from urllib.parse import unquote
 
 from horae.core.actor import user_name
 from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
-from horae.org.plan import is_id
-from horae.workspace.arrivals import (
+from horae.files.git.arrivals import (
     ArrivalsError,
     change_arrivals,
     read_arrivals,
     written_at,
 )
-from horae.workspace.files import StrPath, printable
-from horae.workspace.git.calls import (
+from horae.files.git.calls import (
     HORAE,
     TIMEOUT,
     Author,
@@ -44,8 +42,10 @@ from horae.workspace.git.calls import (
     call,
     masked,
 )
-from horae.workspace.git.trust import Change, Guard, Limits, objection
-from horae.workspace.layout import layout
+from horae.files.git.layout import layout
+from horae.files.git.trust import Change, Guard, Limits, objection
+from horae.files.read import StrPath, printable
+from horae.org.plan import is_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from horae.core.guarded import FILE, LIMIT, Arrivals, Values, values_of
 from horae.errors import Exit, HoraeError
-from horae.workspace.files import StrPath, head_of
-from horae.workspace.layout import layout, top_of
+from horae.files.git.layout import layout, top_of
+from horae.files.read import StrPath, head_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

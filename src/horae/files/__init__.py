@@ -1,0 +1,1 @@
+"""Plan files on disk and in git: found, read, edited, watched."""

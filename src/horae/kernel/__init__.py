@@ -1,1 +1,0 @@
-"""What is written? Text goes in, plain data comes out; pure."""

@@ -1,1 +1,0 @@
-"""Plans on disk and in git."""
