@@ -43,8 +43,8 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
 from horae.engine.cluster import Worker
 from horae.org.document import read
+from horae.process.processes import Processes
 from horae.rules.lease import Member
-from horae.runner.processes import Processes
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger

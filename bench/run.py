@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from horae.app import SystemClock
 from horae.core.engine import Almanac
 from horae.core.gate import Capacity
-from horae.runner.processes import Processes, Spec
+from horae.process.processes import Processes, Spec
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger

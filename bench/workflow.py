@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.app import SystemClock
-from horae.runner.processes import Processes
+from horae.process.processes import Processes
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import run_workflow
 from horae.sources.workflows.steps import Bounds

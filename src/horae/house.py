@@ -34,16 +34,16 @@ from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, names_of, obstacle
 from horae.files.watch import changes
 from horae.org.selftest import misread
+from horae.process.cgroup import CgroupLimits, delegated_cgroup
+from horae.process.logs import tidy
+from horae.process.masking import masked
+from horae.process.processes import LOG_NAME, Processes
 from horae.readiness import (
     Readiness,
     agents_of,
     readiness_of,
     registry_of,
 )
-from horae.runner.cgroup import CgroupLimits, delegated_cgroup
-from horae.runner.logs import tidy
-from horae.runner.masking import masked
-from horae.runner.processes import LOG_NAME, Processes
 from horae.secrets import known_names, secrets_of
 from horae.sources.agents.runner import BlockAgents, Registry
 from horae.sources.board.runner import Dispatcher, DispatchRunner, busy_at

@@ -43,10 +43,10 @@ from horae.house import (
 )
 from horae.porch import app_of, keys_of, open_porch
 from horae.porter import Porter
+from horae.process.cgroup import delegated_cgroup
+from horae.process.processes import LOG_NAME, Processes
 from horae.readiness import registry_of
 from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
-from horae.runner.cgroup import delegated_cgroup
-from horae.runner.processes import LOG_NAME, Processes
 from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.tick import left_on, read_memory, write_memory

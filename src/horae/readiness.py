@@ -18,7 +18,7 @@ from horae.core.entry import Entry, Origin, Work
 from horae.core.ports import RunError
 from horae.errors import HoraeError
 from horae.org.document import read
-from horae.runner.ready import unread, why_unready
+from horae.process.ready import unread, why_unready
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import AgentNotFoundError, Registry, provider_of
 from horae.sources.agents.tool_policy import ToolPolicyError

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.runner.secrets import NamedSecrets
+from horae.process.secrets import NamedSecrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

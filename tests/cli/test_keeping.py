@@ -28,8 +28,8 @@ from horae.core.decide import decide
 from horae.core.ports import Step
 from horae.core.source import Scan
 from horae.org.document import read
-from horae.runner.cgroup import cgroup_state
-from horae.runner.processes import can_kill_trees
+from horae.process.cgroup import cgroup_state
+from horae.process.processes import can_kill_trees
 from horae.store.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_a_doctor_says_how_surely_runs_are_ended_and_what_can_be_limited(
     told = {each["check"]: each for each in json.loads(call("doctor", "--json").out)}
     assert told["cgroups"]["found"] == cgroup_state().partition("; ")[0]
     assert told["runs"]["grade"] == ("ok" if can_kill_trees() else "warn")
-    monkeypatch.setattr("horae.runner.processes.can_kill_trees", lambda: False)
+    monkeypatch.setattr("horae.process.processes.can_kill_trees", lambda: False)
     assert checks(call("doctor", "--json"))["runs"] == ("warn", "use Linux 5.3 or newer")
 
 

@@ -17,9 +17,9 @@ from calling import Ending
 from horae.cli.output import Form, Output
 from horae.cli.run import run
 from horae.cli.wb import wb
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.sources.workflows.commands import run_file
-from runner.stage import pids, proc, wait_for
+from process.stage import pids, proc, wait_for
 from sources.workflows.stage import flow, step
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from cluster.wires import Exchange
-from runner.stage import is_zombie, pids, proc
+from process.stage import is_zombie, pids, proc
 from store.server import server
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.cli.run import run
 from horae.cli.up import up
 from horae.core.launch import Launch
-from horae.runner.processes import LiveRun
+from horae.process.processes import LiveRun
 from horae.sources.plans.runner import CommandRunner
 from horae.store import arming
 from horae.store.book import Book

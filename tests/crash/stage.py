@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from runner.stage import is_zombie, pids, proc
+from process.stage import is_zombie, pids, proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ LIFE: Final = HERE / "life.py"
 EFFECT: Final = HERE / "effect.py"
 PATIENCE: Final = 30.0  # seconds for what takes half of one on a machine that does nothing else
 NAP: Final = 0.02  # seconds between two looks
-_LAUNCHER: Final = b"horae.runner.launcher"
+_LAUNCHER: Final = b"horae.process.launcher"
 
 
 class Remains(NamedTuple):

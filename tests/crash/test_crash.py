@@ -157,7 +157,7 @@ def test_what_three_engines_died_over_is_set_aside_and_says_so(home: Home) -> No
 
 
 def test_runs_die_with_their_engine_however_they_hide(home: Home) -> None:
-    from runner.stage import HOSTILE
+    from process.stage import HOSTILE
 
     hostile = home.place / "hostile.sh"
     hostile.write_text(HOSTILE)

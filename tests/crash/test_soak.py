@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from crash.stage import PATIENCE, Home, Life, entry
-from runner.stage import children, is_zombie, proc
+from process.stage import children, is_zombie, proc
 from scale import scaled
 
 ENTRIES = 200

@@ -19,7 +19,7 @@ import click
 
 from calling import Ending
 from horae import __version__
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.server.api import OPERATIONS, operation_of
 from walks.stage import Engine, Ground, Shell, engine
 

@@ -23,7 +23,7 @@ from horae.core.gate import Capacity
 from horae.core.service import Desk, EngineFacts
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.house import Runners
-from horae.runner.processes import LOG_NAME, Processes
+from horae.process.processes import LOG_NAME, Processes
 from horae.server import SOCKET
 from horae.server.api import Front, app, operation_of
 from horae.server.guard import attended, guarded

@@ -18,7 +18,7 @@ from core.world import story
 from horae.app import SystemClock
 from horae.core.actor import user_name
 from horae.core.ports import LedgerWriteError
-from horae.runner import output
+from horae.process import output
 from horae.server.api import BODY, OPERATIONS, Front, app
 from horae.server.stream import SEGMENT, log_parts
 from scale import scaled

@@ -24,7 +24,7 @@ from horae.cli.far import Far
 from horae.server import door
 from horae.server.peers import Proxies
 from horae.server.serve import listen_tcp, serve_tcp
-from runner.stage import descriptors, proc
+from process.stage import descriptors, proc
 from scale import scaled
 from server.smuggling import AMBIGUOUS, HIDDEN
 

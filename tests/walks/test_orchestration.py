@@ -18,7 +18,7 @@ import pytest
 
 from horae.core.decide import Status
 from horae.core.entry import Entry
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.sources.crew.lifecycle import Kind, parse_lifecycle
 from walks.stage import (
     EIGHT,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.timing.cron import Cron, CronError
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, SECOND, engine, story, type_
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.sources.board.batty import project_root, tell
 from horae.sources.board.commands import tick
 from horae.sources.board.dispatch import candidates

@@ -26,7 +26,7 @@ from horae.cli.far import Far
 from horae.config import load
 from horae.core.decide import Status
 from horae.core.receipt import FINAL
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from walks.stage import (
     DAY,
     EIGHT,

@@ -16,7 +16,7 @@ import pytest
 
 import horae
 from horae.core.decide import Status
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from walks.stage import DAY, HOUR, MINUTE, engine, story, typed
 
 if TYPE_CHECKING:

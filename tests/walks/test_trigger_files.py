@@ -9,7 +9,7 @@ import pytest
 from horae.core.decide import Status
 from horae.core.explain import Ask
 from horae.house import read_again
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 
 if TYPE_CHECKING:

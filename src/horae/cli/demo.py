@@ -90,7 +90,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     from horae.cli.log import logging_to
     from horae.cli.up import run_plans
     from horae.config import load
-    from horae.runner.launcher import allow_descriptors
+    from horae.process.launcher import allow_descriptors
 
     _forget_settings(os.environ)
     with ExitStack() as stack:

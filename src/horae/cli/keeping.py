@@ -697,8 +697,8 @@ def _check_watches() -> Iterator[Check]:
 
 def _check_runs(place: Place, config: Config) -> Iterator[Check]:
     """Look at how surely runs are ended, and what they can be kept from using."""
-    from horae.runner.cgroup import CgroupLimits, standing
-    from horae.runner.processes import can_kill_trees
+    from horae.process.cgroup import CgroupLimits, standing
+    from horae.process.processes import can_kill_trees
 
     if can_kill_trees():
         yield Check("runs", Grade.OK, "all processes of a run end with it")

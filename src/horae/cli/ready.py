@@ -102,7 +102,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
 
 def _why_not(headline: Headline, directory: str) -> Unready | None:
     """Return why the command of a headline could not run."""
-    from horae.runner.ready import why_unready
+    from horae.process.ready import why_unready
 
     if "HOST" in headline.props:
         return None  # it runs on another machine
@@ -131,7 +131,7 @@ def _unread(headline: Headline, config: Config) -> Unready | None:
     """Return which secret cannot be read here that a headline asks for."""
     if "ENV" not in headline.props or "HOST" in headline.props:
         return None
-    from horae.runner.ready import unread
+    from horae.process.ready import unread
     from horae.secrets import secrets_of
 
     try:

@@ -89,7 +89,7 @@ def up(
     from horae.app import machine_zone
     from horae.cli.desk import refuse_no_root
     from horae.config import load
-    from horae.runner.launcher import allow_descriptors
+    from horae.process.launcher import allow_descriptors
 
     if os.path.isfile(root):  # noqa: PTH113 - as everywhere on the way in
         where = os.path.dirname(root) or "."  # noqa: PTH120 - as above
@@ -181,7 +181,7 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     """
     from horae.cli.desk import EmptyRootError
     from horae.config import load
-    from horae.runner.launcher import allow_descriptors
+    from horae.process.launcher import allow_descriptors
 
     if not os.path.isdir(root):  # noqa: PTH112 - as above
         raise EmptyRootError(root)

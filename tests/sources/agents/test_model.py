@@ -17,8 +17,8 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.secret import parse_source
-from horae.runner.processes import Processes, can_kill_trees
-from horae.runner.secrets import NamedSecrets
+from horae.process.processes import Processes, can_kill_trees
+from horae.process.secrets import NamedSecrets
 from horae.sources.agents import model
 from horae.sources.agents.model import MissingExtraError, Order, Report, is_offered, work
 from horae.sources.agents.rules import AgentDefinition, Runner

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Run
-from horae.runner.processes import Processes, can_kill_trees
+from horae.process.processes import Processes, can_kill_trees
 from horae.sources.agents.programs import (
     ROWS,
     Answers,

@@ -19,7 +19,7 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
 from horae.house import open_house, run_once
-from horae.runner.processes import UNRELEASED, Processes, can_kill_trees
+from horae.process.processes import UNRELEASED, Processes, can_kill_trees
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (
     LONGEST_TEXT,
@@ -38,7 +38,7 @@ from horae.sources.agents.runner import (
 from horae.sources.agents.tool_policy import ToolPolicy, parse_policy
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.commands import records_of
-from runner.stage import until
+from process.stage import until
 from sources.workflows.stage import flow, marked, only, step, tasks, yard
 from store.ledger_suite import story
 

@@ -29,7 +29,7 @@ from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
 from horae.core.service import Desk
-from horae.runner.processes import Processes, can_kill_trees
+from horae.process.processes import Processes, can_kill_trees
 from horae.sources.agents.runner import Registry
 from horae.sources.board.dispatch import rest_after
 from horae.sources.board.runner import UNCLAIMED, Dispatcher, DispatchRunner, busy_at
@@ -39,8 +39,8 @@ from horae.sources.crew.roster import Roster
 from horae.sources.plans.runner import Place
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
+from process.stage import until, wait_for
 from reasons import because
-from runner.stage import until, wait_for
 from scale import scaled
 from store.ledger_suite import HOUR, MINUTE, SECOND, story
 

@@ -18,7 +18,7 @@ import pytest
 from horae.core.decide import Receipt, Status
 from horae.core.entry import Occasion, Origin, Policy, Work
 from horae.core.ports import Ended, Filed, Followed, Job, Run, RunError, Unreleased
-from horae.runner.processes import LOG_NAME, Processes
+from horae.process.processes import LOG_NAME, Processes
 from horae.sources.plans.runner import CommandRunner, Place
 from reasons import because
 

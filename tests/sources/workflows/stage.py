@@ -13,7 +13,7 @@ from horae.core.decide import Receipt, Status
 from horae.core.entry import Origin, Policy
 from horae.core.ports import Filed, Job, Run
 from horae.org.document import read
-from horae.runner.processes import Processes
+from horae.process.processes import Processes
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import WorkflowRunner, order_of, run_workflow, the_world
 from horae.sources.workflows.steps import Bounds
@@ -125,7 +125,7 @@ def tasks(record: Record) -> Mapping[str, str | None]:
 
 def marked(data: Path) -> list[int]:
     """Return the processes of this data directory that are alive, besides supervisors."""
-    from runner.stage import is_zombie, pids, proc
+    from process.stage import is_zombie, pids, proc
 
     mark = b"LC_HORAE_MARK=" + os.fsencode(data) + b"\0"
     return [pid for pid in pids() if mark in proc(pid, "environ") and not is_zombie(pid)]

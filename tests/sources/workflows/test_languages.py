@@ -13,7 +13,7 @@ import pytest
 from horae.app import SystemClock
 from horae.core.decide import Status
 from horae.core.ports import RunError
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.sources.workflows.build_cache import Workshop
 from horae.sources.workflows.languages import (
     AGENT,

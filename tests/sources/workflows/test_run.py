@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import horae
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from sources.workflows.stage import flow, step
 
 if TYPE_CHECKING:

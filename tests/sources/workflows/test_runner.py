@@ -17,11 +17,11 @@ import pytest
 
 from horae.core.decide import Status
 from horae.core.ports import Ended, Held, RunError, Runner, Unreleased
-from horae.runner.processes import can_kill_trees
+from horae.process.processes import can_kill_trees
 from horae.sources.workflows.record import RECORD, read_record
 from horae.sources.workflows.steps import clear
+from process.stage import HOSTILE, until, wait_for
 from reasons import because
-from runner.stage import HOSTILE, until, wait_for
 from scale import scaled
 from sources.workflows.stage import flow, job, marked, only, step, tasks, yard
 from store.ledger_suite import story

@@ -428,7 +428,7 @@ async def _run(
     from tempfile import TemporaryDirectory
 
     from horae.core.ports import Run
-    from horae.runner.processes import LOG_NAME, Processes
+    from horae.process.processes import LOG_NAME, Processes
     from horae.sources.plans.runner import Place
 
     run_of = Run(number=1, receipt=0, attempt=1, started_at=SystemClock().now())

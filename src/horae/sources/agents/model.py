@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from horae.core.outcome import shown
 from horae.errors import Exit, HoraeError
-from horae.runner.masking import disguises
+from horae.process.masking import disguises
 from horae.sources.agents.tool_policy import (
     BASH,
     EDIT,

@@ -26,15 +26,15 @@ from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode
 from horae.errors import Exit, HoraeError
-from horae.runner.masking import Masker, disguises
-from horae.runner.processes import (
+from horae.process.masking import Masker, disguises
+from horae.process.processes import (
     LOG_NAME,
     UNRELEASED,
     Past,
     Spec,
     guessed_secrets,
 )
-from horae.runner.ready import allowed_environment, unread, why_unready
+from horae.process.ready import allowed_environment, unread, why_unready
 from horae.sources.agents.model import STEPS, TOKENS, MissingExtraError, Order
 from horae.sources.agents.programs import (
     Answers,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from horae.core.entry import Origin
     from horae.core.ports import Held, Process, Run, Secrets
     from horae.org.plan import Plan
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
     from horae.sources.plans.runner import Place
     from horae.sources.workflows.runner import Order as WorkflowOrder
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horae.core.outcome import shown
-from horae.runner.masking import Masker
+from horae.process.masking import Masker
 from horae.sources.agents.tool_policy import (
     BASH,
     EDIT,

@@ -33,7 +33,7 @@ from horae.core.receipt import BAD, FINAL, OPEN
 from horae.errors import HoraeError
 from horae.files.git.trees import Trees
 from horae.files.read import PlanFileError
-from horae.runner.processes import UNRELEASED
+from horae.process.processes import UNRELEASED
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.dispatch import (
     GRACE,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Listed, Run
     from horae.core.slots import Gate
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.dispatch import Assignment
     from horae.sources.board.rules import Changes

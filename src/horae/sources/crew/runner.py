@@ -42,7 +42,7 @@ from horae.files.git.committing import edit_and_commit
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
-from horae.runner.processes import UNRELEASED
+from horae.process.processes import UNRELEASED
 from horae.sources.agents.rules import Wake
 from horae.sources.agents.runner import hold_agent, look_back_agent, why_unable
 from horae.sources.board.rules import blocked_text, moment
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Clock, Filed, Held, Job, Ledger, Run
     from horae.org.plan import Plan
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
     from horae.sources.agents.runner import Agent, Registry
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import CommittedBoard

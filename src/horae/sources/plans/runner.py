@@ -22,9 +22,9 @@ from horae.core.entry import key_time
 from horae.core.ports import Ended, RunError, SecretError, Unreleased
 from horae.errors import ScheduleError
 from horae.org.document import read
-from horae.runner.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets
-from horae.runner.ready import allowed_environment
-from horae.runner.secrets import NamedSecrets
+from horae.process.processes import LOG_NAME, TOKEN, UNRELEASED, Spec, guessed_secrets
+from horae.process.ready import allowed_environment
+from horae.process.secrets import NamedSecrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Filed, Followed, Given, Held, Job, Run, Secrets
     from horae.core.reason import Reason
     from horae.core.run_tokens import RunTokens
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
 
 POST: Final = ("-I", "-m", "horae.sources.plans.post")
 

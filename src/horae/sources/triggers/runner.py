@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from horae.core.entry import Origin
 from horae.core.ports import HeldBackError, Unreleased
 from horae.core.scope import api_scopes
-from horae.runner.processes import UNRELEASED
+from horae.process.processes import UNRELEASED
 from horae.sources.agents.rules import AgentDefinition
 from horae.sources.agents.runner import (
     Agent,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from horae.core.ports import Ended, Filed, Held, Job, Run
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
     from horae.sources.agents.runner import Registry
     from horae.sources.agents.tool_policy import ToolPolicy
     from horae.sources.plans.runner import Place

@@ -133,7 +133,7 @@ async def _run_all(
     from secrets import token_hex
 
     from horae.app import SystemClock
-    from horae.runner.processes import Processes
+    from horae.process.processes import Processes
     from horae.sources.workflows.run import block_agents
     from horae.sources.workflows.runner import WorkflowRunner, order_of
 

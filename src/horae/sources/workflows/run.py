@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from horae.app import SystemClock
 from horae.config import load
 from horae.files.read import read_plan
-from horae.runner.processes import Processes
+from horae.process.processes import Processes
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import BlockAgents
 from horae.sources.plans.runner import Place

@@ -26,10 +26,10 @@ from horae.core.reason import Reason, ReasonCode
 from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
-from horae.runner.masking import MASK, Masker, disguises
-from horae.runner.processes import LOG_NAME, Limits, guessed_secrets
-from horae.runner.ready import allowed_environment
-from horae.runner.tree import started
+from horae.process.masking import MASK, Masker, disguises
+from horae.process.processes import LOG_NAME, Limits, guessed_secrets
+from horae.process.ready import allowed_environment
+from horae.process.tree import started
 from horae.sources.plans.runner import facts_of, hidden_bytes, why_held
 from horae.sources.workflows.build_cache import Asking, BuildError, Ready, Workshop, line_in
 from horae.sources.workflows.dataflow import Course, flow_of, has_own_clock, oddities
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Filed, Given, Held, Job, Run
     from horae.org.plan import Plan
     from horae.org.world import World
-    from horae.runner.processes import LiveRun, Processes
+    from horae.process.processes import LiveRun, Processes
     from horae.sources.agents.runner import BlockAgents, RunAgents
     from horae.sources.plans.runner import Place
     from horae.sources.workflows.dataflow import Flow, Step

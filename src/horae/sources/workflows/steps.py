@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError, RunError
 from horae.core.reason import Reason, ReasonCode
-from horae.runner.cgroup import CgroupLimits
-from horae.runner.processes import LOG_NAME, Limits, Spec, boot_seconds
+from horae.process.cgroup import CgroupLimits
+from horae.process.processes import LOG_NAME, Limits, Spec, boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from horae.runner.processes import LiveRun, Processes
+    from horae.process.processes import LiveRun, Processes
 
 MIB: Final = 1 << 20
 SHORT: Final = 1 << 15  # bytes of an input that need no file

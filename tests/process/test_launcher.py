@@ -18,9 +18,9 @@ import pytest
 
 from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError
-from horae.runner import launcher
-from horae.runner.processes import UNRELEASED, Processes, can_kill_trees, read_end
-from runner.stage import (
+from horae.process import launcher
+from horae.process.processes import UNRELEASED, Processes, can_kill_trees, read_end
+from process.stage import (
     HOSTILE,
     Engine,
     children,

@@ -36,19 +36,19 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import BAD
 from horae.core.secret import guessed_in
 from horae.errors import Exit, HoraeError
-from horae.runner.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
-from horae.runner.launcher import Launcher
-from horae.runner.masking import disguises
-from horae.runner.output import LOG
-from horae.runner.supervisor import REPORT, now
-from horae.runner.tree import kill_marked, started
+from horae.process.cgroup import CgroupLimits, Yard, is_cleared, own_cgroup, standing
+from horae.process.launcher import Launcher
+from horae.process.masking import disguises
+from horae.process.output import LOG
+from horae.process.supervisor import REPORT, now
+from horae.process.tree import kill_marked, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from horae.runner.pen import Asked
+    from horae.process.run_cgroup import Asked
 
 log = logging.getLogger(__name__)
 

@@ -18,18 +18,18 @@ from horae.config import SettingError, load
 from horae.core.decide import Status
 from horae.core.ports import Ended
 from horae.house import limits_of
-from horae.runner.cgroup import (
+from horae.process.cgroup import (
     CgroupLimits,
     Standing,
     cgroup_state,
     own_cgroup,
     standing,
 )
-from horae.runner.pen import kill_each
-from horae.runner.processes import Processes, parse_end
+from horae.process.processes import Processes, parse_end
+from horae.process.run_cgroup import kill_each
 from horae.server import SOCKET
-from runner.delegated import HORAE, Delegated, ask, base
-from runner.stage import (
+from process.delegated import HORAE, Delegated, ask, base
+from process.stage import (
     HOSTILE,
     Engine,
     holders,

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import example, given, strategies as st
 
-from horae.runner.masking import MASK, Masker, disguises
+from horae.process.masking import MASK, Masker, disguises
 
 SECRET = b"hunter2/+=& \xc3\xa9"
 

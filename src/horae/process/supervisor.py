@@ -34,9 +34,9 @@ import sys
 import time
 from _json import encode_basestring_ascii as quoted
 
-from horae.runner.output import CHUNK, LOG, Log, Stream, Target, quietly
-from horae.runner.pen import Pen
-from horae.runner.tree import give_up_privileges, has_reaped_all, signal_below, started
+from horae.process.output import CHUNK, LOG, Log, Stream, Target, quietly
+from horae.process.run_cgroup import Pen
+from horae.process.tree import give_up_privileges, has_reaped_all, signal_below, started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypedDict
 
-    from horae.runner.pen import Asked
+    from horae.process.run_cgroup import Asked
 
     class Facts(TypedDict):
         """What a supervisor is told about its run."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from horae.runner.masking import Masker
+from horae.process.masking import Masker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from horae.core.ports import LauncherLostError
-from horae.runner.processes import Processes
-from runner.stage import HOSTILE, shell
+from horae.process.processes import Processes
+from process.stage import HOSTILE, shell
 
 KINDS = ["true", "exit 3", "echo NO-WORK", "sleep 0.02", HOSTILE, "yes | head -c 3000000"]
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.runner.processes import Processes, Spec
+from horae.process.processes import Processes, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

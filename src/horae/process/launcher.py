@@ -21,9 +21,9 @@ import resource
 import select
 import sys
 
-from horae.runner.output import LOG, quietly
-from horae.runner.supervisor import REPORT, now, supervise
-from horae.runner.tree import become_subreaper, signal_below
+from horae.process.output import LOG, quietly
+from horae.process.supervisor import REPORT, now, supervise
+from horae.process.tree import become_subreaper, signal_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ LEEWAY = 1.5  # seconds that supervisors have to end by themselves when the engi
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]);"
-    " from horae.runner.launcher import limit_descriptors, main;"
+    " from horae.process.launcher import limit_descriptors, main;"
     " limit_descriptors(int(sys.argv[3])); main(sys.argv[2], *map(int, sys.argv[4:]))"
 )
 _CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)

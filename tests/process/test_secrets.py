@@ -12,8 +12,8 @@ import pytest
 
 from horae.core.ports import LiteralSecretError, SecretError, UnaskedSecretError
 from horae.core.secret import parse_source
-from horae.runner import secrets
-from horae.runner.secrets import NamedSecrets
+from horae.process import secrets
+from horae.process.secrets import NamedSecrets
 from store.ledger_suite import story
 
 if TYPE_CHECKING:

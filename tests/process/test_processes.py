@@ -21,8 +21,8 @@ import pytest
 
 from horae.core.decide import Status
 from horae.core.ports import Held, RunError
-from horae.runner import launcher
-from horae.runner.processes import (
+from horae.process import launcher
+from horae.process.processes import (
     UNRELEASED,
     Limits,
     OldRunsError,
@@ -33,8 +33,8 @@ from horae.runner.processes import (
     parse_end,
     read_end,
 )
-from horae.runner.ready import allowed_environment
-from runner.stage import (
+from horae.process.ready import allowed_environment
+from process.stage import (
     HOSTILE,
     children,
     descriptors,
@@ -647,8 +647,8 @@ async def test_what_is_said_to_a_run_that_has_ended_is_not_said_to_the_next(tmp_
 async def test_a_supervisor_that_comes_to_harm_while_it_rests_harms_no_run(
     tmp_path: Path, harm: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horae.runner.processes.READY", 1.0)
-    monkeypatch.setattr("horae.runner.processes.REST", 60.0)
+    monkeypatch.setattr("horae.process.processes.READY", 1.0)
+    monkeypatch.setattr("horae.process.processes.REST", 60.0)
     async with Processes(tmp_path) as processes:
         held = await processes.hold(shell(tmp_path, 1, "true"))
         held.go()

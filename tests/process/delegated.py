@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horae.runner.cgroup import own_cgroup, standing
-from horae.runner.pen import kill, remove
+from horae.process.cgroup import own_cgroup, standing
+from horae.process.run_cgroup import kill, remove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

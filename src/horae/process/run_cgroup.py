@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from horae.runner.output import quietly
-from horae.runner.tree import read
+from horae.process.output import quietly
+from horae.process.tree import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from horae.runner.pen import kill, overwrite, remove
-from horae.runner.tree import read
+from horae.process.run_cgroup import kill, overwrite, remove
+from horae.process.tree import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from horae.runner.pen import Asked
+    from horae.process.run_cgroup import Asked
 
 HOME: Final = "engine"  # the one below the delegated in which the engine itself lives
 CONTROLLERS: Final = ("memory", "pids", "cpu")

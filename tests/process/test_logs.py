@@ -5,7 +5,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from horae.runner.logs import tidy
+from horae.process.logs import tidy
 
 NOW = datetime(2026, 4, 30, 3, 30, tzinfo=UTC)
 MONTH = timedelta(days=30)
