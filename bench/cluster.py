@@ -35,16 +35,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from horae.app import SystemClock
+from horae.cluster.lease import Member
+from horae.cluster.queue import Worker
 from horae.core.arming import scan_plan
 from horae.core.decide import Receipt, Status, decide
 from horae.core.entry import Entry
 from horae.core.ports import Ended, Process, Step
 from horae.core.reason import Reason, ReasonCode
 from horae.core.source import Scan
-from horae.engine.cluster import Worker
 from horae.org.document import read
 from horae.process.processes import Processes
-from horae.rules.lease import Member
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.store import carrier
 from horae.store.postgres import PostgresLedger

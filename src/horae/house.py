@@ -72,11 +72,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
+    from horae.cluster.queue import SharedLedger
     from horae.config import Config
     from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
     from horae.core.service import Line
     from horae.core.source import Source
-    from horae.engine.cluster import SharedLedger
     from horae.sources.agents.runner import Agent
     from horae.store.ledger import BookLedger
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from starlette.applications import Starlette
 
-from horae.rules.lease import Leader, Member, Membership, node_data
+from horae.cluster.lease import Leader, Member, Membership, node_data
 from horae.server.api import app
 from horae.server.page import routes
 from server.stage import PLAN, engine

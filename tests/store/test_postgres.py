@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from horae.cluster.lease import Lost, Member
 from horae.core.access import Token
 from horae.core.decide import Status, decide
 from horae.core.ports import (
@@ -30,7 +31,6 @@ from horae.core.ports import (
 from horae.core.reason import ReasonCode
 from horae.core.scope import Scope
 from horae.core.source import Scan
-from horae.rules.lease import Lost, Member
 from horae.sources.triggers.store import BookTriggers, add
 from horae.store import moving
 from horae.store.access import BookTokens

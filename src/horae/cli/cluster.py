@@ -9,9 +9,9 @@ import click
 
 from horae.cli.options import data_option, root_option
 from horae.cli.output import Output, echo, form_options, print_answer, print_rows
+from horae.cluster.lease import node_data
 from horae.config import load
 from horae.errors import Exit, HoraeError
-from horae.rules.lease import node_data
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -30,10 +30,10 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from horae.cluster.node import Member
     from horae.config import Config
     from horae.core.ports import Event, Ledger
     from horae.house import House
-    from horae.member import Member
 
 log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
@@ -199,7 +199,7 @@ async def take_part(
     empty_plan: bool = False,
 ) -> int:
     """Be a node of a cluster, and log what happens in it."""
-    from horae.member import open_member
+    from horae.cluster.node import open_member
 
     stop = asyncio.Event()
     _stop_on_signals(stop)

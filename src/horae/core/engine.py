@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from horae.cluster.queue import Carried
 from horae.core.actor import ENGINE, acting
 from horae.core.after import LOOKED_BACK, follows, occasions
 from horae.core.decide import Receipt, Status, behind_words, decide
@@ -34,16 +35,15 @@ from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.core.receipt import OPEN, followed_by, is_planned
 from horae.core.slots import Gate
 from horae.core.source import Revision, Scan, SourceError
-from horae.engine.cluster import Carried
 from horae.errors import HoraeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
+    from horae.cluster.queue import SharedLedger
     from horae.core.ports import Clock, Due, Filed, Ledger, Listed, Runner
     from horae.core.source import Source
-    from horae.engine.cluster import SharedLedger
 
     Revise: TypeAlias = Callable[[Collection[str]], Awaitable[Revision | None]]
     from horae.core.entry import Occasion

@@ -10,8 +10,8 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from horae.cluster.lease import Leader, Member, Membership
 from horae.core.ports import LedgerError, StaleTermError
-from horae.rules.lease import Leader, Member, Membership
 from horae.store.codec import plain
 from horae.store.line import Line
 from horae.store.sql import theme

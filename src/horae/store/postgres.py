@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from horae.cluster.lease import Lost
 from horae.core.access import REVOKED
 from horae.core.decide import Status
 from horae.core.entry import Work
@@ -26,7 +27,6 @@ from horae.core.ports import LedgerError, StaleTermError
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import followed_by
 from horae.core.scope import OPERATOR
-from horae.rules.lease import Lost
 from horae.store import arming
 from horae.store.book import (
     ANYTHING,
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from horae.cluster.lease import Membership
     from horae.core.decide import Receipt
     from horae.core.ports import Filed, Run, Step
-    from horae.rules.lease import Membership
     from horae.store.pg_wire import Look, Timeouts, Wire
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]

@@ -12,11 +12,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from horae.cluster.lease import renewal_after, trusted_until
 from horae.core.ports import StaleTermError
 from horae.extras.simulate.faults import Fault
 from horae.extras.simulate.loop import SimClock
 from horae.extras.simulate.world import Shelf, World
-from horae.rules.lease import renewal_after, trusted_until
 
 if TYPE_CHECKING:
     import asyncio

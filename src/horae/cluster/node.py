@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from horae import __version__
 from horae.app import SharedClock, SystemClock
+from horae.cluster.forward import Porter
+from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
+from horae.cluster.queue import Carried, Worker
 from horae.config import Address, load
 from horae.core.access import REVOKED
 from horae.core.decide import Status
@@ -28,7 +31,6 @@ from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, Sta
 from horae.core.reason import Reason, ReasonCode
 from horae.core.scope import OPERATOR
 from horae.core.sessions import ENDED
-from horae.engine.cluster import Carried, Worker
 from horae.errors import Exit, HoraeError
 from horae.files.git import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
@@ -42,11 +44,9 @@ from horae.house import (
     wire,
 )
 from horae.porch import app_of, keys_of, open_porch
-from horae.porter import Porter
 from horae.process.cgroup import delegated_cgroup
 from horae.process.processes import LOG_NAME, Processes
 from horae.readiness import registry_of
-from horae.rules.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.tick import left_on, read_memory, write_memory
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from horae.cluster.lease import Leader, Membership
     from horae.config import Config
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
     from horae.house import House
-    from horae.rules.lease import Leader, Membership
     from horae.sources.plans.runner import Place
     from horae.store.ledger import BookLedger
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
-from horae.rules.lease import is_trusted, renewal_after, trusted_until
+from horae.cluster.lease import is_trusted, renewal_after, trusted_until
 
 SECOND = timedelta(seconds=1)
 lengths = st.timedeltas(timedelta(0), timedelta(days=1))

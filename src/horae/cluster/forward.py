@@ -19,8 +19,8 @@ from horae.server.forward import NoLeaderError, forwarded, refuse
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from horae.cluster.node import Member
     from horae.core.ports import Run
-    from horae.member import Member
     from horae.server.forward import Where
 
 _RUNS: Final = "/api/v1/runs/"

@@ -1,0 +1,1 @@
+"""Several nodes on one ledger: leases, queue and forwarding."""

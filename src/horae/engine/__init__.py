@@ -1,1 +1,0 @@
-"""Makes happen what the rules decide."""
