@@ -50,10 +50,10 @@ async def serve(root: Path) -> None:
     """Keep a plan, and answer on a port, until standard input ends."""
     from horae.config import load
     from horae.house import keep, open_house
-    from horae.server.api import Front, app, operation_of
-    from horae.server.guard import guarded
-    from horae.server.keys import Keys
-    from horae.server.serve import listen_tcp, serve_tcp
+    from horae.web.api import Front, app, operation_of
+    from horae.web.guard import guarded
+    from horae.web.keys import Keys
+    from horae.web.serve import listen_tcp, serve_tcp
 
     stop = asyncio.Event()
     async with open_house(load(str(root))) as house:

@@ -41,7 +41,7 @@ from horae.config import load
 from horae.core.decide import decide
 from horae.core.ports import Step
 from horae.house import House, open_house
-from horae.server.api import Front, app
+from horae.web.api import Front, app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

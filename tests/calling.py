@@ -16,7 +16,7 @@ from unittest import mock
 import click
 
 from horae.cli.run import run
-from horae.server import address
+from horae.web import address
 
 HORAE: Final = (sys.executable, "-m", "horae.cli.main")
 PATIENCE: Final = 60.0  # seconds for what takes one on a machine that does nothing else

@@ -16,18 +16,18 @@ from horae.files.read import find_plans, read_plan
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id
 from horae.readiness import readiness_of
-from horae.server.api import Front, app, operation_of
-from horae.server.guard import attended, guarded
-from horae.server.keys import Keys
-from horae.server.page import Papers, routes
-from horae.server.peers import Proxies
-from horae.server.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.store.access import BookTokens
 from horae.store.sessions import BookSessions
+from horae.web.api import Front, app, operation_of
+from horae.web.guard import attended, guarded
+from horae.web.keys import Keys
+from horae.web.page import Papers, routes
+from horae.web.peers import Proxies
+from horae.web.serve import ListenError, listen_tcp, serve_socket, serve_tcp, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

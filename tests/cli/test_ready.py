@@ -17,7 +17,7 @@ import pytest
 from calling import HORAE, engine_up, wait_until
 from horae.cli import desk
 from horae.cli.far import Far
-from horae.server import address
+from horae.web import address
 
 if TYPE_CHECKING:
     from calling import Call

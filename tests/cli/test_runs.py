@@ -18,10 +18,10 @@ import pytest
 
 from horae.cli.far import EngineUnreachableError, Far, FarError
 from horae.core.actor import user_name
-from horae.server import SOCKET
-from horae.server.serve import listen
 from horae.store.sqlite import SqliteLedger
-from server.stage import PLAN, command, engine_process, shell
+from horae.web import SOCKET
+from horae.web.serve import listen
+from web.stage import PLAN, command, engine_process, shell
 
 if TYPE_CHECKING:
     import socket

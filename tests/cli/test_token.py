@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from horae.cli.token import open_, token
 from horae.errors import HoraeError
-from server.stage import NearSync, engine_process
+from web.stage import NearSync, engine_process
 
 if TYPE_CHECKING:
     from pathlib import Path

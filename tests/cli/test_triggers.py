@@ -703,8 +703,8 @@ from starlette.routing import Route
 from horae.app import SystemClock
 from horae.sources.triggers.service import Triggers, answer
 from horae.errors import HoraeError
-from horae.server import SOCKET
-from horae.server.serve import serve_socket
+from horae.web import SOCKET
+from horae.web.serve import serve_socket
 from horae.store.sqlite import SqliteLedger
 from horae.sources.triggers.store import BookTriggers
 

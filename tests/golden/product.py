@@ -20,7 +20,7 @@ import click
 from calling import Ending
 from horae import __version__
 from horae.process.processes import can_kill_trees
-from horae.server.api import OPERATIONS, operation_of
+from horae.web.api import OPERATIONS, operation_of
 from walks.stage import Engine, Ground, Shell, engine
 
 if TYPE_CHECKING:

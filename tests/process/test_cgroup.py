@@ -27,7 +27,7 @@ from horae.process.cgroup import (
 )
 from horae.process.processes import Processes, parse_end
 from horae.process.run_cgroup import kill_each
-from horae.server import SOCKET
+from horae.web import SOCKET
 from process.delegated import HORAE, Delegated, ask, base
 from process.stage import (
     HOSTILE,

@@ -26,7 +26,7 @@ from horae.config import load
 from horae.core.receipt import FINAL
 from horae.house import keep, open_house
 from horae.porch import open_porch
-from horae.server import SOCKET
+from horae.web import SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping

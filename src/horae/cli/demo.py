@@ -183,7 +183,7 @@ def _walk(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversab
 def _free_address(root: Path) -> str | None:
     """Return a free address to listen on if the usual one is in use, else None."""
     from horae.config import load
-    from horae.server.serve import ListenError, listen_tcp
+    from horae.web.serve import ListenError, listen_tcp
 
     wanted = load(root).listen
     try:

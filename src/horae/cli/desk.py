@@ -400,8 +400,8 @@ def _patience(since: str, *, now: datetime) -> float:
 def leader_of(place: Place, store: str) -> Far | None:
     """Return who leads the machines that share a ledger, if it can be reached from here."""
     from horae.cli.far import FarLeader
-    from horae.server.keys import new_token
     from horae.store.postgres import NODE, PostgresLedger
+    from horae.web.keys import new_token
 
     async def asking() -> Far | None:
         ledger = await PostgresLedger.open(store)

@@ -24,7 +24,7 @@ from horae.core.entry import Entry, Unarmed, Work
 from horae.core.text import pause_words
 from horae.errors import Exit
 from horae.files.read import LIMIT, PlanFileError, PlanMissingError, read_plan
-from horae.rules.ics import MOST, calendar, is_cut
+from horae.web.ics import MOST, calendar, is_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from horae.core.actor import own_run
 from horae.core.scope import Scope
 from horae.errors import ErrorData, Exit, HoraeError
-from horae.server import ACTOR, RUN, SCOPES, address
+from horae.web import ACTOR, RUN, SCOPES, address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -203,7 +203,7 @@ def check_root(root: Path) -> Check:
 
 def check_port(config: Config) -> Check:
     """Return whether the server can listen where it is to."""
-    from horae.server.serve import ListenError, listen_tcp
+    from horae.web.serve import ListenError, listen_tcp
 
     wanted = config.listen
     where = f"{wanted.host}:{wanted.port}"

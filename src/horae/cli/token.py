@@ -64,8 +64,8 @@ def add(name: str, *, scopes: Sequence[str], root: str, data: str | None, form: 
     words = ",".join(scope_words(wanted))
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.server.keys import add_token
         from horae.store.access import BookTokens
+        from horae.web.keys import add_token
 
         made, said = await add_token(BookTokens(ledger), name, wanted, now=Dial().now())
         return {**made.data(), "token": said}
@@ -85,8 +85,8 @@ def list_(*, root: str, data: str | None, form: str | None) -> int:
     place, output = _place(root, data), Output.of(form)
 
     async def looking() -> list[dict[str, Any]]:
-        from horae.server.keys import all_tokens
         from horae.store.access import BookTokens
+        from horae.web.keys import all_tokens
 
         async with reader_of(place) as ledger:
             found = await all_tokens(place.directory, BookTokens(ledger))
@@ -109,8 +109,8 @@ def revoke(name: str, *, root: str, data: str | None, form: str | None) -> int:
     place, output = _place(root, data), Output.of(form)
 
     async def alone(ledger: BookLedger) -> dict[str, Any]:
-        from horae.server.keys import revoke_token
         from horae.store.access import BookTokens
+        from horae.web.keys import revoke_token
 
         await revoke_token(BookTokens(ledger), name, now=Dial().now())
         return {"revoked": name}
@@ -171,7 +171,7 @@ def new(*, root: str, data: str | None) -> int:
     if far is not None:
         far.post("token")
     else:
-        from horae.server.keys import new_token, write_token
+        from horae.web.keys import new_token, write_token
 
         made = new_token()
         if place.store is not None:
@@ -190,7 +190,7 @@ def show(*, root: str, data: str | None) -> int:
 
     Send it in the header `Authorization: Bearer`.
     """
-    from horae.server.keys import TokenFileError, read_token
+    from horae.web.keys import TokenFileError, read_token
 
     place = _place(root, data)
     found = read_token(place.directory)

@@ -13,15 +13,15 @@ from starlette.responses import Response
 
 from horae.config import Address
 from horae.core.explain import stamp
-from horae.server.answer import as_json
-from horae.server.forward import NoLeaderError, forwarded, refuse
+from horae.web.answer import as_json
+from horae.web.forward import NoLeaderError, forwarded, refuse
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from horae.cluster.node import Member
     from horae.core.ports import Run
-    from horae.server.forward import Where
+    from horae.web.forward import Where
 
 _RUNS: Final = "/api/v1/runs/"
 _LOG: Final = "/log"

@@ -47,7 +47,6 @@ from horae.porch import app_of, keys_of, open_porch
 from horae.process.cgroup import delegated_cgroup
 from horae.process.processes import LOG_NAME, Processes
 from horae.readiness import registry_of
-from horae.server.keys import HOST, Keys, keep_token, new_token
 from horae.sources.board.tasks import find_tasks
 from horae.sources.crew.tick import left_on, read_memory, write_memory
 from horae.sources.triggers.store import BookTriggers
@@ -55,6 +54,7 @@ from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepar
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
+from horae.web.keys import HOST, Keys, keep_token, new_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

@@ -13,15 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core.world import story
 from horae.core.decide import Receipt, Status
-from horae.server.api import app
 from horae.sources.board.source import BoardSource
+from horae.web.api import app
 from reasons import because
-from server.stage import engine
+from web.stage import engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.stage import Here
+    from web.stage import Here
 
 TASK = "---\nid: 7\ntitle: Water the beds\nstatus: todo\ntags: [garden]\n---\nAll of them.\n"
 PLACE = "board/tasks/7"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from core.world import story
 from horae import __version__
-from server.stage import engine
+from web.stage import engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.stage import Here
+    from web.stage import Here
 
 BODY = {
     "name": "daily-report",

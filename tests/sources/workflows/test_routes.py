@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from core.world import story
-from server.stage import engine
+from web.stage import engine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,9 @@ from horae.core.identity import Mark
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import OPEN
 from horae.core.source import Scan
-from horae.server.request import is_number
 from horae.sources.triggers.rules import Order
 from horae.sources.triggers.service import AgentUnavailableError
+from horae.web.request import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

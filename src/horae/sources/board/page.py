@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from horae.core.arming import cron_rule
 from horae.core.text import words
 from horae.errors import Exit, HoraeError
-from horae.server.page.sheet import Sheet, View
 from horae.sources.board.rules import STATUSES
 from horae.timing.rfc3339 import parse_rfc3339
+from horae.web.page.sheet import Sheet, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.server.page.look import Look
-    from horae.server.page.sheet import House
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
 
 CARDS: Final = 50  # of one column
 

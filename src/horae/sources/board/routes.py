@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.ports import LedgerError
 from horae.core.scope import Scope
-from horae.server.answer import as_json
-from horae.server.edits import ChangedError, expected
-from horae.server.front import offered
-from horae.server.request import path_number
-from horae.server.shapes import TEXT, listed, named, shape
-from horae.server.table import Operation, Takes, flag, text
+from horae.web.answer import as_json
+from horae.web.edits import ChangedError, expected
+from horae.web.front import offered
+from horae.web.request import path_number
+from horae.web.shapes import TEXT, listed, named, shape
+from horae.web.table import Operation, Takes, flag, text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.server.front import Front
-    from horae.server.request import Fields
+    from horae.web.front import Front
+    from horae.web.request import Fields
 
 log = logging.getLogger(__name__)
 

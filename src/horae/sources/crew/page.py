@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.explain import length_text
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
-from horae.server.page.sheet import Sheet, View
 from horae.sources.crew.tick import read_memory
+from horae.web.page.sheet import Sheet, View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Filed, Listed
     from horae.core.service import AgentLine
-    from horae.server.page.look import Look
-    from horae.server.page.sheet import House
     from horae.sources.crew.lifecycle import Lifecycle
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
 
 
 class Node(NamedTuple):

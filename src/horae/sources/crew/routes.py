@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from horae.core.scope import Scope
-from horae.server.front import NotOfferedError
-from horae.server.shapes import listed, named, shape
-from horae.server.table import NOTE, Operation, asks, does, limit
+from horae.web.front import NotOfferedError
+from horae.web.shapes import listed, named, shape
+from horae.web.table import NOTE, Operation, asks, does, limit
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.server.answer import Answer
-    from horae.server.front import Front
-    from horae.server.request import Fields
+    from horae.web.answer import Answer
+    from horae.web.front import Front
+    from horae.web.request import Fields
 
 
 async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:

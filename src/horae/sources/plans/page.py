@@ -13,10 +13,10 @@ from horae.core.entry import CronRule, Entry, OnceRule, RepeaterRule
 from horae.core.project import project
 from horae.core.text import moment_text, pause_words, words
 from horae.org.document import read
-from horae.server.answer import harmless
-from horae.server.page.look import FAR
-from horae.server.page.papers import PageError
-from horae.server.page.sheet import Asked, Sheet, View
+from horae.web.answer import harmless
+from horae.web.page.look import FAR
+from horae.web.page.papers import PageError
+from horae.web.page.sheet import Asked, Sheet, View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.entry import Unarmed
-    from horae.server.page.look import Look
-    from horae.server.page.sheet import House
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
 
 FILES: Final = 1000  # in the list of plans
 LINES: Final = 2000  # of a plan on one page

@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 import horae
 from horae.core.scope import Scope
-from horae.server.answer import HEADERS, told
-from horae.server.front import offered
-from horae.server.request import idempotency_key, path_number
-from horae.server.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of, shape
-from horae.server.table import (
+from horae.sources.triggers.service import answer as do
+from horae.web.answer import HEADERS, told
+from horae.web.front import offered
+from horae.web.request import idempotency_key, path_number
+from horae.web.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of, shape
+from horae.web.table import (
     Access,
     Field,
     Kind,
@@ -27,14 +28,13 @@ from horae.server.table import (
     text,
     thing,
 )
-from horae.sources.triggers.service import answer as do
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.server.front import Front
-    from horae.server.request import Fields
     from horae.sources.triggers.service import Triggers
+    from horae.web.front import Front
+    from horae.web.request import Fields
 
 _WHAT: Final = "triggers"
 

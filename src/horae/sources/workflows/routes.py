@@ -11,12 +11,12 @@ from starlette.responses import StreamingResponse
 
 from horae.core.scope import Scope
 from horae.core.service import RequestError
-from horae.server.answer import HEADERS, told
-from horae.server.front import NotOfferedError, offered
-from horae.server.request import idempotency_key
-from horae.server.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
-from horae.server.stream import LOOK, log_parts
-from horae.server.table import Field, Kind, Operation, Takes, Voice, flag, needed, number, text
+from horae.web.answer import HEADERS, told
+from horae.web.front import NotOfferedError, offered
+from horae.web.request import idempotency_key
+from horae.web.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
+from horae.web.stream import LOOK, log_parts
+from horae.web.table import Field, Kind, Operation, Takes, Voice, flag, needed, number, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.server.front import AgentRuns, Front
-    from horae.server.request import Fields
+    from horae.web.front import AgentRuns, Front
+    from horae.web.request import Fields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 

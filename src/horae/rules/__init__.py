@@ -1,1 +1,0 @@
-"""What should happen? Pure decisions."""

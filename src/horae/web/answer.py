@@ -1,0 +1,228 @@
+"""What an answer looks like: JSON, an error as a problem document, the headers of both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from starlette.responses import Response
+
+from horae.core.service import CannotRunError
+from horae.errors import Exit, HoraeError
+from horae.sources.triggers.service import refusal
+from horae.web.request import HttpRequestError
+from horae.web.table import JSON, PROBLEM, Voice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+log = logging.getLogger(__name__)
+
+STATUSES: Final[dict[int, HTTPStatus]] = {
+    Exit.FINDINGS: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Exit.USAGE: HTTPStatus.BAD_REQUEST,
+    Exit.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Exit.CONFLICT: HTTPStatus.CONFLICT,
+    Exit.UNAUTHORISED: HTTPStatus.FORBIDDEN,
+    Exit.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    Exit.TEMPORARY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Exit.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+}
+# An answer is for whoever asked: no browser may keep it, guess what it is, run what is not ours,
+# or show it inside another page.
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+# The routes that are older than we are say what is wrong in their own way.
+_PLAIN: Final = ("/api/workflow", "/api/run", "/agents", "/workflows", "/webhooks", "/health", "/_")
+# What a terminal or a browser would obey instead of showing it; line ends and tabs stay.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+FRESH: Final = 0.1  # seconds for which an answer is given again
+STALE: Final = 0.25  # while the next one is made
+KEPT: Final = 8  # answers to questions that differ
+
+
+class Answer(Protocol):
+    """Whatever can be told as plain data."""
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        ...
+
+
+class Together:
+    """Lets those who ask the same share one answer, so that many who ask cost what one does.
+
+    An answer is given again for a tenth of a second, and while the next one is made for a little
+    longer. What was asked for here meanwhile, and done, is always in it.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._coming: dict[int, asyncio.Task[Response]] = {}
+        self._kept: dict[int, tuple[float, Response]] = {}
+
+    def forget(self) -> None:
+        """Take note that something was changed: what was answered so far counts no longer."""
+        self._kept.clear()
+        self._coming.clear()
+
+    async def ask(self, key: int, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer that was just made, else the one that is made next."""
+        made_at, kept = self._kept.get(key, (0.0, None))
+        age = asyncio.get_running_loop().time() - made_at
+        if kept is not None and age <= FRESH:
+            return kept
+        coming = self._coming.get(key)
+        if coming is None:
+            coming = self._coming[key] = asyncio.create_task(self._make(key, answer))
+            coming.add_done_callback(_heard)
+        if kept is not None and age <= STALE:
+            return kept
+        return await asyncio.shield(coming)  # one who goes away takes it from nobody
+
+    async def _make(self, key: int, answer: Callable[[], Awaitable[Response]]) -> Response:
+        me = asyncio.current_task()
+        async with self._turn:
+            began_at = asyncio.get_running_loop().time()
+            try:
+                made = await answer()
+            except BaseException:
+                if self._coming.get(key) is me:
+                    del self._coming[key]
+                raise
+            if self._coming.get(key) is me:  # nothing was changed since it was begun
+                del self._coming[key]
+                self._kept.pop(key, None)
+                self._kept[key] = began_at, made
+                while len(self._kept) > KEPT:
+                    del self._kept[next(iter(self._kept))]
+            return made
+
+
+def _heard(made: asyncio.Task[Response]) -> None:
+    """Take note of how an answer ended, also if nobody waits for it any more."""
+    if not made.cancelled():
+        made.exception()
+
+
+def harmless(text: str) -> str:
+    r"""Return a text that nothing obeys.
+
+    >>> harmless("a\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return CONTROLS.sub("�", text)
+
+
+def told(said: Answer | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
+    """Return what was said as an answer."""
+    return as_json(said if isinstance(said, dict | list) else said.data(), status)
+
+
+def as_json(
+    data: object,
+    status: int = HTTPStatus.OK,
+    *,
+    kind: str = JSON,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return an answer in JSON."""
+    # In ASCII: the name of a file may hold what cannot be written in UTF-8.
+    text = json.dumps(data, default=str, separators=(",", ":"))
+    return Response(text, status, headers={**HEADERS, **(headers or {})}, media_type=kind)
+
+
+def voice_of(path: str) -> Voice:
+    """Return how errors are said at a path.
+
+    >>> voice_of("/api/v1/status").value, voice_of("/api/run/7").value
+    ('problem', 'plain')
+    """
+    is_plain = any(path == each or path.startswith((f"{each}/", "/_")) for each in _PLAIN)
+    return Voice.PLAIN if is_plain else Voice.PROBLEM
+
+
+def refused(
+    error: HoraeError, path: str, status: int, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an error as the path has it: what is wrong, and what would be right."""
+    said = error.data()
+    if voice_of(path) is Voice.PLAIN:
+        return as_json({"error": said["message"]}, status, headers=headers)
+    return as_json(problem_of(error, status), status, kind=PROBLEM, headers=headers)
+
+
+def problem_of(error: HoraeError, status: int) -> dict[str, object]:
+    """Return an error as a problem document."""
+    said = error.data()
+    # `error` is what clients of the older paths look for.
+    more = {"error": said["message"]} if isinstance(error, CannotRunError) else {}
+    return {
+        "type": f"urn:horae:error:{said['code']}",
+        "title": HTTPStatus(status).phrase,
+        "status": int(status),
+        "detail": said["message"],
+        "code": said["code"],
+        "exit_code": int(error.exit_code),
+        "facts": said["facts"],
+        **more,
+    }
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Say what cannot be done, and what would be right."""
+    assert isinstance(error, HoraeError), "it is registered for these"
+    path = request.scope["path"]
+    if isinstance(error, HttpRequestError):
+        return refused(error, path, error.status)
+    usual = STATUSES.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    if isinstance(error, CannotRunError):
+        return as_json(problem_of(error, usual), usual, kind=PROBLEM)
+    if voice_of(path) is Voice.PLAIN:
+        status, said = refusal(error)
+        return as_json(said, usual if status == HTTPStatus.INTERNAL_SERVER_ERROR else status)
+    return refused(error, path, usual)
+
+
+async def on_no_route(request: Request, _: Exception) -> Response:
+    """Say that there is no such route."""
+    path, status = request.scope["path"], HTTPStatus.NOT_FOUND
+    reason = f"there is no route {path[:200]!r}; /openapi.json lists the routes"
+    return refused(HttpRequestError(status, reason), path, status)
+
+
+async def on_no_method(request: Request, error: Exception) -> Response:
+    """Say that a route is not used so."""
+    headers = dict(getattr(error, "headers", None) or {})
+    # Starlette lists a set, in another order in each process.
+    headers["Allow"] = ", ".join(sorted(headers.get("Allow", "GET").split(", ")))
+    reason = f"method {request.method[:20]} is not allowed here; use {headers['Allow']}"
+    status = HTTPStatus.METHOD_NOT_ALLOWED
+    return refused(HttpRequestError(status, reason), request.scope["path"], status, headers=headers)
+
+
+async def on_leave(_: Request, __: Exception) -> Response:
+    """Say nothing: whoever asked has gone away."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
+async def on_bug(request: Request, error: Exception) -> Response:
+    """Tell the engine's owner what happened, and whoever asked only that it did."""
+    log.error("unhandled error in %s %s", request.method, request.scope["path"], exc_info=error)
+    said = HoraeError("internal error: this is a bug in horae; see the log of the engine")
+    return refused(said, request.scope["path"], HTTPStatus.INTERNAL_SERVER_ERROR)

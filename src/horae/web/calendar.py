@@ -1,0 +1,259 @@
+"""What will come, and what was to come: the agenda of any window, the calendar, a preview.
+
+All of it is the one projection of the entries as the ledger knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from heapq import merge, nsmallest
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from horae.core.arming import cron_rule
+from horae.core.entry import Entry, OnceRule, Origin, key_time
+from horae.core.explain import stamp
+from horae.core.project import project
+from horae.core.scope import Scope
+from horae.core.service import RequestError
+from horae.core.text import words
+from horae.sources.board.recycle import is_net
+from horae.timing.rfc3339 import parse_rfc3339
+from horae.timing.zone import zone
+from horae.web.answer import HEADERS
+from horae.web.front import NotOfferedError, offered
+from horae.web.ics import calendar
+from horae.web.request import is_number
+from horae.web.shapes import MOMENT, TEXT, listed, maybe, named, shape
+from horae.web.table import Access, Operation, limit, moment, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.requests import Request
+
+    from horae.core.ports import Listed
+    from horae.web.front import Front
+    from horae.web.request import Fields
+
+FEED: Final = timedelta(days=365)  # how far a calendar looks
+WEEK: Final = timedelta(days=7)
+# A window has its start and not its end, as a day has; `project` takes it the other way.
+_TINY: Final = timedelta(microseconds=1)
+
+
+class Fire(NamedTuple):
+    """A planned moment of an entry; ordered by time, then by where it is written."""
+
+    at: datetime
+    file: str
+    line: int
+    entry: int
+    title: str
+    zone: str
+    key: str
+    is_estimate: bool
+
+    def data(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "at": stamp(self.at, self.zone),
+            "zone": self.zone,
+            "entry": self.entry,
+            "title": self.title,
+            "file": self.file,
+            "line": self.line,
+            "key": self.key,
+            "estimate": self.is_estimate,
+        }
+
+
+async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """List the scheduled times in a window, past or future, in order."""
+    ledger = offered(front.ledger, "agenda")
+    now = front.clock.now()
+    start = asked.moment("from") or now
+    end = asked.moment("to") or start + WEEK
+    if end <= start:
+        raise RequestError("`to` must be later than `from`")
+    since, skip = _cursor(asked.text("cursor")) or (start, 0)
+    most = asked.limit(100)
+    word = asked.text("entry")
+    found = [await front.desk.named(word)] if word else await ledger.entries()
+
+    def look() -> list[Fire]:
+        near = nearest(found, since, skip + most + 1) if since >= now else found
+        return list(islice(fires(near, since, end), skip, skip + most + 1))
+
+    page = await asyncio.to_thread(look)
+    shown = page[:most]
+    more = None
+    if len(page) > most:
+        last = shown[-1].at
+        before = skip if last == since else 0
+        same = sum(1 for each in shown if each.at == last)
+        more = f"{key_time(last)}.{before + same}"
+    return {
+        "from": stamp(start, front.zone_name),
+        "to": stamp(end, front.zone_name),
+        "fires": [each.data() for each in shown],
+        "cursor": more,
+    }
+
+
+def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
+    """Return the entries that the first *count* moments are of, from a moment on that is not past.
+
+    Those whose next moment comes later than that of *count* others need not be looked at.
+    """
+    timed = {
+        each.number: each.next_at
+        for each in entries
+        if each.is_armed and each.next_at is not None and each.next_at >= since
+    }
+    if len(timed) <= count:
+        return entries
+    last = nsmallest(count, timed.values())[-1]
+    return [each for each in entries if timed.get(each.number, since) <= last]
+
+
+def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fire]:
+    """Yield the moments of all entries from *start* up to *end*, which is not in it."""
+    return merge(*(_fires(each, start, end) for each in entries))
+
+
+def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
+    """Yield the moments of one entry."""
+    entry = found.item
+    if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
+        return
+    origin, title, place = entry.origin, entry.title, entry.zone
+    for at, key, is_estimate in project(entry, start - _TINY, end - _TINY):
+        yield Fire(at, origin.file, origin.line, found.number, title, place, key, is_estimate)
+
+
+def _cursor(word: str) -> tuple[datetime, int] | None:
+    """Return the moment at which a list goes on, and how many of that moment it has had."""
+    if not word:
+        return None
+    at, _, skip = word.rpartition(".")
+    if not is_number(skip) or int(skip) > 10**6:
+        raise RequestError("cursor must be the cursor of an earlier response")
+    return parse_rfc3339(at).astimezone(UTC), int(skip)
+
+
+async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+    """Describe a rule in words, with its next scheduled times."""
+    place = asked.text("zone") or "UTC"
+    zone(place)
+    cron, at = asked.text("cron"), asked.moment("at")
+    if bool(cron) == (at is not None):
+        raise RequestError("pass either `cron` or `at`")
+    rule = cron_rule(cron, zone_name=place) if at is None else OnceRule(at)
+    entry = Entry("", Origin("", 0), "", rule, zone=place)
+    now = asked.moment("from") or front.clock.now()
+    far = datetime(9998, 1, 1, tzinfo=UTC)
+    count = asked.limit(5)
+    moments = await asyncio.to_thread(lambda: list(islice(project(entry, now, far), count)))
+    return {
+        "words": words(rule, zone_name=place),
+        "zone": place,
+        "next": [stamp(each.at, place) for each in moments],
+    }
+
+
+async def calendar_ics(front: Front, _: Request, __: Fields) -> Response:
+    """Return the scheduled times of the next year in iCalendar format."""
+    return await _ics(front)
+
+
+async def secret_calendar(front: Front, request: Request, _: Fields) -> Response:
+    """Return the same calendar at its secret path, without a token."""
+    if front.keys is None or not front.keys.is_calendar(request.path_params["secret"]):
+        raise NotOfferedError("calendar at this path")
+    return await _ics(front)
+
+
+async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Return the secret path of the calendar; a new operator token changes it."""
+    keys = offered(front.keys, "secret path")
+    path = f"/calendar/{keys.calendar}.ics"
+    # Not at the page's own name: calendar programs do not know where names below localhost are.
+    return {"path": path, "url": f"{keys.outside or keys.url}{path}" if keys.url else None}
+
+
+async def _ics(front: Front) -> Response:
+    ledger = offered(front.ledger, "calendar")
+    now = front.clock.now()
+    found = (each.item for each in await ledger.entries() if each.gone_at is None)
+    entries = [item for item in found if isinstance(item, Entry) and not is_net(item)]
+
+    def written() -> bytes:
+        lines = calendar(entries, start=now, end=now + FEED, now=now, zone_name=front.zone_name)
+        return "".join(lines).encode()
+
+    text = await asyncio.to_thread(written)
+    headers = {**HEADERS, "Content-Disposition": 'inline; filename="horae.ics"'}
+    return Response(text, headers=headers, media_type="text/calendar; charset=utf-8")
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/api/v1/agenda",
+        Scope.READ,
+        agenda,
+        shape(from_=MOMENT, to=MOMENT, fires=listed(named("Fire")), cursor=maybe(TEXT)),
+        query=(
+            moment("from", "start of the window; default: now"),
+            moment("to", "end of the window, exclusive; default: a week after `from`"),
+            text("entry", "only this entry"),
+            limit(100),
+            text("cursor", "cursor of the previous page"),
+        ),
+        also=(404,),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/preview",
+        Scope.READ,
+        preview,
+        shape(words=TEXT, zone=TEXT, next=listed(MOMENT)),
+        query=(
+            text("cron", "a cron expression"),
+            moment("at", "a single time, instead of `cron`"),
+            text("zone", "time zone; default: UTC"),
+            moment("from", "time after which to look for occurrences; default: now"),
+            limit(5),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calendar",
+        Scope.ADMIN,
+        calendar_path,
+        shape(path=TEXT, url=maybe(TEXT)),
+        also=(404,),
+    ),
+    Operation(
+        "GET",
+        "/calendar.ics",
+        Scope.READ,
+        calendar_ics,
+        TEXT,
+        kind="text/calendar; charset=utf-8",
+        also=(404,),
+    ),
+    Operation(
+        "GET",
+        "/calendar/{secret}.ics",
+        Access.SECRET,
+        secret_calendar,
+        TEXT,
+        kind="text/calendar; charset=utf-8",
+        also=(404,),
+    ),
+)

@@ -1,0 +1,224 @@
+"""How a member of a cluster answers for another: it asks that one, and hands the answer on.
+
+Whoever asks was let in by our own guard before. The other member is asked with a secret that only
+members know, and is told for whom: the actor and the scopes. It is asked by name of its own
+loopback, and what a browser sends of itself stays here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from urllib.parse import quote
+
+import h11
+
+from horae.core.scope import scope_words
+from horae.errors import Exit, HoraeError
+from horae.web import ACTOR, RUN, SCOPES
+from horae.web.answer import refused
+from horae.web.caller import caller_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    Where: TypeAlias = "Callable[[], tuple[str, Address] | None]"
+
+CONNECT: Final = 3.0  # seconds
+LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
+CHUNK: Final = 1 << 16
+FROM: Final = b"x-horae-from"  # who asks for whom: nobody asks twice around
+
+# What is asked for in our own name, or belongs to one connection alone.
+_OWN: Final = frozenset({
+    b"authorization", b"connection", b"content-length", b"cookie", b"host", b"keep-alive",
+    b"origin", b"referer", b"te", b"trailer", b"transfer-encoding", b"upgrade", FROM,
+    ACTOR.encode(), RUN.encode(), SCOPES.encode(),
+})  # fmt: skip
+_HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
+
+
+class Address(Protocol):
+    """Where a member listens."""
+
+    @property
+    def host(self) -> str:
+        """Its machine."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        ...
+
+
+class NoLeaderError(HoraeError):
+    """Nobody leads at this moment, or the one who does cannot be reached from here."""
+
+    code = "no_leader"
+    exit_code = Exit.TEMPORARY
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}; try again in a few seconds, or see `horae cluster nodes`")
+
+
+def forwarded(where: Where, *, secret: str, name: str, otherwise: ASGIApp | None = None) -> ASGIApp:
+    """Return an application that lets another member answer; *where* says which, and at what.
+
+    If that one cannot be asked, *otherwise* answers.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            other, address = _other(scope, where(), name)
+            await _forward(scope, receive, send, other, address, secret=secret, name=name)
+        except NoLeaderError as error:
+            await (otherwise or refuse(error, scope))(scope, receive, send)
+
+    return app
+
+
+def refuse(error: NoLeaderError, scope: Scope) -> ASGIApp:
+    """Return the answer of a member that cannot answer, nor ask anybody who can."""
+    return refused(error, scope["path"], HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _other(scope: Scope, found: tuple[str, Address] | None, name: str) -> tuple[str, Address]:
+    """Return whom to ask; nobody asks twice around."""
+    if found is None:
+        raise NoLeaderError("the cluster has no leader")
+    asker = dict(scope["headers"]).get(FROM)
+    if asker is not None:
+        sender = asker.decode(errors="replace")[:64]
+        raise NoLeaderError(f"{sender} forwarded the request to {name}, which is not the leader")
+    return found
+
+
+async def _forward(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    other: str,
+    address: Address,
+    *,
+    secret: str,
+    name: str,
+) -> None:
+    """Ask another member, and hand on what it says as it comes."""
+    try:
+        async with asyncio.timeout(CONNECT):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+    except OSError as error:  # a timeout is one
+        reason = f"{other} at {address} does not respond ({error or 'timed out'})"
+        raise NoLeaderError(reason) from None
+    wire = h11.Connection(h11.CLIENT)
+    try:
+        body = await _body(receive)
+        for part in (_request(scope, body, secret, name), h11.Data(body), h11.EndOfMessage()):
+            writer.write(wire.send(part) or b"")
+        await writer.drain()
+        has_begun = asyncio.Event()
+        answering = asyncio.ensure_future(_hand_on(wire, reader, send, other, has_begun))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not has_begun.is_set():
+                # A request that ends the token it came with is still answered.
+                await asyncio.wait({answering}, timeout=LEAVING)
+            if answering.done():
+                answering.result()
+        finally:
+            for task in (answering, leaving):
+                task.cancel()
+            await asyncio.gather(answering, leaving, return_exceptions=True)
+    finally:
+        writer.close()
+        with suppress(OSError):  # the other side has closed it
+            await writer.wait_closed()
+
+
+def _request(scope: Scope, body: bytes, secret: str, name: str) -> h11.Request:
+    """Return the same request in our own name."""
+    query = scope["query_string"]
+    target = scope["raw_path"] + (b"?" + query if query else b"")
+    headers = [(key, value) for key, value in scope["headers"] if key.lower() not in _OWN]
+    ours = {
+        b"host": b"localhost",
+        b"content-length": str(len(body)).encode(),
+        b"connection": b"close",
+        FROM: name.encode(),
+        **_caller_headers(scope, secret),
+    }
+    return h11.Request(method=scope["method"], target=target, headers=[*headers, *ours.items()])
+
+
+def _caller_headers(scope: Scope, secret: str) -> dict[bytes, bytes]:
+    """Return what tells another member for whom it is asked; nothing where nobody needs a token."""
+    caller = caller_of(scope)
+    if caller is None:
+        return {}
+    said = {
+        "authorization": f"Bearer {secret}",
+        ACTOR: quote(caller.actor, errors="replace"),
+        SCOPES: ",".join(scope_words(caller.scopes)),
+    }
+    return {name.encode(): value.encode() for name, value in said.items()}
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return all that was sent; how much that may be, the server has seen to."""
+    parts = []
+    while True:
+        message: Message = await receive()
+        if message["type"] != "http.request":
+            break
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when whoever asked has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _hand_on(
+    wire: h11.Connection,
+    reader: asyncio.StreamReader,
+    send: Send,
+    other: str,
+    has_begun: asyncio.Event,
+) -> None:
+    """Hand on an answer, part by part; one that breaks off is not ended as if it were whole."""
+    while True:
+        event = wire.next_event()
+        if event is h11.NEED_DATA:
+            try:
+                wire.receive_data(await reader.read(CHUNK))
+            except h11.RemoteProtocolError:
+                event = h11.ConnectionClosed()
+            else:
+                continue
+        if isinstance(event, h11.Response):
+            headers = [(key, value) for key, value in event.headers if key.lower() not in _HOP]
+            start = {"type": "http.response.start", "status": event.status_code, "headers": headers}
+            has_begun.set()
+            await send(start)
+        elif isinstance(event, h11.Data):
+            await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+        elif isinstance(event, h11.EndOfMessage):
+            await send({"type": "http.response.body", "body": b""})
+            return
+        elif isinstance(event, h11.ConnectionClosed):
+            if not has_begun.is_set():
+                raise NoLeaderError(f"{other} closed the connection before it responded")
+            raise ConnectionResetError(f"{other} closed the connection during its response")

@@ -1,0 +1,427 @@
+"""The guard before the application: who asks, from where, and whether that may be.
+
+On a port everything is asked about. The control socket only the owner of the data directory can
+open, who may do everything; there it is found out who that is. What a guard refuses never reaches
+a route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NoReturn
+from urllib.parse import unquote
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import HTMLResponse, Response
+
+from horae.core.actor import acting, actor_words
+from horae.core.ports import LedgerError
+from horae.core.scope import Scope, ScopeError, allows, parse_scopes, scope_words
+from horae.core.sessions import LASTS
+from horae.errors import Exit, HoraeError
+from horae.web import ACTOR, RUN, SCOPES
+from horae.web.answer import HEADERS, refused
+from horae.web.caller import Caller, caller_of, with_caller
+from horae.web.door import USER
+from horae.web.names import host_of, set_cookie
+from horae.web.peers import Proxies
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope as Incoming, Send
+
+    from horae.core.ports import Clock
+    from horae.web.keys import Keys
+    from horae.web.table import Operation
+
+LONGEST: Final = 30.0  # seconds until an answer begins
+TRIES: Final = 10  # wrong tokens of one peer are answered at once
+WITHIN: Final = timedelta(minutes=1)
+SLOWED: Final = 1.0  # seconds until the next one is answered
+WAITING: Final = 16  # of those at a time; each has a connection meanwhile
+PEERS: Final = 1000  # so many peers are remembered
+
+_NO_MORE: Final[Mapping[str, str]] = {}
+_READS: Final = frozenset({"GET", "HEAD"})
+_LOGIN: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Horae</title>
+<h1>Not logged in</h1>
+<p>On the machine where the engine runs, <code>horae open</code> prints a login link.
+Open the link unchanged: the session is valid only for the host name in it.</p>
+</html>
+"""
+
+
+class GuardError(HoraeError):
+    """A request that does not reach the application."""
+
+    code = "guard"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        self.status = int(status)
+        self.reason = reason
+        super().__init__(reason)
+
+
+class MissingScopeError(GuardError):
+    """A token that is good, and does not allow what was asked with it."""
+
+    code = "missing_scope"
+
+    def __init__(self, actor: str, scopes: frozenset[Scope], needed: Scope) -> None:
+        self.actor = actor
+        self.scopes = scope_words(scopes)
+        self.needed = needed.value
+        words = actor_words(actor)
+        who = f"{words}," if "," in words else words  # token ops, from the page, has …
+        reason = f"this requires the scope {needed}; {who} has only {', '.join(self.scopes)}"
+        super().__init__(HTTPStatus.FORBIDDEN, reason)
+
+
+def guarded(
+    app: ASGIApp,
+    keys: Keys,
+    *,
+    clock: Clock,
+    operation_of: Callable[[str, str], Operation | None],
+    proxies: Proxies | None = None,
+    patience: float = LONGEST,
+) -> ASGIApp:
+    """Return an application for a port: it answers only those who may ask, and in time.
+
+    Who asks through one of the *proxies* is whom it names.
+    *operation_of* tells which route a method and a path mean; one that it does not know
+    needs the token, too.
+    """
+    return _Guard(
+        app,
+        keys,
+        clock=clock,
+        operation_of=operation_of,
+        proxies=proxies or Proxies(),
+        patience=patience,
+    )
+
+
+def attended(
+    app: ASGIApp,
+    keys: Keys,
+    *,
+    operation_of: Callable[[str, str], Operation | None],
+    actor_of: Callable[[int, str], Awaitable[str]],
+) -> ASGIApp:
+    """Return an application for the control socket, which knows who asks.
+
+    *actor_of* tells it of a user and of the run that the user's process says it is in. With a
+    token it is that token's holder who asks, and may do no more than it allows.
+    """
+
+    async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
+        headers = _Asked(scope)
+        try:
+            caller = await found(scope, headers)
+        except GuardError as error:
+            await refused(error, scope["path"], error.status)(scope, _nothing, send)
+            return
+        with acting(caller.actor):
+            await app(with_caller(scope, caller), _until(caller, receive), send)
+
+    async def found(scope: Incoming, headers: _Asked) -> Caller:
+        with _reading():
+            if not headers.all("authorization"):
+                run = "".join(headers.all(RUN))
+                actor = await actor_of(scope["state"].get(USER, os.geteuid()), run)
+                return Caller(actor, frozenset({Scope.ADMIN}), asyncio.Event())
+            caller = await _bearer(keys, headers)
+        if caller is None:
+            raise GuardError(HTTPStatus.UNAUTHORIZED, "HORAE_TOKEN is wrong or revoked")
+        operation = operation_of(scope["method"], scope["path"])
+        _check_scope(caller, needed_scope(operation, scope["method"]))
+        return caller
+
+    return attended_app
+
+
+class _Guard:
+    """Asks about every request before the application hears of it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        *,
+        clock: Clock,
+        operation_of: Callable[[str, str], Operation | None],
+        proxies: Proxies,
+        patience: float,
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._operation_of = operation_of
+        self._proxies = proxies
+        self._patience = patience
+        self._waiting = 0
+        self._failures = _Failures(clock)
+
+    async def __call__(self, scope: Incoming, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # No page can open a socket here, whoever it belongs to.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = _Asked(scope)
+        operation = self._operation_of(scope["method"], scope["path"])
+        needed = needed_scope(operation, scope["method"])
+        try:
+            headers.host = self._host(headers)
+            _check_origin(scope["method"], headers)
+            caller = None
+            if needed is not None:
+                caller = await self._caller(headers) or await self._refuse_key(scope, headers)
+                _check_scope(caller, needed)
+        except GuardError as error:
+            await self._refuse(error, headers, scope, send)
+            return
+        is_long = operation is not None and operation.is_long
+        if caller is None:
+            await self._pass(scope, receive, send, is_long=is_long)
+            return
+        cookie = self._cookie(headers) if caller.is_renewed else None
+        more = {"Set-Cookie": set_cookie(*cookie, age=LASTS)} if cookie else {}
+        with acting(caller.actor):
+            scope, receive = with_caller(scope, caller), _until(caller, receive)
+            await self._pass(scope, receive, send, is_long=is_long, more=more)
+
+    def _host(self, headers: _Asked) -> str:
+        """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
+        names = headers.all("host")
+        host = host_of(names[0]) if len(names) == 1 else None
+        if host is None:
+            raise GuardError(
+                HTTPStatus.BAD_REQUEST, "the request must have exactly one valid Host header"
+            )
+        if not self._keys.names.has(host):
+            reason = f"unknown host {host[:100]!r}; if it is this machine, add it to `server.names`"
+            raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
+        return host
+
+    def _cookie(self, headers: _Asked) -> tuple[str, str] | None:
+        """Return name and value of the cookie that counts under the name that is asked."""
+        name = self._keys.names.cookie(headers.host)
+        value = None if name is None else headers.cookie(name)
+        return None if name is None or value is None else (name, value)
+
+    async def _caller(self, headers: _Asked) -> Caller | None:
+        """Return who sends a request; None: the token or the cookie is missing or wrong."""
+        with _reading():
+            if headers.all("authorization"):
+                return await _bearer(self._keys, headers)
+            cookie = self._cookie(headers)
+            return None if cookie is None else await self._keys.session(cookie[1])
+
+    async def _refuse_key(self, scope: Incoming, headers: _Asked) -> NoReturn:
+        """Raise an error if the token is wrong, and not at once if that is not the first time."""
+        is_guess = headers.all("authorization") or self._cookie(headers) is not None
+        near = scope["client"][0] if scope.get("client") else ""
+        peer = self._proxies.asking(near, headers.all("x-forwarded-for"))
+        if is_guess and self._failures.note(peer):
+            if self._waiting >= WAITING:
+                reason = "too many wrong tokens; `horae token show` prints the right one"
+                raise GuardError(HTTPStatus.TOO_MANY_REQUESTS, reason)
+            self._waiting += 1
+            try:
+                await asyncio.sleep(SLOWED)
+            finally:
+                self._waiting -= 1
+        reason = (
+            "the token is missing, wrong or revoked; `horae token show` prints the operator token"
+        )
+        raise GuardError(HTTPStatus.UNAUTHORIZED, reason)
+
+    async def _pass(
+        self,
+        scope: Incoming,
+        receive: Receive,
+        send: Send,
+        *,
+        is_long: bool,
+        more: Mapping[str, str] = _NO_MORE,
+    ) -> None:
+        """Let the application answer, in time and with the headers that keep browsers at bay."""
+        has_begun = False
+        limit = asyncio.timeout(None if is_long else self._patience)
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                limit.reschedule(None)  # from now on the reader's own slowness is what counts
+                headers = MutableHeaders(scope=message)
+                for name, value in {**HEADERS, **more}.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        caller, error = caller_of(scope), None
+        try:
+            async with limit:
+                await self._app(scope, receive, guarded_send)
+        except TimeoutError:
+            reason = f"no response within {self._patience:g} s; the request may still complete"
+            error = GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if caller is None or not caller.ended.is_set() or (task and task.cancelling()):
+                raise  # else it is what was asked for that was ended, not this
+        if error is None and caller is not None and caller.ended.is_set():
+            error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked during the request")
+        if error is not None and not has_begun:
+            await self._refuse(error, _Asked(scope), scope, send)
+
+    async def _refuse(
+        self, error: GuardError, headers: _Asked, scope: Incoming, send: Send
+    ) -> None:
+        """Answer with an error, and with a page for whoever looks with a browser."""
+        status, more = error.status, {}
+        if status == HTTPStatus.UNAUTHORIZED:
+            more = {"WWW-Authenticate": 'Bearer realm="horae"'}
+            if cookie := self._cookie(headers):
+                more["Set-Cookie"] = set_cookie(cookie[0], "", age=timedelta())
+        if isinstance(error, MissingScopeError):
+            more = {
+                "WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.needed}"'
+            }
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            more = {"Retry-After": f"{SLOWED:.0f}", "Connection": "close"}
+        wants_page = any("text/html" in each for each in headers.all("accept"))
+        answer: Response
+        if status == HTTPStatus.UNAUTHORIZED and wants_page:
+            answer = HTMLResponse(_LOGIN, status, headers={**HEADERS, **more})
+        else:
+            answer = refused(error, scope["path"], status, headers=more)
+        await answer(scope, _nothing, send)
+
+
+def needed_scope(operation: Operation | None, method: str) -> Scope | None:
+    """Return the scope that a request needs; None: its route needs no token."""
+    if operation is not None:
+        return operation.scope
+    # What the table does not know is a page, which is only looked at, or nothing at all.
+    return Scope.READ if method in _READS else Scope.ADMIN
+
+
+def _check_scope(caller: Caller, needed: Scope | None) -> None:
+    """Raise an error if somebody may not do what they ask for."""
+    if needed is not None and not allows(caller.scopes, needed):
+        raise MissingScopeError(caller.actor, caller.scopes, needed)
+
+
+async def _bearer(keys: Keys, headers: _Asked) -> Caller | None:
+    """Return who has the token of a request; a node of our cluster says for whom it asks."""
+    given = headers.all("authorization")
+    if len(given) != 1 or given[0][:7].lower() != "bearer ":
+        return None
+    token = given[0][7:].strip()
+    if not keys.is_node(token):
+        return await keys.bearer(token)
+    actors, scopes = headers.all(ACTOR), headers.all(SCOPES)
+    if len(actors) != 1 or len(scopes) != 1:
+        return None
+    with suppress(ScopeError):  # then the request is refused
+        return Caller(unquote(actors[0]), parse_scopes(scopes), asyncio.Event())
+    return None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Say of a ledger that cannot be read that nobody can be known by it."""
+    try:
+        yield
+    except LedgerError:
+        reason = "the ledger cannot be read, so the caller cannot be identified; try again"
+        raise GuardError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
+
+
+def _until(caller: Caller, receive: Receive) -> Receive:
+    """Return a wire whose other end goes away when a token or a session is good no longer."""
+    longest = LASTS.total_seconds() if caller.session else None
+
+    async def until() -> Message:
+        asking = asyncio.ensure_future(receive())
+        ending = asyncio.ensure_future(caller.ended.wait())
+        try:
+            await asyncio.wait(
+                {asking, ending}, return_when=asyncio.FIRST_COMPLETED, timeout=longest
+            )
+            if asking.done():
+                return asking.result()
+            return {"type": "http.disconnect"}
+        finally:
+            asking.cancel()
+            ending.cancel()
+
+    return until
+
+
+class _Asked:
+    """The headers of a request as they came."""
+
+    def __init__(self, scope: Incoming) -> None:
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.host = ""  # once it is known to be ours
+
+    def all(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        wanted = name.encode()
+        return [value.decode("latin-1") for key, value in self._headers if key == wanted]
+
+    def cookie(self, name: str) -> str | None:
+        """Return a cookie, or None if there is none of that name."""
+        for line in self.all("cookie"):
+            for part in line.split(";"):
+                key, _, value = part.strip().partition("=")
+                if key == name:
+                    return value
+        return None
+
+
+def _check_origin(method: str, headers: _Asked) -> None:
+    """Raise an error if a page of somebody else makes the browser ask."""
+    sites = headers.all("sec-fetch-site")
+    is_ours = all(each in {"none", "same-origin"} for each in sites)
+    is_look = method in _READS and headers.all("sec-fetch-mode") == ["navigate"]
+    if not is_ours and not is_look:
+        raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
+    if method in _READS:
+        return
+    host = headers.all("host")[0].lower()
+    own = {f"http://{host}", f"https://{host}"}
+    if any(origin.lower() not in own for origin in headers.all("origin")):
+        raise GuardError(HTTPStatus.FORBIDDEN, "requests from other sites are not allowed")
+
+
+class _Failures:
+    """How often each peer came with a wrong token of late."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._when: dict[str, deque[timedelta]] = {}
+
+    def note(self, peer: str) -> bool:
+        """Remember a wrong token; tell whether its peer came with too many before it."""
+        if peer not in self._when and len(self._when) >= PEERS:
+            del self._when[next(iter(self._when))]
+        when = self._when.setdefault(peer, deque(maxlen=TRIES))
+        now = self._clock.elapsed()
+        is_one_more = len(when) == TRIES and now - when[0] < WITHIN
+        when.append(now)
+        return is_one_more
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

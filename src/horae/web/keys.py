@@ -1,0 +1,359 @@
+"""Who may come in: the operator's token, what is made from it, and named tokens.
+
+The operator's token is 32 random bytes in a file of mode 0600. A browser gets in by a link that is
+good once and becomes a session; a calendar program by a path that nobody can guess. All of it
+follows from that token, so a new one ends all of it. Named tokens and sessions stand in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import re
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from stat import S_IMODE, S_ISREG
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
+
+from horae.core.access import TOUCHED, NoTokenError, Token, TokenTakenError
+from horae.core.ports import LedgerError
+from horae.core.scope import OPERATOR, Scope, check_token_name
+from horae.core.sessions import RENEWED
+from horae.errors import Exit, HoraeError
+from horae.web.caller import Caller
+from horae.web.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from pathlib import Path
+    from typing import Any
+
+    from horae.core.access import Tokens
+    from horae.core.ports import Clock
+    from horae.core.run_tokens import RunTokens
+    from horae.core.sessions import Sessions
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "token"  # in the data directory
+HOST: Final = "host"  # beside it: what the name of the page is made from
+CODE: Final = timedelta(minutes=10)  # how long a login link is good
+MOST_CODES: Final = 20  # links that are good at the same time
+
+_TOKEN: Final = re.compile(rb"[0-9a-f]{64}")
+_PREFIX: Final = "horae_"  # by which people and secret scanners know a named token
+_NAMED: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{64}}", re.ASCII)
+_ALL: Final = frozenset({Scope.ADMIN})
+
+
+class TokenFileError(HoraeError):
+    """A token that cannot be read, or that others can read."""
+
+    code = "token_file"
+    exit_code = Exit.UNAUTHORISED
+
+    def __init__(
+        self, path: str, reason: str, remedy: str = "`horae token new` creates a new one"
+    ) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}; {remedy}")
+
+
+class Keys:
+    """The token of a data directory, the links that are good, and the sessions made from them.
+
+    *tokens* are those that have a name; each of the *sessions* belongs to a token. *node* is the
+    secret by which the nodes of a cluster know each other, and *share* tells all of them of a new
+    token. The server is asked by *hosts* besides those of the loopback, and by the *proxied*
+    names, of which *outside* is the address where a browser finds the page.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        tokens: Tokens | None = None,
+        sessions: Sessions | None = None,
+        node: str = "",
+        share: Callable[[str], Awaitable[None]] | None = None,
+        hosts: Iterable[str] = (),
+        proxied: Iterable[str] = (),
+        outside: str = "",
+    ) -> None:
+        self.directory = directory
+        self._clock = clock
+        self.tokens = tokens
+        self.sessions = sessions
+        self.node = node
+        self._share = share
+        self._codes: dict[str, tuple[timedelta, str]] = {}  # until when, and the token's name
+        # By the name of a token, and for a session by that and its id; as long as one is open.
+        self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._revoked = 0  # how many times a token was revoked
+        self._touched: dict[str, timedelta] = {}
+        self._touching: set[asyncio.Task[None]] = set()
+        self.token = read_token(directory) or write_token(directory)
+        self.runs: RunTokens | None = None  # of runs that go on here
+        self.url = ""  # where the server listens; nothing while it does not
+        self.names = Names.of(_host_seed(directory), proxied=proxied, others=hosts)
+        self.outside = outside
+
+    def ended_of(self, name: str = OPERATOR, session: str = "") -> asyncio.Event:
+        """Return what is set when a token, or a session of it, is good no longer."""
+        return self._ends.setdefault(f"{name}/{session}", asyncio.Event())
+
+    def end(self, name: str, session: str = "") -> None:
+        """End what is open with a token that was revoked, or in one session of it."""
+        self._revoked += 1
+        for each in [key for key in self._ends if key.startswith(f"{name}/{session}")]:
+            self._ends.pop(each).set()
+        if not session:
+            self._codes = {key: code for key, code in self._codes.items() if code[1] != name}
+
+    def end_all(self) -> None:
+        """End what is open with any token: it is not known which were revoked meanwhile."""
+        for name in {key.partition("/")[0] for key in [*self._ends]}:
+            self.end(name)
+
+    async def rotate(self) -> None:
+        """Make a new token; every session, link and secret path ends."""
+        token = new_token()
+        if self._share is not None:
+            await self._share(token)
+        self.replace(token)
+
+    def replace(self, token: str) -> None:
+        """Let another token be the operator's; all that follows from the old one ends."""
+        if token == self.token:
+            return
+        self.token = write_token(self.directory, token)
+        self._codes.clear()
+        self.end(OPERATOR)
+        for session in [key for key in self._ends if not key.endswith("/")]:  # of other tokens
+            self._ends.pop(session).set()
+
+    async def bearer(self, given: str) -> Caller | None:
+        """Return who has a token; None: nobody has this one."""
+        if self.is_token(given.encode(errors="replace")):
+            return Caller(f"token:{OPERATOR}", _ALL, self.ended_of())
+        run = None if self.runs is None else self.runs.find(given)
+        if run is not None:
+            return Caller(run.actor, run.scopes, run.ended)
+        if self.tokens is None or not _NAMED.fullmatch(given):
+            return None
+        # By its digest: how long a search takes tells nothing of what would be right.
+        digest, tokens = _digest(given), self.tokens
+        found = await self._found(lambda: tokens.find(digest))
+        if found is None:
+            return None
+        self._touch(found.name, self.tokens)
+        return Caller(f"token:{found.name}", found.scopes, self.ended_of(found.name))
+
+    async def session(self, cookie: str) -> Caller | None:
+        """Return who a cookie was given to; None: nobody has this one."""
+        sessions, now = self.sessions, self._clock.now()
+        if sessions is None:
+            return None
+        # Another digest if the operator's token was replaced meanwhile, which ends the session.
+        found = await self._found(lambda: sessions.find(self._session(cookie), now=now))
+        if found is None:
+            return None
+        is_renewed = now - found.used_at >= RENEWED
+        if is_renewed:
+            self._later(sessions.renew(self._session(cookie), now=now))
+        ended = self.ended_of(found.token, found.id)
+        actor = f"session:{found.token}"
+        return Caller(actor, found.scopes, ended, session=found.id, is_renewed=is_renewed)
+
+    async def begin_session(self, name: str, agent: str) -> str | None:
+        """Return the cookie of a browser that is logged in from now on; None: no such token."""
+        cookie, now = secrets.token_urlsafe(32), self._clock.now()
+        is_begun = self.sessions is not None and await self.sessions.begin(
+            self._session(cookie), token=name, agent=agent, now=now
+        )
+        return cookie if is_begun else None
+
+    async def _found(self, find: Callable[[], Awaitable[T | None]]) -> T | None:
+        """Return what a look finds; again, if something was revoked during it."""
+        revoked, found = self._revoked, await find()
+        while found is not None and revoked != self._revoked:
+            revoked, found = self._revoked, await find()
+        return found
+
+    def _touch(self, name: str, tokens: Tokens) -> None:
+        """Have it written down that a token was used, unless it was a moment ago."""
+        last, now = self._touched.get(name), self._clock.elapsed()
+        if last is None or now - last >= TOUCHED:
+            self._touched[name] = now
+            self._later(tokens.touch(name, now=self._clock.now()))
+
+    def _later(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Have a use written down; the request goes on without it."""
+
+        async def write() -> None:
+            try:
+                await writing
+            except LedgerError as error:
+                log.warning("cannot record the use of a token: %s", error)
+
+        task = asyncio.create_task(write())
+        self._touching.add(task)
+        task.add_done_callback(self._touching.discard)
+
+    def is_token(self, given: bytes) -> bool:
+        """Tell whether somebody has the token."""
+        return hmac.compare_digest(given, self.token.encode())
+
+    def is_node(self, given: str) -> bool:
+        """Tell whether it is another node of our cluster that asks."""
+        is_same = hmac.compare_digest(given.encode(errors="replace"), self.node.encode())
+        return bool(self.node) and is_same
+
+    def new_code(self, name: str = OPERATOR) -> str:
+        """Return what a login link ends with; it is good once, for ten minutes, for a token."""
+        while len(self._codes) >= MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        code = secrets.token_urlsafe(24)
+        self._codes[_digest(code)] = self._clock.elapsed() + CODE, name
+        return code
+
+    def take_code(self, code: str) -> str | None:
+        """Return the name of the token that a login link is good for; from then on it is not."""
+        # By its digest: how long a search takes tells nothing of what would be right.
+        until, name = self._codes.pop(_digest(code), (timedelta(), None))
+        return name if self._clock.elapsed() < until else None
+
+    @property
+    def calendar(self) -> str:
+        """What the path of the calendar ends with."""
+        return self._made("calendar")[:43]
+
+    def is_calendar(self, given: str) -> bool:
+        """Tell whether somebody knows the path of the calendar."""
+        return hmac.compare_digest(given.encode(errors="replace"), self.calendar.encode())
+
+    @property
+    def page(self) -> str:
+        """Where a browser finds the page; nothing if it cannot."""
+        here = urlsplit(self.url)
+        if here.hostname in {"127.0.0.1", "::1"} and not self.outside:
+            return f"http://{self.names.page}:{here.port}"
+        return self.outside if self.url else ""
+
+    def link(self, name: str = OPERATOR) -> str:
+        """Return a login link for a token."""
+        return f"{self.page}/login/{self.new_code(name)}"
+
+    def _session(self, cookie: str) -> str:
+        """Return the digest of a session; another operator's token makes another of it."""
+        return self._made(f"session {cookie}")
+
+    def _made(self, what: str) -> str:
+        """Return what only the token makes of some words."""
+        return hmac.new(self.token.encode(), what.encode(errors="replace"), sha256).hexdigest()
+
+
+def read_token(directory: Path, name: str = NAME) -> str | None:
+    """Return the token of a data directory, or None if there is none yet."""
+    path = directory / name
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TokenFileError(str(path), str(error.strerror)) from None
+    try:
+        found = os.fstat(descriptor)
+        if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise TokenFileError(str(path), "not a regular file of this user")
+        if S_IMODE(found.st_mode) & 0o077:
+            raise TokenFileError(str(path), "other users can read it")
+        text = os.read(descriptor, 100).strip()
+    finally:
+        os.close(descriptor)
+    if not _TOKEN.fullmatch(text):
+        raise TokenFileError(str(path), "contains no valid token")
+    return text.decode()
+
+
+def keep_token(directory: Path, token: str, name: str = NAME) -> None:
+    """Let a data directory have the token that all machines of a cluster share."""
+    if read_token(directory, name) != token:
+        write_token(directory, token, name)
+
+
+def _host_seed(directory: Path) -> str:
+    """Return what the name of the page is made from; one that others could read is replaced."""
+    with suppress(TokenFileError):  # then it is replaced below
+        if found := read_token(directory, HOST):
+            return found
+    return write_token(directory, name=HOST)
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return secrets.token_hex(32)
+
+
+async def all_tokens(directory: Path, tokens: Tokens) -> list[Token]:
+    """Return every token: the operator's, and those that have a name."""
+    operator = []
+    with suppress(OSError):  # there is none yet
+        made = datetime.fromtimestamp((directory / NAME).stat().st_mtime, UTC)
+        operator = [Token(OPERATOR, _ALL, made)]
+    return [*operator, *await tokens.all()]
+
+
+async def add_token(
+    tokens: Tokens, name: str, scopes: frozenset[Scope], *, now: datetime
+) -> tuple[Token, str]:
+    """Keep a new token of a name; return it, and its text, which is kept nowhere."""
+    token, text = Token(check_token_name(name), scopes, now), f"{_PREFIX}{new_token()}"
+    if not await tokens.add(token, _digest(text)):
+        raise TokenTakenError(name)
+    return token, text
+
+
+async def revoke_token(tokens: Tokens, name: str, *, now: datetime) -> None:
+    """Forget a token of a name, or raise an error if there is none."""
+    if not await tokens.revoke(name, now=now):
+        raise NoTokenError(name)
+
+
+def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
+    """Give a data directory a new token, and return it; a crash leaves the old one or this one."""
+    token = token or new_token()
+    beside = directory / f".{name}-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(beside, flags, 0o600)
+        try:
+            os.write(descriptor, f"{token}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(beside, directory / name)  # noqa: PTH105 - a file of our own
+    except OSError as error:
+        with suppress(OSError):  # the first error is the one to report
+            os.remove(beside)  # noqa: PTH107 - as above
+        reason = f"cannot be written ({error.strerror})"
+        raise TokenFileError(
+            str(directory / name), reason, "move or remove the existing file"
+        ) from None
+    return token
+
+
+def _digest(code: str) -> str:
+    # Without salt or many rounds: those protect what people choose, and this is random.
+    return sha256(code.encode(errors="replace")).hexdigest()

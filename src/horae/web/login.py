@@ -1,0 +1,148 @@
+"""How a browser gets in and out: a link that is good once, a session, and another token."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import HTMLResponse
+
+from horae.core.actor import acting, current_actor
+from horae.core.scope import OPERATOR, Scope
+from horae.core.sessions import LASTS, end_sessions
+from horae.web.answer import HEADERS, told
+from horae.web.caller import caller_of
+from horae.web.front import NotOfferedError, offered
+from horae.web.names import host_of, set_cookie
+from horae.web.request import HttpRequestError
+from horae.web.shapes import FLAG, MOMENT, TEXT, listed, shape
+from horae.web.table import Access, Operation, asks, does
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.core.sessions import Sessions
+    from horae.web.front import Front
+    from horae.web.keys import Keys
+    from horae.web.request import Fields
+
+
+async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Create a login link that can be used once, within ten minutes, for the caller's token."""
+    keys = offered(front.keys, "login")
+    kind, name = [*current_actor().split(":", 1), ""][:2]
+    if kind == "agent":  # its token ends with its run, and a session would not
+        raise HttpRequestError(
+            HTTPStatus.FORBIDDEN, "the token of a run cannot create a login link"
+        )
+    if not keys.url:
+        raise NotOfferedError("page: it listens on no port; see `horae status`")
+    if not keys.page:
+        where = f"page that a browser can reach at {keys.url}"
+        raise NotOfferedError(f"{where}; put a proxy in front and set `server.url` to its address")
+    return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
+
+
+async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """Create a new operator token; all sessions, login links and secret paths end."""
+    keys = offered(front.keys, "token")
+    await keys.rotate()
+    if keys.sessions is not None:
+        await keys.sessions.end(None, now=front.clock.now())
+    return {"rotated": True}
+
+
+async def login(front: Front, request: Request, _: Fields) -> Response:
+    """Log a browser in with a single-use login link."""
+    keys = offered(front.keys, "login")
+    # A browser or a messenger that looks ahead must not use the link up.
+    ahead = (request.headers.get(name, "") for name in ("purpose", "sec-purpose", "x-moz"))
+    if any("prefetch" in each for each in ahead):
+        raise HttpRequestError(HTTPStatus.BAD_REQUEST, "a login link cannot be prefetched")
+    # Under a name without a session the link is not used up: somebody may have changed its host.
+    cookie = _cookie(keys, request)
+    name = None if cookie is None else keys.take_code(request.path_params["code"])
+    session = None
+    if name is not None:
+        with acting(f"session:{name}"):
+            session = await keys.begin_session(name, request.headers.get("user-agent", ""))
+    if cookie is None or session is None:
+        return HTMLResponse(_SPENT, HTTPStatus.NOT_FOUND, headers=HEADERS)
+    given = set_cookie(cookie, session, age=LASTS)
+    return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
+
+
+async def logout(front: Front, request: Request, _: Fields) -> Response:
+    """End the session of the cookie, and its open connections."""
+    caller, keys = caller_of(request.scope), offered(front.keys, "login")
+    if caller is None or not caller.session:
+        reason = "there is no session to end: the request has no session cookie"
+        raise HttpRequestError(HTTPStatus.CONFLICT, reason)
+    answer = told({"ended": await _end(front, caller.session)}, HTTPStatus.OK)
+    answer.headers["Set-Cookie"] = set_cookie(_cookie(keys, request) or "", "", age=timedelta())
+    return answer
+
+
+async def sessions(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+    """List the sessions of browsers, most recently used first."""
+    found = await _sessions(front).all(now=front.clock.now())
+    return {"sessions": [each.data() for each in found]}
+
+
+async def end_session(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+    """End a session, or `all` sessions, and their open connections."""
+    return {"ended": await _end(front, request.path_params["session"])}
+
+
+async def _end(front: Front, session: str) -> list[str]:
+    keys = offered(front.keys, "login")
+    ended = await end_sessions(_sessions(front), session, now=front.clock.now())
+    for each in ended:
+        keys.end(each.token, each.id)
+    return [each.id for each in ended]
+
+
+def _sessions(front: Front) -> Sessions:
+    return offered(offered(front.keys, "login").sessions, "sessions")
+
+
+def _cookie(keys: Keys, request: Request) -> str | None:
+    """Return what the cookie of a session is called under the name that is asked."""
+    return keys.names.cookie(host_of(request.headers.get("host", "")) or "")
+
+
+# A cookie that no other site's request carries is not sent where such a request leads on to;
+# so this page goes on by itself.
+_WELCOME: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Horae</title>
+<meta http-equiv="refresh" content="0; url=/"></head>
+<body><p>You are logged in. <a href="/">Continue</a></p></body></html>
+"""
+_SPENT: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Horae</title></head>
+<body><h1>This link is not valid</h1>
+<p>A login link can be used once, within ten minutes, and only unchanged.
+<code>horae open</code> prints a new one.</p>
+</body></html>
+"""
+
+
+_SESSION: Final = shape(
+    id=TEXT,
+    token=TEXT,
+    scopes=listed(TEXT),
+    created_at=MOMENT,
+    used_at=MOMENT,
+    expires_at=MOMENT,
+    agent=TEXT,
+)
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    asks("/login/{code}", Access.OPEN, login, TEXT, kind="text/html", is_once=True),
+    does("/api/v1/login", Scope.READ, new_link, shape(url=TEXT)),
+    does("/api/v1/logout", Scope.READ, logout, shape(ended=listed(TEXT))),
+    asks("/api/v1/sessions", Scope.ADMIN, sessions, shape(sessions=listed(_SESSION))),
+    does("/api/v1/sessions/{session}/end", Scope.ADMIN, end_session, shape(ended=listed(TEXT))),
+    does("/api/v1/token", Scope.ADMIN, new_token, shape(rotated=FLAG)),
+)

@@ -1,0 +1,66 @@
+"""The page: now, next, late and why, for people who would rather look than read.
+
+Every page is written here, on the server, from what the desk and the ledger say, and holds
+only the rows that it shows. Small modules of our own then keep it true: they ask for the same
+page again when something has happened and change what differs. What a person does on a page is
+a call of the API. Nothing is fetched from elsewhere; every text is escaped.
+
+One module is one view; its `VIEWS` say where it is shown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from horae.sources.board import page as board
+from horae.sources.crew import page as agents
+from horae.sources.plans import page as plan
+from horae.web.front import offered
+from horae.web.page import calendar, entry, nodes, now, run, timeline
+from horae.web.page.papers import PageError, Papers
+from horae.web.page.sheet import House, endpoint_of, templates
+from horae.web.page.static import Static
+from horae.web.page.tags import Tags
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from horae.web.front import Front
+
+__all__ = ["VIEWS", "PageError", "Papers", "routes"]
+
+_HERE: Final = Path(__file__).parent
+VIEWS: Final = (
+    *now.VIEWS,
+    *timeline.VIEWS,
+    *calendar.VIEWS,
+    *agents.VIEWS,
+    *board.VIEWS,
+    *plan.VIEWS,
+    *run.VIEWS,
+    *entry.VIEWS,
+)
+
+
+def routes(front: Front, papers: Papers | None = None) -> list[Route]:
+    """Return the pages of an engine, and what they load."""
+    static = Static.read(_HERE / "static")
+    ledger = offered(front.ledger, "ledger to read")
+    views = VIEWS if front.nodes is None else (*VIEWS, *nodes.VIEWS)
+    house = House(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
+
+    async def file(request: Request) -> Response:
+        return static.answer(request.path_params["version"], request.path_params["name"])
+
+    async def icon(_: Request) -> Response:
+        return static.answer(static.version, "mark.svg")
+
+    return [
+        Route("/static/{version}/{name}", file, methods=["GET"]),
+        Route("/favicon.ico", icon, methods=["GET"]),
+        *(Route(each.path, endpoint_of(house, each.show), methods=["GET"]) for each in views),
+    ]

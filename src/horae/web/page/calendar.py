@@ -1,0 +1,230 @@
+"""Calendar: the days as today's rules have them, a month, a week, and one day in full."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import Counter, defaultdict
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.decide import Status
+from horae.core.explain import Window, nearest
+from horae.core.project import project
+from horae.core.service import RequestError
+from horae.timing.zone import local
+from horae.web.page.coming import coming, firing
+from horae.web.page.count import count
+from horae.web.page.look import DAY, TINY
+from horae.web.page.scale import RECEIPTS
+from horae.web.page.sheet import Asked, Sheet, View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from starlette.requests import Request
+
+    from horae.core.entry import Entry
+    from horae.core.ports import Filed, Listed
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
+
+DAYS: Final = 300  # entries that a calendar looks at
+FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
+_WALKED: Final = 100  # moments of one entry in a month that are walked before they are counted
+_MONTH: Final = re.compile(r"(\d{4})-(\d\d)", re.ASCII)
+
+
+class DayLine(NamedTuple):
+    """One thing on one day, or many fires of one entry on that day."""
+
+    at: datetime
+    file: str
+    line: int
+    title: str
+    entry: int
+    what: str
+    through: datetime | None = None
+    times: int = 1
+
+
+def day_lines(
+    found: Listed, day: tuple[datetime, datetime], *, after: datetime
+) -> Iterator[DayLine]:
+    """Yield the fires of an entry on a day after a moment; those of a busy day as one line."""
+    entry = firing(found)
+    if entry is None:
+        return
+    start, end = max(day[0] - TINY, after), day[1] - TINY
+    first = list(islice(project(entry, start, end), FEW + 1))
+
+    def line(index: int) -> DayLine:
+        what = "estimate" if first[index].is_estimate else "fires"
+        origin = entry.origin
+        at = first[index].at
+        return DayLine(at, origin.file, origin.line, entry.title, found.number, what)
+
+    if len(first) <= FEW:
+        yield from map(line, range(len(first)))
+        return
+    through, times = _last(entry, first[-1].at, end), count(entry, start, end)
+    yield line(0)._replace(through=through, times=times)
+
+
+def _last(entry: Entry, known: datetime, end: datetime) -> datetime:
+    """Return the last moment of an entry up to *end*, of which one is known."""
+    until = entry.policy.until
+    edge = end if until is None else min(end, until.astimezone(UTC))
+    before, _ = nearest(entry, Window(edge + TINY, edge + TINY))
+    if before is not None:
+        return before
+    return max((each.at for each in islice(project(entry, known, end), 10_000)), default=known)
+
+
+class _Cell(NamedTuple):
+    """A day in a month."""
+
+    day: date
+    times: int
+    heat: int
+    is_here: bool  # in this month
+
+    @property
+    def often(self) -> str:
+        """How often anything fires, in the few signs that a day of a month has room for.
+
+        >>> day = date(2026, 6, 6)
+        >>> [_Cell(day, times, 1, True).often for times in (0, 7, 9_999, 29_327, 2_592_000)]
+        ['', '7', '9,999', '29k', '2592k']
+        """
+        if self.times < 10_000:
+            return f"{self.times:,}" if self.times else ""
+        return f"{self.times // 1000}k"
+
+
+async def calendar(house: House, look: Look, request: Request) -> Sheet:
+    """The days as today's rules have them: a month, a week, and one day in full."""
+    asked = Asked(request)
+    is_week = asked.text("view") == "week"
+    day = asked.day("day")
+    month = _month(asked.text("month"), day or look.today)
+    known = await coming(house.ledger, limit=DAYS)
+    values: dict[str, object] = {"is_week": is_week, "today": look.today, "month": month}
+    values |= {"is_cut": len(known) >= DAYS, "day": day}
+    if is_week:
+        monday = (day or look.today) - timedelta(days=(day or look.today).weekday())
+        days = [monday + timedelta(days=index) for index in range(7)]
+        lines = await asyncio.to_thread(_lines_by_day, known, days, look)
+        week = [(each, await _happened(house, each, look), lines[each]) for each in days]
+        values |= {"week": week, "monday": monday}
+        values |= {"before": monday - timedelta(days=7), "after": monday + timedelta(days=7)}
+    else:
+        values["weeks"] = await asyncio.to_thread(_weeks, known, month, look)
+        values["before"] = (month - timedelta(days=1)).replace(day=1)
+        values["after"] = (month + timedelta(days=32)).replace(day=1)
+        shown = day or (look.today if month == look.today.replace(day=1) else month)
+        lines = await asyncio.to_thread(_lines_by_day, known, [shown], look)
+        values |= {"day": shown, "lines": lines[shown]}
+        values["happened"] = await _happened(house, shown, look)
+    return Sheet("calendar.html", "Calendar", "calendar", values)
+
+
+def _month(text: str, day: date) -> date:
+    """Return the first day of the month that is asked for."""
+    if not text:
+        return day.replace(day=1)
+    found = _MONTH.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= 12 or not 100 < int(found[1]) < 9900:
+        raise RequestError(f"month must look like 2026-06, not {text!r}")
+    return date(int(found[1]), int(found[2]), 1)
+
+
+def _weeks(known: Sequence[Listed], month: date, look: Look) -> list[list[_Cell]]:
+    """Return the weeks of a month, each day with how much of it there is."""
+    first = month - timedelta(days=month.weekday())
+    days = [first + timedelta(days=index) for index in range(42)]
+    times = _times_by_day(known, days, look)
+    top = max(times.values(), default=0)
+
+    def heat(number: int) -> int:
+        # By the logarithm: a day with ten thousand fires leaves the others their shades.
+        return 0 if not number else 1 + round(3 * math.log1p(number) / math.log1p(top))
+
+    cells = [
+        _Cell(each, times[each], heat(times[each]), each.month == month.month) for each in days
+    ]
+    weeks = [cells[index : index + 7] for index in range(0, 42, 7)]
+    return [week for week in weeks if any(cell.is_here for cell in week)]
+
+
+def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: Look) -> Counter[date]:
+    """Return how often anything fires on each of some days in a row."""
+    times: Counter[date] = Counter()
+    start, end = look.begin(days[0]) - TINY, look.begin(days[-1] + DAY) - TINY
+    for found in known:
+        entry = firing(found)
+        if entry is None:
+            continue
+        since = max(start, found.first_seen_at)
+        few = list(islice(project(entry, since, end), _WALKED + 1))
+        if len(few) <= _WALKED:
+            times.update(local(each.at, look.place).date() for each in few)
+            continue
+        for day in days:
+            begin = max(since, look.begin(day) - TINY)
+            times[day] += count(entry, begin, look.begin(day + DAY) - TINY)
+    return times
+
+
+def _lines_by_day(
+    known: Sequence[Listed], days: Sequence[date], look: Look
+) -> dict[date, list[DayLine]]:
+    """Return what comes on each of some days, from now on, in order."""
+    found = {}
+    for day in days:
+        ends = look.begin(day), look.begin(day + DAY)
+        lines = [line for each in known for line in day_lines(each, ends, after=look.now)]
+        found[day] = sorted(lines, key=lambda line: (line.at, line.file, line.line))
+    return found
+
+
+class Past(NamedTuple):
+    """What became of some moments of an entry on one day: one, or many with how they ended."""
+
+    at: datetime
+    through: datetime | None
+    title: str
+    entry: int
+    receipt: int
+    ends: Sequence[tuple[Status, int]]
+
+
+async def _happened(house: House, day: date, look: Look) -> list[Past]:
+    """Return what became of the moments of a day, oldest first."""
+    start, end = look.begin(day), look.begin(day + DAY) - TINY
+    if start > look.now:
+        return []
+    page = await house.ledger.receipts(since=start, until=min(end, look.now), limit=RECEIPTS)
+    by_entry: dict[int, list[Filed]] = defaultdict(list)
+    for filed in reversed(page.receipts):
+        by_entry[filed.entry].append(filed)
+    pasts = (past for some in by_entry.values() for past in _pasts(some))
+    return sorted(pasts, key=lambda past: (past.at, past.title, past.receipt))
+
+
+def _pasts(filed: Sequence[Filed]) -> Iterator[Past]:
+    """Yield the receipts of an entry on one day; those of a busy day as one line."""
+    groups = [[each] for each in filed] if len(filed) <= FEW else [filed]
+    for group in groups:
+        ends = Counter[Status]()
+        for each in group:
+            ends[each.status] += each.receipt.count
+        first, last = group[0], group[-1]
+        through = last.receipt.planned_at if last is not first else first.receipt.through_at
+        at = first.receipt.planned_at
+        yield Past(at, through, first.title, first.entry, last.number, ends.most_common())
+
+
+VIEWS: Final = (View("/calendar", calendar, "calendar", "Calendar"),)

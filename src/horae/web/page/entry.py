@@ -1,0 +1,73 @@
+"""Entry: its rule in words, its next fires, what became of those before, and why."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from horae.core.clock_changes import seams
+from horae.core.entry import Entry, Work
+from horae.core.explain import entry_policy_words, parse_ask
+from horae.core.project import project
+from horae.core.receipt import OPEN
+from horae.core.service import RequestError
+from horae.web.edits import tag_of_entry
+from horae.web.page.coming import firing
+from horae.web.page.look import DAY, FAR
+from horae.web.page.sheet import Asked, Sheet, View
+from horae.web.receipts import with_obstacles
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from horae.core.decide import Status
+    from horae.core.service import EntryLine
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
+
+
+async def entry(house: House, look: Look, request: Request) -> Sheet:
+    """One entry: its rule in words, its next fires, and what became of those before."""
+    asked, desk = Asked(request), house.front.desk
+    found = await desk.named(request.path_params["entry"])
+    line: EntryLine = await desk.entry(str(found.number))
+    history = await desk.history(
+        str(found.number), limit=30, cursor=asked.number("cursor"), statuses=_statuses(asked)
+    )
+    item = found.item
+    values: dict[str, object] = {"line": line, "history": history, "status": asked.status("status")}
+    values |= {"fires": [], "changes": [], "policy": "", "is_agent": False, "item": None}
+    values["tags"] = await house.tags.of(found)
+    values["tag"] = tag_of_entry(found)
+    if isinstance(item, Entry):
+        shown = firing(found)
+        fires = await asyncio.to_thread(
+            lambda: list(islice(project(shown, look.now, look.now + FAR), 10)) if shown else []
+        )
+        met = seams(item.rule, zone_name=item.zone, start=look.now, end=look.now + 366 * DAY)
+        values |= {"fires": fires, "changes": [str(each) for each in islice(met, 5)]}
+        values |= {"policy": entry_policy_words(item), "item": item}
+        values["is_agent"] = item.work is Work.TICK
+    busy = any(each.filed.status in OPEN for each in history.lines)
+    return Sheet("entry.html", line.title, "", values, every=2 if busy else 30)
+
+
+def _statuses(asked: Asked) -> list[Status]:
+    status = asked.status("status")
+    return [] if status is None else [status]
+
+
+async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG001
+    """Why an entry ran, or did not."""
+    asked, desk = Asked(request), house.front.desk
+    found = await desk.named(request.path_params["entry"])
+    at = asked.text("at")
+    ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
+    if at and ask.start is None:
+        raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
+    why = with_obstacles(house.front, await desk.why(ask, limit=20))
+    return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
+
+
+VIEWS: Final = (View("/entries/{entry:path}/why", why), View("/entries/{entry:path}", entry))

@@ -1,0 +1,87 @@
+"""Now: what runs, waits and comes, and what is late, missed or failed, and why."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.decide import Status
+from horae.core.receipt import ENDS
+from horae.web.edits import tag_of_entry
+from horae.web.page.coming import coming
+from horae.web.page.log import tail
+from horae.web.page.look import DAY
+from horae.web.page.scale import RECEIPTS, Mark, Scale
+from horae.web.page.sheet import Sheet, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from horae.core.ports import Run
+    from horae.core.service import Line
+    from horae.web.front import Front
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
+
+LOGGED: Final = 6  # lines of what runs now
+ENDED: Final = 8  # of what ended last
+
+
+class _Going(NamedTuple):
+    """Something that runs, and the last lines it has put out."""
+
+    line: Line
+    run: Run | None
+    lines: Sequence[str]
+
+
+async def now(house: House, look: Look, _: Request) -> Sheet:
+    """What runs, waits and comes, and what is late, missed or failed, and why."""
+    front = house.front
+    stands = await front.status(limit=12)
+    going = [await _going(front, line) for line in stands.running]
+    ended = await front.desk.history(statuses=ENDS, limit=ENDED)
+    obstacles = islice(front.almanac.gate.obstacles(now=look.now), 100)
+    values: dict[str, object] = {
+        "stands": stands,
+        "going": going,
+        "reasons": {each.ask.number: each.reason for each in obstacles},
+        "slots": front.almanac.gate.capacity.slots,
+        "held": len(front.almanac.gate.holders),
+        "ended": ended.lines,
+        "tags": {
+            each.number: tag_of_entry(await front.desk.named(str(each.number)))
+            for each in stands.paused
+        },
+        "band": await _band(house, look),
+        "Status": Status,
+    }
+    return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
+
+
+async def _going(front: Front, line: Line) -> _Going:
+    runs = (await front.desk.receipt(line.filed.number)).runs
+    if not runs:
+        return _Going(line, None, ())
+    text = (await asyncio.to_thread(tail, front.log_of(runs[-1]), 4096)).text
+    return _Going(line, runs[-1], text.rstrip("\n").split("\n")[-LOGGED:] if text else ())
+
+
+async def _band(house: House, look: Look) -> list[Mark]:
+    """Return the day that it is as marks on one line: what was, and what is to come."""
+    start, end = look.begin(look.today), look.begin(look.today + DAY)
+    scale = Scale(start, end)
+    page = await house.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
+    known = await coming(house.ledger, limit=100)
+
+    def drawn() -> list[Mark]:
+        was = [scale.tick(each, look) for each in reversed(page.receipts)]
+        return [*was, *(mark for each in known for mark in scale.coming(each, look))]
+
+    return await asyncio.to_thread(drawn)
+
+
+VIEWS: Final = (View("/", now, "now", "Now"),)

@@ -1,0 +1,175 @@
+"""Run: a receipt and its attempts, the steps of a run as a graph, and its log."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from horae.core.explain import filed_policy_words
+from horae.core.receipt import BAD, OPEN
+from horae.web.page.log import tail
+from horae.web.page.look import say
+from horae.web.page.sheet import Sheet, View, path_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from starlette.requests import Request
+
+    from horae.core.ports import Run
+    from horae.web.page.look import Look
+    from horae.web.page.sheet import House
+
+STEPS: Final = 60  # of a run
+TAIL: Final = 256 << 10  # bytes of a log that a page begins with
+
+
+class Box(NamedTuple):
+    """A step of a run, drawn."""
+
+    name: str
+    status: str
+    x: int
+    y: int
+    said: str
+
+
+class Steps(NamedTuple):
+    """The steps of a run as a graph; each line leads from one to one that took its output."""
+
+    boxes: list[Box]
+    lines: list[str]
+    width: int
+    height: int
+    more: int
+
+
+async def receipt(house: House, look: Look, request: Request) -> Sheet:
+    """A receipt with every attempt, and the log of the last."""
+    return await _record(house, look, path_number(request), None)
+
+
+async def run(house: House, look: Look, request: Request) -> Sheet:
+    """One attempt: its record, its steps and its log."""
+    found = await house.front.desk.run(path_number(request))
+    return await _record(house, look, found.run.receipt, found.run.number)
+
+
+async def _record(house: House, look: Look, number: int, chosen: int | None) -> Sheet:  # noqa: ARG001
+    front = house.front
+    account = await front.desk.receipt(number)
+    runs = {run.number: run for run in account.runs}
+    run = runs.get(chosen) if chosen is not None else next(reversed(account.runs), None)
+    filed = account.line.filed
+    values: dict[str, object] = {"line": account.line, "filed": filed, "runs": account.runs}
+    values |= {"run": run, "log": [], "log_end": 0, "steps": None, "facts": []}
+    values["policy"] = filed_policy_words(filed, zone_name=account.line.zone)
+    values["is_open"] = filed.status in OPEN
+    values["is_bad"] = filed.status in BAD
+    if run is not None:
+        log = await asyncio.to_thread(tail, front.log_of(run), TAIL)
+        left_out = run.facts.get("left_out")
+        values |= {"log": log.text.split("\n") if log.text else [], "log_end": log.end}
+        values |= {"is_cut": log.start > 0, "is_whole": log.is_whole and not left_out}
+        values["left_out"] = _bytes(left_out) if left_out else ""
+        record = run.facts.get("record")
+        values["steps"] = graph(record) if isinstance(record, dict) else None
+        values["facts"] = _told_facts(run)
+    title = f"{account.line.title} · {say(filed.status)}"
+    return Sheet("receipt.html", title, "", values, every=1 if filed.status in OPEN else 60)
+
+
+def _told_facts(run: Run) -> list[tuple[str, str]]:
+    """Return what else is known of a run, as a person reads it."""
+    told = []
+    for name, value in run.facts.items():
+        if name in _UNTOLD or value in (None, "", 0, {}, []):
+            continue
+        word, form = _FACTS.get(name, (name.replace("_", " "), str))
+        told.append((word, form(value)[:500]))
+    return told
+
+
+def _bytes(value: Any) -> str:
+    """Return a number of bytes in words.
+
+    >>> _bytes(42), _bytes(7634944), _bytes("many")
+    ('42 bytes', '7.3 MiB', 'many')
+    """
+    if not isinstance(value, int):
+        return str(value)
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value} bytes"
+
+
+# What the record says elsewhere, or what only the engine needs to know.
+_UNTOLD: Final = frozenset({"record", "seconds", "tail", "why"})
+_FACTS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "max_rss": ("peak memory", _bytes),
+    "output": ("output", _bytes),
+    "left_out": ("output left out", _bytes),
+    "cpu_seconds": ("CPU time", lambda value: f"{value} s"),
+    "cost": ("cost", str),
+}
+
+
+def graph(record: Mapping[str, Any]) -> Steps | None:
+    """Return the steps of a record as a graph, those that can begin at once on the left."""
+    found = list(islice(_steps_in(record), STEPS + 1000))
+    steps, more = found[:STEPS], max(0, len(found) - STEPS)
+    if not steps:
+        return None
+    boxes: dict[str, Box] = {}
+    lines: list[str] = []
+    for y, step in enumerate(steps):
+        name, after = str(step.get("name")), step.get("after")
+        before = boxes.get(str(after)) if after else None
+        column = 0 if before is None else (before.x - 10) // 190 + 1
+        boxes[name] = Box(
+            name if len(name) <= 22 else f"{name[:21]}…",
+            str(step.get("status")),
+            10 + 190 * min(column, 12),
+            10 + 44 * y,
+            _step_words(step),
+        )
+        if before is not None:
+            box = boxes[name]
+            x1, y1, x2, y2 = before.x + 160, before.y + 16, box.x, box.y + 16
+            if before.x >= box.x:
+                continue
+            half = (x1 + x2) // 2
+            lines.append(f"M{x1} {y1}C{half} {y1} {half} {y2} {x2} {y2}")
+    width = max(box.x for box in boxes.values()) + 180
+    return Steps(list(boxes.values()), lines, width, 10 + 44 * len(steps), more)
+
+
+def _steps_in(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of a record, those of workflows inside it too."""
+    waiting: list[Any] = [record]
+    while waiting:
+        world = waiting.pop()
+        if isinstance(world, dict):
+            yield from (each for each in _list(world.get("steps")) if isinstance(each, dict))
+            waiting.extend(reversed(_list(world.get("sub_workflows"))))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _step_words(step: Mapping[str, Any]) -> str:
+    """Return a step in one line."""
+    took = step.get("seconds")
+    told = [
+        str(step.get("lang") or ""),
+        say(step.get("status")),
+        f"{took:.1f} s" if isinstance(took, float | int) else "",
+        str(step.get("error") or "")[:200],
+    ]
+    return ", ".join(each for each in told if each)
+
+
+VIEWS: Final = (View("/receipts/{number}", receipt), View("/runs/{number}", run))

@@ -1,0 +1,106 @@
+"""Moments drawn on a line of time."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, time, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from horae.core.decide import Status
+from horae.core.project import project
+from horae.timing.zone import instant, local
+from horae.web.page.coming import firing
+from horae.web.page.look import DAY, TINY, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from horae.core.ports import Filed, Listed
+    from horae.web.page.look import Look
+
+RECEIPTS: Final = 1000  # in one picture
+_GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+
+
+class Mark(NamedTuple):
+    """Something drawn on a line of time: where in percent, how wide, what, and what it says."""
+
+    x: float
+    width: float
+    kind: str
+    said: str
+    href: str = ""
+
+
+class Scale(NamedTuple):
+    """A stretch of time laid out from 0 to 100."""
+
+    start: datetime
+    end: datetime
+
+    def x(self, moment: datetime) -> float:
+        """Return where a moment is; what lies outside is at the edge."""
+        part = (moment - self.start) / (self.end - self.start)
+        return round(100 * min(1.0, max(0.0, part)), 3)
+
+    def tick(self, filed: Filed, look: Look) -> Mark:
+        """Return a receipt as one mark at its planned moment."""
+        at = filed.receipt.planned_at
+        said = f"{filed.title}: {say(filed.status)}, {look.short(at)}"
+        return Mark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
+
+    def coming(self, found: Listed, look: Look) -> Iterator[Mark]:
+        """Yield the next moments of an entry from now on."""
+        entry = firing(found)
+        if entry is not None:
+            for each in islice(project(entry, look.now, self.end - TINY), 48):
+                yield self.future(found, each.at, is_estimate=each.is_estimate, look=look)
+
+    def future(self, found: Listed, at: datetime, *, is_estimate: bool, look: Look) -> Mark:
+        """Return a moment that is still to come."""
+        kind = "estimate" if is_estimate else "coming"
+        said = f"{found.mark.title}: {look.short(at)}{', estimated' if is_estimate else ''}"
+        return Mark(self.x(at), 0, kind, said, f"/entries/{found.number}")
+
+    def bar(self, filed: Filed, look: Look) -> Iterator[Mark]:
+        """Yield what became of a receipt: its moment, how late it was, and how long it took."""
+        receipt, href = filed.receipt, f"/receipts/{filed.number}"
+        at, has_run = receipt.planned_at, bool(filed.attempts or filed.status in _GOING)
+        over = (filed.ended_at or look.now) if has_run else receipt.through_at or at
+        if over < self.start:
+            return
+        said = f"{filed.title}: {say(filed.status)}. Scheduled {look.short(at)}. {receipt.reason}"
+        if receipt.through_at is not None:
+            width = self.x(receipt.through_at) - self.x(at)
+            yield Mark(self.x(at), width, f"range {filed.status}", said, href)
+            return
+        begun = max(filed.decided_at, receipt.start_at)
+        if begun > at + timedelta(seconds=1):
+            yield Mark(self.x(at), self.x(begun) - self.x(at), "late", said)
+        if has_run:
+            width = max(0.0, self.x(over) - self.x(begun))
+            yield Mark(self.x(begun), width, f"bar {filed.status}", said, href)
+        else:
+            yield Mark(self.x(at), 0, f"mark {filed.status}", said, href)
+
+    def ticks(self, look: Look) -> list[tuple[float, str]]:
+        """Return the labels under a stretch of time: at most nine round moments."""
+        step = next((each for each in _STEPS if (self.end - self.start) / each <= 8), _STEPS[-1])
+        wall = local(self.start, look.place)
+        midnight = datetime.combine(wall.date(), time.min)
+        first = midnight + math.ceil((wall - midnight) / step) * step
+        found = []
+        for index in range(9):
+            at = instant(first + index * step, look.place)
+            if at <= self.end:
+                shown = local(at, look.place)
+                form = f"{shown:%a} {shown.day} {shown:%b}" if step >= DAY else f"{shown:%H:%M}"
+                if step < DAY and shown.hour == shown.minute == 0:
+                    form = f"{shown:%a} {shown.day}"
+                found.append((self.x(at), form))
+        return found
+
+
+_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 20160, 43200)
+_STEPS: Final = tuple(timedelta(minutes=each) for each in (*_MINUTES, 86400))

@@ -1,0 +1,749 @@
+"""The pages in a real browser: what a person sees and does there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+import pytest
+
+from web.browser import (
+    CHROMIUM,
+    DRIVER,
+    EVIL,
+    MISSING,
+    ZONE,
+    browsing,
+    complaints,
+    living,
+    moment,
+    paint,
+    resize,
+    shoot,
+    stranger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+    from web.browser import Living
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING)
+
+T = TypeVar("T")
+PAGES = {
+    "now": "/",
+    "timeline": "/timeline",
+    "calendar": "/calendar",
+    "week": "/calendar?view=week",
+    "agents": "/crew",
+    "board": "/board",
+    "plans": "/plan",
+    "plan": "/plan/plan.org",
+    "entry": "/entries/mail",
+    "why": "/entries/mail/why",
+    "error": "/entries/nobody",
+}
+
+
+class Person:
+    """Somebody who is logged in and looks at a house."""
+
+    def __init__(self, driver: Chrome, house: Living) -> None:
+        self.driver = driver
+        self.house = house
+        driver.get(house.link)
+        self.until(lambda: self.one("h1"))
+
+    def go(self, path: str) -> None:
+        """Open a page."""
+        self.driver.get(self.house.url + path)
+
+    def all(self, selector: str) -> list[WebElement]:
+        """Return every element that fits."""
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector: str) -> WebElement | None:
+        """Return the first element that fits, if there is one."""
+        return next(iter(self.all(selector)), None)
+
+    def click(self, selector: str) -> None:
+        """Click on the first element that fits and can be seen."""
+        self.until(lambda: next((each for each in self.all(selector) if each.is_displayed()), None))
+        next(each for each in self.all(selector) if each.is_displayed()).click()
+
+    def press(self, label: str, *, inside: str = "main") -> None:
+        """Click on the button that says this, and has not just changed."""
+
+        def found() -> WebElement | None:
+            buttons = self.all(f"{inside} button:not([data-fresh]), {inside} a.act")
+            return next((each for each in buttons if each.text == label), None)
+
+        self.until(found).click()
+
+    def text(self, selector: str = "main") -> str:
+        """Return what an element says."""
+        said = self.driver.execute_script(
+            "return document.querySelector(arguments[0])?.textContent ?? ''", selector
+        )
+        return " ".join(str(said).split())
+
+    def until(self, look: Callable[[], T | None], seconds: float = 10) -> T:
+        """Return what a look finds, as soon as it finds something."""
+        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        wait = WebDriverWait(
+            self.driver, seconds, 0.05, ignored_exceptions=[StaleElementReferenceException]
+        )
+        found: Any = wait.until(lambda _: look())
+        return found  # type: ignore[no-any-return]
+
+    def says(self, words: str, selector: str = "main") -> None:
+        """Wait until an element says some words."""
+        try:
+            self.until(lambda: words in self.text(selector) or None)
+        except Exception as error:
+            raise AssertionError(f"{words!r} not in {self.text(selector)!r}") from error
+
+    def ask(self, path: str, method: str = "POST", body: object = None) -> Any:
+        """Ask the API for something, as the page would."""
+        told = self.driver.execute_async_script(
+            """const [path, method, body, done] = arguments;
+            const headers = {"Content-Type": "application/json"};
+            const init = method === "GET" ? {} : {method, headers, body: JSON.stringify(body)};
+            fetch(path, init).then((answer) => answer.json()).then(done);""",
+            f"/api/v1/{path}",
+            method,
+            body or {},
+        )
+        assert told is not None
+        return told
+
+    def mark(self) -> None:
+        """Remember this very page, to know later that nobody loaded another."""
+        self.driver.execute_script("window.marked = true")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is still the page that was marked."""
+        return bool(self.driver.execute_script("return window.marked === true"))
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    with ExitStack() as stack:
+        house = stack.enter_context(living(tmp_path_factory.mktemp("house")))
+        driver = stack.enter_context(browsing(tmp_path_factory.mktemp("profile")))
+        resize(driver, 1400)
+        yield Person(driver, house)
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain_of(person: Person, request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test: no error on the console, and nothing that the browser had to refuse."""
+    complaints(person.driver)
+    yield
+    expected = getattr(request.function, "complains_of", ())
+    found = complaints(person.driver)
+    assert [each for each in found if not any(word in each for word in expected)] == []
+
+
+def complains_of(*words: str) -> Callable[[T], T]:
+    """Say which complaints of the browser belong to a test."""
+
+    def marked(test: T) -> T:
+        test.complains_of = words  # type: ignore[attr-defined]
+        return test
+
+    return marked
+
+
+def test_a_login_link_is_good_once_and_leaves_a_cookie_that_no_script_sees(person: Person) -> None:
+    [cookie] = person.driver.get_cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    person.go("/")
+    assert person.driver.execute_script("return document.cookie") == ""
+    assert person.driver.title == "Now · Horae"
+
+
+@complains_of("401")
+def test_no_page_is_for_whoever_is_not_logged_in(person: Person) -> None:
+    person.go("/")
+    style = person.one("link[rel=stylesheet]")
+    assert style is not None
+    for path in (*PAGES.values(), str(style.get_dom_attribute("href")), "/favicon.ico"):
+        assert httpx.get(person.house.near + path).status_code == 401, path
+    [cookie] = person.driver.get_cookies()
+    refresh = "import(arguments[0]).then((live) => live.refresh()).then(arguments[1])"
+    live = str(style.get_dom_attribute("href")).replace("tokens.css", "live.js")
+    person.driver.delete_all_cookies()
+    person.driver.execute_async_script(refresh, live)
+    person.says("You are no longer logged in", "#gone")
+    del cookie["domain"]  # with one it would be a cookie for other hosts, too
+    person.driver.add_cookie(cookie)
+    person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None)
+
+
+# What the page of a stranger tries with an address of ours; it answers with all that it could read.
+ATTACK = """
+const [targets, done] = arguments;
+const read = [];
+const attempt = async (url, init) => {
+  try {
+    const answer = await fetch(url, {credentials: "include", ...init});
+    read.push(await answer.text());
+  } catch {}
+};
+const embed = (name, url) => new Promise((over) => {
+  const made = document.createElement(name);
+  made.onload = made.onerror = () => {
+    try { if (made.contentDocument?.body) read.push(made.contentDocument.body.textContent); } catch {}
+    over();
+  };
+  made.src = url;
+  document.body.append(made);
+});
+const post = (url) => {
+  const form = document.createElement("form");
+  Object.assign(form, {action: url, method: "post", enctype: "text/plain", target: "sink"});
+  document.body.append(form);
+  return new Promise((over) => {
+    document.querySelector("[name=sink]").onload = over;
+    form.submit();
+  });
+};
+(async () => {
+  const sink = document.createElement("iframe");
+  sink.name = "sink";
+  document.body.append(sink);
+  for (const target of targets) {
+    await attempt(`${target}/api/v1/status`);
+    await attempt(`${target}/api/v1/status`, {mode: "no-cors"});
+    await attempt(`${target}/api/v1/entries/mail/pause`, {method: "POST", mode: "no-cors", body: "{}"});
+    for (const name of ["img", "script", "iframe"]) await embed(name, `${target}/`);
+    await post(`${target}/api/v1/entries/mail/pause`);
+  }
+  done(read.filter((text) => text !== ""));
+})();
+"""
+
+
+@complains_of("401", "403", "CORS", "frame", "Cross-Origin-Opener-Policy", "MIME", "ERR_")
+def test_a_server_on_another_port_gets_nothing_that_it_can_replay(person: Person) -> None:
+    driver, house = person.driver, person.house
+    person.go("/")
+    [cookie] = driver.get_cookies()
+    before = person.ask("events", "GET")["after"]
+    near = [house.near, house.near.replace("127.0.0.1", "localhost")]
+    with stranger() as other:
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{other.port}/")
+            person.until(lambda: person.one("body"))
+            assert driver.execute_async_script(ATTACK, near) == [], "it reads nothing"
+        # A person follows a link from our page to there.
+        person.go("/")
+        driver.execute_script(
+            """const link = document.createElement("a");
+            link.href = arguments[0];
+            document.body.append(link);
+            link.click();""",
+            f"http://127.0.0.1:{other.port}/followed",
+        )
+        person.until(lambda: driver.title == "A stranger" or None)
+        assert driver.execute_script("return [document.referrer, window.opener]") == ["", None]
+        heard = "".join(other.heard)
+        assert "/followed" in heard
+        assert cookie["value"] not in heard, "no cookie of ours was sent to it"
+        assert house.url.partition("//")[2].partition(":")[0] not in heard, "nor told our name"
+        # Even one that knows the name can only ask, and is not who is logged in there.
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{other.port}/")
+            person.until(lambda: person.one("body"))
+            assert driver.execute_async_script(ATTACK, [house.url]) == []
+        driver.execute_script("location = arguments[0]", house.url)
+        person.says("Not logged in", "body")
+        heard = "".join(other.heard)
+        assert cookie["value"] not in heard
+        # Whatever was sent to it opens nothing.
+        sent = {line[8:] for line in heard.splitlines() if line.startswith("Cookie: ")}
+        for each in sent:
+            for url in (house.near, house.url):
+                headers = {"Cookie": each, "Host": url.partition("//")[2]}
+                answer = httpx.get(f"{house.near}/api/v1/status", headers=headers)
+                assert answer.status_code == 401, each
+    person.go("/")
+    assert driver.title == "Now · Horae", "nor is anybody logged out by it"
+    assert person.ask("events", "GET")["after"] == before, "and nothing happened"
+
+
+def test_a_run_is_seen_to_start_to_speak_and_to_end_without_a_reload(person: Person) -> None:
+    person.go("/")
+    person.mark()
+    receipt = person.ask("entries/slow/run")["receipt"]
+    person.until(lambda: person.one(f"#going{receipt}"))
+    person.says("line 3", f"#going{receipt}")
+    person.until(lambda: person.one(f"#going{receipt}") is None or None)
+    assert person.is_marked
+
+
+def test_the_log_of_a_run_is_followed_and_can_be_searched(person: Person) -> None:
+    receipt = person.ask("entries/slow/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.mark()
+    person.says("line 1", "#log")
+    person.until(lambda: "running" in person.text("h1") or None)
+    person.says("line 6", "#log")
+    person.says("done", "h1")
+    lines = [each.text for each in person.all("#log li")]
+    assert [each for each in lines if each] == [f"line {n}" for n in range(1, 7)]
+    field = person.one("#log-find")
+    assert field is not None
+    field.send_keys("LINE 4")
+    person.says("1 line", "#log-hits")
+    assert [each.text for each in person.all("#log .hit")] == ["line 4"]
+    assert person.is_marked
+
+
+def test_a_log_of_fifty_megabytes_keeps_flowing_until_one_scrolls_up(person: Person) -> None:
+    receipt = person.ask("entries/much/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.mark()
+
+    def is_followed() -> bool:
+        return bool(
+            person.driver.execute_script("return document.getElementById('log-follow').checked")
+        )
+
+    def scroll(to: str) -> None:
+        person.driver.execute_script(
+            f"const log = document.getElementById('log'); log.scrollTop = {to}"
+        )
+
+    person.until(
+        lambda: (
+            "the very last" in person.text("#log li:last-child, #log li:nth-last-child(2)") or None
+        ),
+        60,
+    )
+    person.says("running", "h1")  # the status of the run and its log arrive separately
+    person.says("First and last MiB of the raw log", "#log-part .note")
+    assert "Complete raw log" not in person.text("#log-part")
+    assert len(person.all("#log li")) <= 5000
+    assert is_followed()
+    scroll("log.scrollHeight / 2")
+    person.until(lambda: not is_followed() or None)
+    scroll("log.scrollHeight")
+    person.until(lambda: is_followed() or None)
+    [run] = person.ask(f"receipts/{receipt}", "GET")["runs"]
+    person.ask(f"runs/{run['run']}/cancel")
+    person.says("killed", "h1")
+    person.says("in between are left out", "#log-part .note")
+    assert person.is_marked
+
+
+def test_run_now_asks_for_a_run_and_shows_how_it_ends(person: Person) -> None:
+    person.go("/entries/digest")
+    person.mark()
+    before = len(person.all(".receipts li"))
+    person.press("Run now")
+    person.says("Run requested", "#said")
+    person.until(lambda: len(person.all(".receipts li")) > before or None)
+    person.says("done", ".receipts li:first-child .status")
+    assert person.is_marked
+
+
+def test_pause_lets_an_entry_rest_and_resume_lets_it_go_on(person: Person) -> None:
+    person.go("/entries/mail")
+    person.press("Pause")
+    person.says("Paused by token operator, from the page, since", "#resting")
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+    assert person.ask("entries/mail", "GET")["pause"] is None
+
+
+def test_a_run_is_ended_only_after_a_second_word(person: Person) -> None:
+    receipt = person.ask("entries/ever/run")["receipt"]
+    person.go(f"/receipts/{receipt}")
+    person.says("begun", "#log")
+    person.press("Cancel run")
+    assert person.ask(f"receipts/{receipt}", "GET")["ended_at"] is None
+    person.press("Cancel run?")
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    person.says("cancelled by token operator, from the page")
+
+
+def test_the_why_panel_says_why_and_gives_the_page_back(person: Person) -> None:
+    person.go("/entries/mail")
+    person.click("a.why")
+    person.until(lambda: person.driver.execute_script("return panel.open") or None)
+    person.says("scheduled in", "#panel")
+    shoot(person.driver, "panel")
+    from selenium.webdriver import Keys
+
+    person.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    person.until(lambda: not person.driver.execute_script("return panel.open") or None)
+    assert person.driver.current_url.endswith("/entries/mail")
+
+
+def test_an_agent_is_told_to_tick_and_its_day_goes_on(person: Person) -> None:
+    person.go("/crew")
+    [wren] = [each for each in person.all("article.agent") if "wren" in each.text]
+    selector = f"#{wren.get_attribute('id')}"
+    before = person.text(f"{selector} .here")
+    person.press("Tick now", inside=selector)
+    person.until(lambda: person.text(f"{selector} .here") != before or None)
+    assert person.all(f"{selector} .strip li")
+
+
+def test_the_calendar_says_what_the_agenda_says(person: Person) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "horae.cli.main", "agenda", "plan.org", "--days", "9", "--json"],
+        cwd=person.house.root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    by_day: dict[str, list[tuple[Any, ...]]] = {}
+    for line in json.loads(answer.stdout):
+        if line["what"] == "fires":
+            told = (line["at"], line["through"], line["count"], line["title"])
+            by_day.setdefault(line["at"][:10], []).append(told)
+    days = sorted(by_day)[1:8]  # whole days
+    assert len(days) == 7
+    for day in days:
+        person.go(f"/calendar?day={day}")
+        assert _rows(person, f'[data-day="{day}"]') == by_day[day]
+    person.go(f"/calendar?view=week&day={days[3]}")
+    assert _rows(person, f'[data-day="{days[3]}"]') == by_day[days[3]]
+
+
+def _rows(person: Person, inside: str) -> list[tuple[Any, ...]]:
+    """Return what the plan has to come, as a part of a page shows it."""
+    found = person.driver.execute_script(
+        """return [...document.querySelectorAll(`${arguments[0]} .agenda:not(.past) li`)]
+        .filter((each) => each.dataset.file === "plan.org")
+        .map((each) => [each.dataset.at, each.dataset.through || null,
+          Number(each.dataset.count), each.querySelector(".title").textContent])""",
+        inside,
+    )
+    return [tuple(each) for each in found]
+
+
+@complains_of("/api/v1/preview")
+def test_a_task_gets_a_schedule_after_its_next_five_fires_were_seen(person: Person) -> None:
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    save = person.one("#sched-save")
+    assert save is not None
+    assert not save.is_enabled()
+    cron = person.one("#sched-form [name=cron]")
+    assert cron is not None
+    cron.send_keys("0 25 * * *")
+    person.says("hour 25 is outside 0-23", "#sched-preview")
+    assert not save.is_enabled()
+    cron.clear()
+    cron.send_keys("0 9 * * MON")
+    place = person.one("#sched-form [name=timezone]")
+    assert place is not None
+    place.send_keys(ZONE)
+    person.says("at 09:00 on Mondays (Europe/Berlin)", "#sched-preview")
+    shown = [moment(each.text) for each in person.all("#sched-preview li")]
+    assert len(shown) == 5
+    assert {each.isoweekday() for each in shown} == {1}
+    assert {b - a for a, b in pairwise(shown)} == {timedelta(days=7)}
+    person.until(lambda: save.is_enabled() or None)
+    shoot(person.driver, "schedule")
+    save.click()
+    person.says("at 09:00 on Mondays", "#task1")
+    text = (person.house.root / "board" / "tasks" / "1-sow.md").read_text()
+    assert "cron_schedule: " in text
+    assert "0 9 * * MON" in text
+
+
+@complains_of("412")
+def test_two_who_schedule_one_task_see_both_versions_and_lose_neither(person: Person) -> None:
+    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    person.until(lambda: person.one("#scheduling[open]"))
+    person.ask("board/tasks/1/schedule", "PUT", {"cron": "0 7 * * TUE"})
+    cron = person.one("#sched-form [name=cron]")
+    save = person.one("#sched-save")
+    assert cron is not None
+    assert save is not None
+    cron.clear()
+    cron.send_keys("0 8 * * SUN")
+    person.says("at 08:00 on Sundays", "#sched-preview")
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("This task has changed since you opened it", "#sched-conflict")
+    person.says("0 8 * * SUN", "#sched-conflict tbody tr:first-child td:nth-child(2)")
+    person.says("0 7 * * TUE", "#sched-conflict tbody tr:first-child td:nth-child(3)")
+    shoot(person.driver, "conflict")
+    assert "0 7 * * TUE" in file.read_text()
+    person.click("#sched-theirs")
+    person.says("at 07:00 on Tuesdays", "#sched-preview")
+    cron.clear()
+    cron.send_keys("0 8 * * SUN")
+    person.says("at 08:00 on Sundays", "#sched-preview")
+    person.ask("board/tasks/1/schedule", "PUT", {"cron": "0 6 * * WED"})
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("0 6 * * WED", "#sched-conflict tbody tr:first-child td:nth-child(3)")
+    person.click("#sched-mine")
+    person.says("at 08:00 on Sundays", "#task1")
+    assert "0 8 * * SUN" in file.read_text()
+
+
+@complains_of("412")
+def test_a_change_elsewhere_in_a_task_is_no_conflict(person: Person) -> None:
+    file = person.house.root / "board" / "tasks" / "1-sow.md"
+    person.go("/board")
+    person.click("#task1 [data-schedule]")
+    person.until(lambda: person.one("#scheduling[open]"))
+    file.write_text(f"{file.read_text()}\nA line that somebody added.\n")
+    cron = person.one("#sched-form [name=cron]")
+    save = person.one("#sched-save")
+    assert cron is not None
+    assert save is not None
+    cron.clear()
+    cron.send_keys("0 5 * * FRI")
+    person.says("at 05:00 on Fridays", "#sched-preview")
+    person.until(lambda: save.is_enabled() or None)
+    save.click()
+    person.says("at 05:00 on Fridays", "#task1")
+    assert "A line that somebody added." in file.read_text()
+
+
+@complains_of("412")
+def test_what_somebody_else_paused_meanwhile_is_not_paused_again(person: Person) -> None:
+    person.go("/entries/mail")
+    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.driver.execute_async_script(
+        """const done = arguments[0];
+        const button = document.querySelector("button[data-post$='/pause']");
+        const headers = {"Content-Type": "application/json"};
+        const body = JSON.stringify({note: "theirs"});
+        fetch(button.dataset.post, {method: "POST", headers, body}).then(() => {
+          button.click();
+          done();
+        });"""
+    )
+    person.says(
+        "Nothing was done: the entry has changed since the page was loaded. You saw: ", "#said"
+    )
+    person.says("not paused. Now: ", "#said")
+    person.says(", paused since ", "#said")
+    assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+
+
+def test_a_button_that_changes_as_it_is_clicked_does_nothing(person: Person) -> None:
+    person.go("/entries/mail")
+    person.until(lambda: person.one("button[data-post$='/pause']"))
+    person.driver.execute_script(
+        """const button = document.querySelector("button[data-post$='/pause']");
+        new MutationObserver((_, seeing) => {
+          if (!button.dataset.post.endsWith("/resume")) return;
+          seeing.disconnect();
+          button.click();
+        }).observe(button, {attributes: true});"""
+    )
+    person.ask("entries/mail/pause", body={"note": "theirs"})
+    person.says("The button changed while you clicked it; nothing was done.", "#said")
+    assert person.ask("entries/mail", "GET")["pause"]["note"] == "theirs"
+    person.press("Resume")
+    person.until(lambda: person.one("#resting") is None or None)
+
+
+def test_the_timeline_is_moved_by_keys_and_by_dragging_and_zoomed(person: Person) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    person.go("/timeline")
+    person.mark()
+
+    def window() -> tuple[Any, Any]:
+        board = person.one("#timeline")
+        assert board is not None
+        ends = (board.get_attribute("data-start"), board.get_attribute("data-end"))
+        start, end = (moment(each or "") for each in ends)
+        return start, end - start
+
+    def changed(before: tuple[Any, Any]) -> tuple[Any, Any]:
+        return person.until(lambda: None if window() == before else window())
+
+    first = window()
+    board = person.one("#timeline")
+    assert board is not None
+    board.send_keys(Keys.ARROW_RIGHT)
+    moved = changed(first)
+    assert moved[0] > first[0]
+    assert moved[1] == first[1]
+    board.send_keys("+")
+    zoomed = changed(moved)
+    assert zoomed[1] < moved[1]
+    ActionChains(person.driver).drag_and_drop_by_offset(board, 200, 0).perform()
+    dragged = changed(zoomed)
+    assert dragged[0] < zoomed[0]
+    assert dragged[1] == zoomed[1]
+    assert "from=" in person.driver.current_url
+    assert person.is_marked
+
+
+def test_the_timeline_shows_what_has_a_tag_and_a_tag_leads_there(person: Person) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    def names() -> list[str]:
+        return [each.text for each in person.all("#timeline a.name")]
+
+    person.go("/timeline")
+    assert {"Nightly digest", "Poll the mail", "Water the beds"} <= set(names())
+    field = person.one("select[name=tag]")
+    assert field is not None
+    offered = [each.text for each in Select(field).options]
+    assert offered[0] == "any"
+    assert {"daily", "garden", "news"} <= set(offered)
+    assert "workflow" not in offered, "what all have tells none from another"
+    Select(field).select_by_visible_text("news")
+    person.press("Show")
+    person.until(lambda: "tag=news" in person.driver.current_url or None)
+    assert names() == ["Nightly digest", "Poll the mail"]
+    person.go("/timeline?tag=nowhere")
+    person.says("No entries match")
+    person.click("#timeline .none a")
+    person.until(lambda: len(names()) > 2 or None)
+    person.go("/entries/mail")
+    person.click(".facts a.tag")
+    person.until(lambda: names() == ["Nightly digest", "Poll the mail"] or None)
+
+
+def test_markup_stays_text_in_titles_logs_and_errors(person: Person) -> None:
+    receipt = person.ask("entries/evil/run")["receipt"]
+    person.until(lambda: person.ask(f"receipts/{receipt}", "GET")["ended_at"])
+    paths = [*PAGES.values(), f"/receipts/{receipt}", "/entries/evil"]
+    seen = 0
+    for path in paths:
+        if path == PAGES["error"]:
+            continue
+        person.go(path)
+        assert person.all("main img, main script, main b[onclick], main i[onclick]") == []
+        assert person.driver.title != "owned"
+        seen += EVIL in person.text("body")
+    assert seen >= 6
+    person.go(f"/receipts/{receipt}")
+    assert person.all("#log li")[0].text == "<b onclick=x>bold</b> <script>alert(2)</script>"
+
+
+def test_a_page_is_usable_by_keys_alone(person: Person) -> None:
+    from selenium.webdriver import Keys
+
+    person.go("/")
+    person.driver.execute_script("document.activeElement.blur()")
+    body = person.one("body")
+    assert body is not None
+    body.send_keys(Keys.TAB)
+    assert person.driver.switch_to.active_element.text == "Skip to content"
+    person.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert person.driver.execute_script("return document.activeElement.id") == "main"
+
+
+def test_everything_that_can_be_clicked_has_a_name(person: Person) -> None:
+    for path in PAGES.values():
+        if path == PAGES["error"]:
+            continue
+        person.go(path)
+        nameless = person.driver.execute_script(
+            """return [...document.querySelectorAll("a, button, input, select, svg[role=img]")]
+            .filter((each) => !(each.textContent.trim() || each.getAttribute("aria-label")
+              || each.labels?.length || each.title || each.querySelector("title")))
+            .map((each) => each.outerHTML)"""
+        )
+        assert nameless == [], path
+
+
+@complains_of("nobody")
+@pytest.mark.parametrize("width", [360, 1400])
+def test_every_page_fits_its_window_in_light_and_in_dark(person: Person, width: int) -> None:
+    resize(person.driver, width, 800)
+    digest = person.ask("receipts?entry=digest&limit=20", "GET")["receipts"]
+    receipt = next(each["receipt"] for each in digest if each["key"].startswith("cron:"))
+    going = person.ask("entries/ever/run")["receipt"]
+    runs = person.until(lambda: person.ask(f"receipts/{going}", "GET")["runs"])
+    more = {"run": f"/receipts/{receipt}", "running": f"/receipts/{going}"}
+    try:
+        for name, path in {**PAGES, **more}.items():
+            person.go(path)
+            assert person.text("h1")
+            wide = person.driver.execute_script(
+                "return document.documentElement.scrollWidth - innerWidth"
+            )
+            assert wide <= 0, f"{name} is {wide} px too wide"
+            for scheme in ("light", "dark"):
+                paint(person.driver, scheme)
+                shoot(person.driver, f"{name}-{width}-{scheme}")
+    finally:
+        person.ask(f"runs/{runs[0]['run']}/cancel")
+        resize(person.driver, 1400)
+        paint(person.driver, "light")
+
+
+@complains_of(
+    "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET", "ERR_EMPTY"
+)
+def test_a_page_says_so_when_the_engine_is_gone_and_when_it_is_back(person: Person) -> None:
+    person.go("/")
+    person.mark()
+    person.house.end()
+    try:
+        person.until(lambda: ((gone := person.one("#gone")) and gone.is_displayed()) or None)
+        person.says("The engine does not respond. This page shows the state at", "#gone")
+        shoot(person.driver, "gone")
+    finally:
+        person.house.start()
+    person.until(lambda: ((gone := person.one("#gone")) and not gone.is_displayed()) or None, 20)
+    assert person.is_marked
+
+
+@complains_of("401", "ERR_INCOMPLETE_CHUNKED")
+def test_who_logs_out_is_out_on_every_page_that_is_open(person: Person) -> None:
+    driver = person.driver
+    person.go("/")
+    paint(driver, "light")
+    shoot(driver, "header")
+    other = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        person.go("/timeline")
+        for width in (1400, 390):
+            resize(driver, width)
+            out = person.until(lambda: person.one(".top .out"))
+            assert out.is_displayed()
+            assert out.rect["x"] + out.rect["width"] <= width
+        resize(driver, 1400)
+        cookies = driver.get_cookies()
+        person.press("Log out", inside=".top")
+        person.says("Not logged in", "body")
+        assert driver.get_cookies() == []
+        shoot(driver, "logged-out")
+        sent = {"Cookie": f"{cookies[0]['name']}={cookies[0]['value']}"}
+        host = {"Host": person.house.url.partition("//")[2]}
+        old = httpx.get(f"{person.house.near}/api/v1/status", headers={**sent, **host})
+        assert old.status_code == 401, "the cookie is of no use to whoever kept it"
+    finally:
+        driver.close()
+        driver.switch_to.window(other)
+    person.says("You are no longer logged in", "#gone")

@@ -1,0 +1,641 @@
+"""The pages as text: what they say, what they never say, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+from hypothesis import given, settings, strategies as st
+from starlette.applications import Starlette
+
+import horae.web.page as page_module
+from horae.core.arming import scan_plan
+from horae.core.decide import Receipt, Status
+from horae.core.entry import Entry
+from horae.core.ports import Listed
+from horae.core.project import project
+from horae.files.read import find_plans, read_plan
+from horae.org.document import read
+from horae.sources.crew.lifecycle import Lifecycle, parse_lifecycle
+from horae.sources.crew.page import draw
+from horae.timing.zone import local
+from horae.web.page import Papers, routes
+from horae.web.page.calendar import FEW, day_lines
+from horae.web.page.count import count
+from horae.web.page.look import Look, plain
+from horae.web.page.run import graph
+from horae.web.page.static import Static
+from reasons import because
+from scale import scaled
+from store.ledger_suite import story
+from web.browser import DAY, EVIL, PLAN, TASKS
+from web.stage import Here, engine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
+BERLIN = "Europe/Berlin"
+PAGES = (
+    "/",
+    "/timeline",
+    "/timeline?span=1h&status=done&q=mail&agent=wren",
+    "/timeline?from=2026-01-01T00:00:00Z&span=30d",
+    "/calendar",
+    "/calendar?view=week",
+    "/calendar?month=2027-02",
+    "/calendar?day=2026-12-24",
+    "/crew",
+    "/board",
+    "/plan",
+    "/plan/plan.org",
+    "/entries/digest",
+    "/entries/plan.org:3",
+    "/entries/digest/why",
+    "/entries/digest/why?at=2026-04-01",
+)
+
+
+class Open:
+    """A client of the pages of an engine."""
+
+    def __init__(self, here: Here, client: httpx.AsyncClient) -> None:
+        self.here = here
+        self.client = client
+
+    async def page(self, path: str, status: int = 200) -> str:
+        """Return a page."""
+        answer = await self.client.get(path)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"].startswith("text/html")
+        return answer.text
+
+
+@asynccontextmanager
+async def opened(root: Path, plan: str = PLAN) -> AsyncIterator[Open]:
+    """Give the pages of an engine that keeps a plan and a board."""
+    tasks = root / "board" / "tasks"
+    tasks.mkdir(parents=True)
+    for name, text in TASKS.items():
+        (tasks / name).write_text(text)
+    async with engine(root, plan) as here:
+
+        async def text_of(file: str) -> str:
+            return read_plan(root / file, root=root).text
+
+        async def names() -> list[str]:
+            return [os.path.relpath(each, root) for each in find_plans(root).plans]
+
+        made = Starlette(routes=routes(here.front, Papers(plans=names, plan=text_of)))
+        wire = httpx.ASGITransport(made)
+        async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
+            yield Open(here, client)
+
+
+class Markup(HTMLParser):
+    """What of a page is markup: every tag with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def listed(plan: str, title: str, *, zone_name: str = BERLIN) -> Listed:
+    """Return an entry of a plan as a ledger would know it."""
+    for number, each in enumerate(scan_plan(read(plan), file="plan.org", zone_name=zone_name), 1):
+        if each.item.title == title:
+            return Listed(number, "org", each.mark, each.item, NOW)
+    raise AssertionError(title)
+
+
+def cron(expression: str, zone_name: str = BERLIN) -> Listed:
+    """Return an entry with one cron expression."""
+    plan = f"* Beat :workflow:\n:PROPERTIES:\n:SCHEDULE: {expression}\n:END:\n"
+    return listed(plan, "Beat", zone_name=zone_name)
+
+
+# What every page is
+
+
+@story
+async def test_every_page_answers_and_holds_no_script_or_style_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        for path in PAGES:
+            for tag, attributes in Markup(await open_.page(path)).tags:
+                assert tag not in {"style", "iframe", "object", "embed", "base"}, path
+                assert "style" not in attributes, (path, tag, attributes)
+                assert not any(name.startswith("on") for name in attributes), (path, attributes)
+                if tag == "script":
+                    assert (attributes["src"] or "").startswith("/static/"), path
+                for name in ("src", "href", "action"):
+                    link = attributes.get(name)
+                    assert link is None or link.startswith(("/", "#", "?")), (path, link)
+                    assert link is None or not link.startswith("//"), (path, link)
+
+
+@story
+async def test_no_browser_runs_or_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        headers = (await open_.client.get("/")).headers
+        assert headers["cache-control"] == "no-store"
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+@story
+async def test_markup_in_every_title_stays_text(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        asked = await open_.here.post("entries/evil/run")
+        await open_.here.ended(asked["receipt"])
+        await open_.here.post("entries/mail/pause", {"note": f"{EVIL}\x1b[2J"})
+        number = asked["receipt"]
+        seen = 0
+        for path in (*PAGES, f"/receipts/{number}", "/entries/evil", "/entries/mail"):
+            text = await open_.page(path)
+            assert "<img src=x" not in text, path
+            assert "<script>alert" not in text, path
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), path
+            assert not any("onerror" in attributes for _, attributes in Markup(text).tags), path
+            seen += "&lt;img src=x" in text
+        assert seen >= 6
+
+
+@story
+async def test_an_error_is_a_page_that_says_what_would_be_right(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        assert "did you mean" in await open_.page("/entries/Nightly digst", 404)
+        assert "follow a link" in await open_.page("/receipts/none", 404)
+        assert "no receipt 999" in await open_.page("/receipts/999", 404)
+        assert "no run 999" in await open_.page("/runs/999", 404)
+        assert "month must look like 2026-06" in await open_.page("/calendar?month=2026-13", 400)
+        assert "2026-06-06" in await open_.page("/calendar?day=yesterday", 400)
+        await open_.page("/timeline?from=now", 400)
+        await open_.page("/timeline?span=long", 400)
+        await open_.page("/timeline?status=fine", 400)
+        await open_.page("/timeline?q=" + "x" * 500, 400)
+        await open_.page("/calendar?day=9999-12-31", 400)
+        await open_.page("/timeline?from=9999-12-31T23:59:59Z", 400)
+        await open_.page("/entries/digest/why?at=soon", 400)
+        text = await open_.page(f"/entries/{EVIL}", 404)
+        assert "<img src=x" not in text
+
+
+@story
+async def test_no_file_is_shown_that_is_no_plan(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        (tmp_path / ".horae" / "secret.org").write_text("* do not tell\n")
+        for name in ("/etc/passwd", "../x.org", ".horae/secret.org", "board/tasks/1-sow.md"):
+            assert "there is no plan" in await open_.page(
+                f"/plan/{name.replace('..', '%2e%2e')}", 404
+            )
+
+
+def test_what_pages_load_has_an_address_that_changes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("one")
+    first = Static.read(tmp_path)
+    assert Static.read(tmp_path) == first
+    (tmp_path / "a.js").write_text("two")
+    second = Static.read(tmp_path)
+    assert second.version != first.version
+    assert second.answer(second.version, "a.js").headers["cache-control"].endswith("immutable")
+    assert second.answer(first.version, "a.js").status_code == 404
+    assert second.answer(second.version, "../page.py").status_code == 404
+
+
+def test_no_module_of_ours_makes_markup_of_text_or_asks_another_host() -> None:
+    files = Static.read(Path(page_module.__file__).parent / "static").files
+    assert len(files) > 8
+    for name, data in files.items():
+        text = data.decode()
+        for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("):
+            assert word not in text, (name, word)
+        elsewhere = set(re.findall(r"https?://[^\s\"']+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not elsewhere, name
+    assert "@import" not in files["page.css"].decode()
+
+
+def test_every_template_is_escaped_whatever_its_name() -> None:
+    for path in (Path(page_module.__file__).parent / "templates").iterdir():
+        text = path.read_text()
+        assert "|safe" not in text
+        assert "autoescape" not in text
+
+
+def test_every_word_can_be_read_in_light_and_in_dark() -> None:
+    text = (Path(page_module.__file__).parent / "static" / "tokens.css").read_text()
+    light, dark = (
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))
+        for part in text.split("@media (prefers-color-scheme: dark)")
+    )
+    for tokens in (light, light | dark):
+        assert _contrast(tokens["on-accent"], tokens["accent"]) >= 4.5
+        for word in ("ink", "faint", "accent", "good", "bad", "late", "wait"):
+            for ground in ("paper", "sheet", "wash", "bad-wash"):
+                assert _contrast(tokens[word], tokens[ground]) >= 4.5, (word, ground)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return how well one colour stands out from another, as WCAG counts it."""
+
+    def light_of(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dim, bright = sorted((light_of(one), light_of(other)))
+    return (bright + 0.05) / (dim + 0.05)
+
+
+# What pages say
+
+
+@story
+async def test_now_says_what_runs_what_comes_and_what_failed_and_why(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        await open_.here.running("ever")
+        failed = await open_.here.post("entries/evil/run")
+        await open_.here.ended(failed["receipt"])
+        text = await open_.page("/")
+        running, _, rest = text.partition('id="h-next"')
+        coming, _, look = rest.partition('id="h-look"')
+        assert "Wait for ever" in running
+        assert "begun" in running, "the last lines of its log"
+        assert "1 of 4 slots" in running
+        assert "Poll the mail" in coming
+        assert "every 20 minutes" in coming
+        assert "Failed</h3>" in look
+        assert "exit code 3" in look
+        assert 'href="/plan/plan.org?line=' in look
+        assert "hour 25 is outside 0-23" in look, "why something is not armed"
+
+
+@story
+async def test_what_waits_says_what_it_waits_for(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        for _ in range(5):
+            await open_.here.post("entries/ever/run")
+        async with asyncio.timeout(5):
+            while 'id="waiting' not in (text := await open_.page("/")):
+                await asyncio.sleep(0.02)
+        waiting = text.partition('id="waiting')[2].partition("</li>")[0]
+        assert "the entry is busy with receipt" in waiting
+
+
+@story
+async def test_a_stall_stands_above_all_else(tmp_path: Path) -> None:
+    async with opened(tmp_path) as there:
+        here, almanac = there.here, there.here.front.almanac
+        async with asyncio.timeout(5):
+            while (await here.client.get("/readyz")).status_code != 200:
+                await asyncio.sleep(0.02)  # until the engine has turned once
+        assert here.front.ledger is not None
+        ago = here.front.clock.now() - timedelta(minutes=1)
+        asked = Receipt("manual:1", Status.WAITING, because("asked, and nobody heard"), ago, ago)
+        number = (await here.get("entries/digest"))["entry"]
+        [filed] = await here.front.ledger.add(number, [asked], now=ago, term=1)
+        almanac._moved_at -= timedelta(minutes=1)
+        answer = await here.client.get("/readyz")
+        stall = answer.json()["problems"][0]
+        assert answer.status_code == 503
+        assert stall.startswith("stalled since ")
+        assert f"receipt {filed.number} (Nightly digest, plan.org:3) does not start" in stall
+        assert (await here.get("status"))["stall"] == stall
+        now = await there.page("/")
+        assert now.index(stall) < now.index("<h1")
+        call = [sys.executable, "-m", "horae.cli.main", "status", "--data", str(here.data)]
+        told = await asyncio.to_thread(subprocess.check_output, call, text=True)
+        assert told.splitlines()[0] == stall
+        almanac.note_change()
+        assert (await here.ended(filed.number))["status"] == "done"
+        assert (await here.client.get("/readyz")).status_code == 200
+
+
+@story
+async def test_a_timeline_draws_only_what_touches_its_window(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        asked = await open_.here.post("entries/slow/run")
+        told = await open_.here.ended(asked["receipt"])
+        ended_at = datetime.fromisoformat(told["ended_at"])
+        link = f'href="/receipts/{asked["receipt"]}"'
+        for start, is_drawn in ((-1, True), (1, False)):
+            begin = (ended_at + timedelta(hours=start)).astimezone(UTC)
+            text = await open_.page(f"/timeline?from={begin:%Y-%m-%dT%H:%M:%SZ}&span=12h")
+            assert (link in text) is is_drawn
+            assert "Poll the mail" in text
+
+
+@story
+async def test_a_timeline_shows_what_has_a_tag_an_agent_a_status_or_a_word(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        told = await open_.here.ended((await open_.here.post("entries/evil/run"))["receipt"])
+        assert told["status"] == "failed"
+
+        async def names(query: str) -> set[str]:
+            text = await open_.page(f"/timeline?span=30d&{query}")
+            return {each[:14] for each in re.findall(r'class="name" href="[^"]*">([^<]*)', text)}
+
+        everything = await names("")
+        assert {"Nightly digest", "Poll the mail", "Water the beds", "Speak markup &"} <= everything
+        assert await names("tag=news") == {"Nightly digest", "Poll the mail"}
+        assert await names("tag=garden") == await names("tag=daily") == {"Water the beds"}
+        assert await names("tag=new") == set(), "a tag is a whole word"
+        assert await names("q=GARDEN") == {"Water the beds"}
+        assert await names("q=mail&tag=news") == {"Poll the mail"}
+        assert await names("status=failed") == {"Speak markup &"}
+        assert await names("agent=nobody") == set()
+
+
+@story
+async def test_what_rests_is_shown_again_from_the_end_of_its_rest(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        later = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
+        until = later.isoformat()
+        for body in ({"until": until}, {}):
+            await open_.here.post("entries/mail/resume")
+            await open_.here.post("entries/mail/pause", body)
+            page = await open_.page("/entries/mail")
+            shown = re.findall(r'<li><span class="when"><time datetime="([^"]*)"', page)
+            assert len(shown) == (10 if body else 0)
+            assert all(datetime.fromisoformat(each) > later for each in shown)
+            days = [later + timedelta(days=days) for days in (-1, 1)]
+            found = [await open_.page(f"/calendar?day={day.date()}") for day in days]
+            has_mail = ["Poll the mail" in each.partition("Upcoming")[2] for each in found]
+            assert has_mail == [False, bool(body)]
+            timeline = await open_.page("/timeline?span=30d&q=mail")
+            assert (" 0 to come" in timeline or "Poll the mail" not in timeline) is not bool(body)
+
+
+@story
+async def test_what_ended_last_is_shown_with_what_runs_now(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        assert "Recently ended" not in await open_.page("/")
+        asked = await open_.here.post("entries/digest/run")
+        await open_.here.ended(asked["receipt"])
+        text = await open_.page("/")
+        ended = text.partition(f'id="ended{asked["receipt"]}"')[2].partition("</li>")[0]
+        assert "Nightly digest" in ended
+        assert "done" in ended
+
+
+@story
+async def test_a_plan_shows_what_its_headlines_mean_and_what_is_odd(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        lines = re.split(r'<li id="L', await open_.page("/plan/plan.org"))
+        [digest] = [each for each in lines if "* Nightly digest" in each]
+        assert "at 02:00 every day" in digest
+        assert 'href="/entries/plan.org%3A3"' in digest
+        [never] = [each for each in lines if ":SCHEDULE: 0 25 * * *" in each]
+        assert 'class="finding error"' in never
+        [todo] = [each for each in lines if "Renew the insurance" in each]
+        assert "overdue since" in todo
+
+
+@story
+async def test_a_place_leads_to_its_plan_and_what_is_no_plan_is_only_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        assert 'href="/plan/plan.org?line=3#L3"' in await open_.page("/entries/digest")
+        links = [
+            str(attributes["href"])
+            for path in ("/", "/entries/digest")
+            for tag, attributes in Markup(await open_.page(path)).tags
+            if tag == "a" and str(attributes.get("href")).startswith("/plan/")
+        ]
+        for link in links:
+            await open_.page(link)
+
+
+@story
+async def test_a_plan_is_found_by_the_place_that_its_entry_names(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        assert "<h1>Nightly digest</h1>" in await open_.page("/entries/plan.org%3A3")
+
+
+@story
+async def test_a_long_plan_is_shown_in_parts(tmp_path: Path) -> None:
+    plan = "* Nothing\n" + "text\n" * 4500 + "* Last :workflow:\n:PROPERTIES:\n:COMMAND: x\n:END:\n"
+    async with opened(tmp_path, plan) as open_:
+        first = await open_.page("/plan/plan.org")
+        assert first.count('<li id="L') == 2000
+        last = await open_.page("/plan/plan.org?line=4502")
+        assert 'id="L4502" class="here head"' in last
+
+
+@story
+async def test_an_entry_shows_its_rule_in_words_its_next_fires_and_its_history(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as open_:
+        asked = await open_.here.post("entries/digest/run")
+        await open_.here.ended(asked["receipt"])
+        text = await open_.page("/entries/digest")
+        assert "at 02:00 every day" in text
+        fires = text.partition('class="rows fires"')[2].partition("</ol>")[0]
+        assert fires.count("<li>") == 10
+        assert f'id="r{asked["receipt"]}"' in text
+
+
+@story
+async def test_a_receipt_shows_its_record_and_the_end_of_its_log(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        asked = await open_.here.post("entries/evil/run")
+        await open_.here.ended(asked["receipt"])
+        text = await open_.page(f"/receipts/{asked['receipt']}")
+        assert "exit code 3" in text
+        assert "<li>&lt;b onclick=x&gt;bold&lt;/b&gt; &lt;script&gt;alert(2)" in text
+        assert "\x1b" not in text
+        assert "manual:" in text
+
+
+@story
+async def test_the_board_says_why_a_task_is_blocked_and_when_one_comes_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        text = await open_.page("/board")
+        [pick] = [each for each in text.split("<article") if "Pick them" in each]
+        assert "unmet dependency #1" in pick
+        [sweep] = [each for each in text.split("<article") if "Sweep the paths" in each]
+        assert "at 09:00 on Mondays (Europe/Berlin)" in sweep
+        assert "recycles" in sweep
+
+
+@story
+async def test_the_board_names_the_files_that_have_one_id(tmp_path: Path) -> None:
+    async with opened(tmp_path) as open_:
+        tasks = tmp_path / "board" / "tasks"
+        for name in ("one.md", "two.md"):
+            (tasks / name).write_text("---\nid: 77\ntitle: Rake\n---\n")
+        text = await open_.page("/board")
+        assert "one.md, " in text
+        assert "two.md; give all but one of them another id" in text
+        assert text.count("2 files have the id 77") == 3, "above, and on both cards"
+
+
+# A day, counted and in lines
+
+
+@story
+async def test_a_day_shows_one_of_a_moment_and_many_that_began_at_that_moment(
+    tmp_path: Path,
+) -> None:
+    often = "* Beat\n:PROPERTIES:\n:ID: often\n:SCHEDULE: 0 0-9 * * *\n:COMMAND: true\n:END:\n"
+    once = "* Beat\n:PROPERTIES:\n:ID: once\n:SCHEDULE: 0 0 * * *\n:COMMAND: true\n:END:\n"
+    async with opened(tmp_path, once + often) as open_:
+        for name in ("often", "once"):
+            asked = {"from": "2026-04-01T00:00:00Z", "to": "2026-04-02T00:00:00Z"}
+            filed = await open_.here.post(f"entries/{name}/backfill", asked)
+            assert len(filed["receipts"]) == (10 if name == "often" else 1)
+        for view in ("day=2026-04-01", "day=2026-04-01&view=week"):
+            assert (await open_.page(f"/calendar?{view}")).count(">Beat<") == 2
+
+
+@settings(deadline=None, max_examples=scaled(400))
+@given(
+    expression=st.sampled_from(
+        [
+            "0 9 * * *",
+            "*/20 * * * *",
+            "* * * * * *",
+            "0 0,6,12,18 * * *",
+            "30 2 * * *",
+            "0 0 29 2 *",
+        ]
+    ),
+    day=st.dates(date(2026, 1, 1), date(2027, 12, 31)),
+    zone_name=st.sampled_from(["UTC", BERLIN, "America/New_York"]),
+)
+def test_a_day_of_the_calendar_has_what_the_projection_has(
+    expression: str, day: date, zone_name: str
+) -> None:
+    found, look = cron(expression, zone_name), Look(NOW - timedelta(days=700), zone_name)
+    assert isinstance(found.item, Entry)
+    start, end = look.begin(day), look.begin(day + timedelta(days=1))
+    tiny = timedelta(microseconds=1)
+    moments = [each.at for each in project(found.item, start - tiny, end - tiny)]
+    assert all(local(each, look.place).date() == day for each in moments)
+    lines = list(day_lines(found, (start, end), after=look.now))
+    assert sum(line.times for line in lines) == len(moments)
+    if len(moments) > FEW:
+        [line] = lines
+        assert (line.at, line.through) == (moments[0], moments[-1])
+    else:
+        assert [line.at for line in lines] == moments
+
+
+def test_a_month_of_every_second_is_counted_and_not_walked() -> None:
+    found = cron("* * * * * *", "UTC")
+    assert isinstance(found.item, Entry)
+    assert count(found.item, NOW, NOW + timedelta(days=30)) == 30 * 86400
+
+
+def test_a_look_says_a_moment_with_the_zone_of_its_entry_too() -> None:
+    look = Look(NOW, BERLIN)
+    assert look.full(NOW) == "2026-11-15 Sun 13:30 Europe/Berlin"
+    assert look.full(NOW, "America/New_York").endswith("(2026-11-15 Sun 07:30 America/New_York)")
+
+
+# What is drawn
+
+
+def test_a_day_is_drawn_as_the_loop_that_it_is() -> None:
+    day = parse_lifecycle(DAY).lifecycle
+    assert day is not None
+    ring = draw(day, here="rem")
+    assert [node.name for node in ring.nodes] == ["wake_add", "wake_audit", "rem", "wake_plan"]
+    assert [node.name for node in ring.nodes if node.is_here] == ["rem"]
+    assert [node.name for node in ring.nodes if node.is_rest] == ["rem"]
+    assert len(ring.ways) == 4
+    assert ring.nodes[0].hits == "0/3"
+
+
+@settings(deadline=None, max_examples=scaled(400))
+@given(st.integers(1, 30), st.data())
+def test_any_day_can_be_drawn(size: int, data: st.DataObject) -> None:
+    names = [f"s{index}" for index in range(size)]
+    text = "".join(
+        f"* {name}\n:PROPERTIES:\n:NEXT: {data.draw(st.sampled_from(names))}\n:END:\n"
+        for name in names
+    )
+    day = parse_lifecycle(text).lifecycle
+    assert isinstance(day, Lifecycle)
+    ring = draw(day, here=data.draw(st.sampled_from([*names, "gone", None])))
+    assert len({(node.x, node.y) for node in ring.nodes}) == min(size, 24)
+    assert all(0 < node.x < 360 and 0 < node.y < 240 for node in ring.nodes)
+
+
+def test_a_step_stands_to_the_right_of_the_one_whose_output_it_takes() -> None:
+    steps = graph(
+        {
+            "steps": [{"name": "beds", "status": "done"}, {"name": "dry", "after": "beds"}],
+            "sub_workflows": [{"steps": [{"name": "look", "status": "failed"}]}],
+        }
+    )
+    assert steps is not None
+    by_name = {box.name: box for box in steps.boxes}
+    assert by_name["dry"].x > by_name["beds"].x == by_name["look"].x
+    assert len(steps.lines) == 1
+
+
+@settings(max_examples=scaled(400))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda some: (
+            st.lists(some)
+            | st.dictionaries(
+                st.sampled_from(["steps", "sub_workflows", "name", "after", "seconds"]), some
+            )
+        ),
+    )
+)
+def test_no_record_is_too_odd_to_be_drawn(record: object) -> None:
+    steps = graph(record) if isinstance(record, dict) else None
+    assert steps is None or steps.boxes
+
+
+@given(st.binary())
+def test_no_output_of_a_program_is_obeyed(data: bytes) -> None:
+    text = plain(data)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+
+
+# What pages cost
+
+
+@story
+async def test_a_page_holds_at_most_the_rows_it_shows(tmp_path: Path) -> None:
+    many = scaled(4000)
+    plan = "".join(
+        f"* Entry {n} :workflow:\n:PROPERTIES:\n:SCHEDULE: {n % 60} * * * *\n:COMMAND: true\n:END:\n"
+        for n in range(many)
+    )
+    async with opened(tmp_path, plan) as open_:
+        for path in ("/", "/timeline", "/calendar", "/calendar?view=week"):
+            text = await open_.page(path)
+            assert len(text) < 2_500_000, path
+        assert (await open_.page("/timeline")).count('<div class="row"') == 60
+
+
+@story
+async def test_no_problems_is_not_said_beside_a_problem(tmp_path: Path) -> None:
+    async with opened(tmp_path) as there:
+        problem = (await there.here.get("status"))["problems"][0]
+        now = await there.page("/")
+        assert problem.partition(":")[0] in now
+        assert "no problems" not in now.lower()
+        assert "No failed, missed or late runs." in now
