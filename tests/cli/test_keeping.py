@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.keeping import (
+from horae.cli.maintenance import (
     Grade,
     Reading,
     check_clock,

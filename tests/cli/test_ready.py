@@ -16,7 +16,7 @@ import pytest
 
 from calling import HORAE, engine_up, wait_until
 from horae.cli import desk
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.web import address
 
 if TYPE_CHECKING:

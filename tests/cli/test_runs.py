@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.far import EngineUnreachableError, Far, FarError
+from horae.cli.client import EngineUnreachableError, Far, FarError
 from horae.core.actor import user_name
 from horae.store.sqlite import SqliteLedger
 from horae.web import SOCKET

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from horae.cli.keeping import Grade
-from horae.cli.surroundings import (
+from horae.cli.doctor import (
     Seen,
     check_languages,
     check_programs,
     check_schema,
     check_skew,
 )
+from horae.cli.maintenance import Grade
 from horae.store.postgres import PostgresLedger
 from horae.store.sql import migrations
 from store.server import SCHEMA, fresh, server

@@ -19,7 +19,7 @@ import pytest
 
 from crash.audit import audit, effects_of
 from crash.stage import Home, Life, entry, until_gone
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.errors import Exit
 from scale import SCALE, scaled
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import horae
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.config import load
 from horae.core.decide import Status
 from horae.core.receipt import FINAL

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from core.world import story
 from horae.app import SystemClock
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.core.actor import current_actor
 from horae.core.ports import LedgerBusyError
 from horae.core.scope import Scope, allows, scope_words

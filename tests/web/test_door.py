@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from core.world import story
 from crash.stage import Home, entry
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.web import door
 from horae.web.peers import Proxies
 from horae.web.serve import listen_tcp, serve_tcp

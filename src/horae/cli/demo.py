@@ -234,7 +234,7 @@ def _request_ticks(place: Place) -> Event:
 
 
 def _request(place: Place, over: Event) -> None:
-    from horae.cli.far import Far
+    from horae.cli.client import Far
 
     far = Far(place.directory)
     waited = 0.0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
-    from horae.cli.far import Far
+    from horae.cli.client import Far
     from horae.core.command import Unready
     from horae.core.ports import Listed
     from horae.files.read import StrPath
@@ -292,7 +292,7 @@ class FarDesk(Desk):
         progress: Callable[[int, int], None] = no_progress,
     ) -> Backfill:
         """File a receipt for every moment of a past window, oldest first; *end* is not in it."""
-        from horae.cli.far import LONG
+        from horae.cli.client import LONG
 
         plan = await super().backfill(word, start=start, end=end, name=name, dry_run=True)
         if dry_run:
@@ -308,7 +308,7 @@ class FarDesk(Desk):
 
     async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
         """Fold old receipts into ranges and drop what hangs on them."""
-        from horae.cli.far import LONG
+        from horae.cli.client import LONG
 
         said = {"before": before.isoformat(), "dry_run": dry_run}
         answer = self._far.post("prune", body=said, patience=LONG)
@@ -366,7 +366,7 @@ def engine_at(place: Place) -> Far | None:
     """
     from time import monotonic, sleep
 
-    from horae.cli.far import EngineUnreachableError, Far
+    from horae.cli.client import EngineUnreachableError, Far
 
     began_at = monotonic()
     while True:
@@ -399,7 +399,7 @@ def _patience(since: str, *, now: datetime) -> float:
 
 def leader_of(place: Place, store: str) -> Far | None:
     """Return who leads the machines that share a ledger, if it can be reached from here."""
-    from horae.cli.far import FarLeader
+    from horae.cli.client import FarLeader
     from horae.store.postgres import NODE, PostgresLedger
     from horae.web.keys import new_token
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.beside import beside
 from horae.cli.group import SharedGroup
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import now_option, paths_argument, tz_option
 from horae.cli.output import Output, echo
+from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
 from horae.core.arming import entries_of
 from horae.core.entry import Entry, Unarmed, Work

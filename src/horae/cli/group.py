@@ -161,7 +161,7 @@ _TABLE: Final = (
         "approval reject", "sources.triggers.commands:deny", "Reject a pending run", old=("deny",)
     ),
     Command(
-        "doctor", "cli.keeping:doctor", "Check the installation and the ledger", Section.OPERATE
+        "doctor", "cli.maintenance:doctor", "Check the installation and the ledger", Section.OPERATE
     ),
     Command(
         "service",
@@ -171,9 +171,15 @@ _TABLE: Final = (
     ),
     Command("token", "cli.token:token", "Manage access tokens and sessions", Section.OPERATE),
     Command("config", "cli.settings:config", "Show the settings and their origin", Section.OPERATE),
-    Command("backup", "cli.keeping:backup", "Write a verified copy of the ledger", Section.OPERATE),
-    Command("restore", "cli.keeping:restore", "Restore the ledger from a backup", Section.OPERATE),
-    Command("prune", "cli.keeping:prune", "Remove the details of old receipts", Section.OPERATE),
+    Command(
+        "backup", "cli.maintenance:backup", "Write a verified copy of the ledger", Section.OPERATE
+    ),
+    Command(
+        "restore", "cli.maintenance:restore", "Restore the ledger from a backup", Section.OPERATE
+    ),
+    Command(
+        "prune", "cli.maintenance:prune", "Remove the details of old receipts", Section.OPERATE
+    ),
     Command(
         "cluster", "", "Show and manage the nodes of a cluster", Section.OPERATE, old=("store",)
     ),

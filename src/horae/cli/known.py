@@ -219,7 +219,7 @@ class Ledgers:
         if self._output.form is Form.TABLE:
             echo(f"horae: {_source(engine)}", err=True)
         if engine.is_running and engine.pid is not None:
-            from horae.cli.far import Far
+            from horae.cli.client import Far
 
             if (idle := Far(place.directory, pid=engine.pid).idle()) is not None:
                 self._output.say(idle)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.app import SystemClock
+from horae.cli.client import Far
 from horae.cli.desk import (
     NoLedgerError,
     Place,
@@ -22,7 +23,6 @@ from horae.cli.desk import (
     say_source,
     write,
 )
-from horae.cli.far import Far
 from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line

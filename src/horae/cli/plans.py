@@ -123,8 +123,8 @@ def check(paths: tuple[str, ...], *, at: str | None, tz: str | None, form: str |
     that horae.toml names is checked too, with its definitions and lifecycles; for a directory,
     so are its board and the agents and triggers in .agentd/.
     """
-    from horae.cli.beside import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.moments import moment_and_zone
+    from horae.cli.plan_root import check_boards, check_triggers, find_boards, find_triggers
     from horae.cli.ready import check_alerts, check_ready
     from horae.config import load
     from horae.extras.drift.check import check_drift

@@ -49,7 +49,7 @@ def check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Ite
     ]
     if not alerts or not all(map(os.path.isdir, paths or (".",))):
         return
-    from horae.cli.beside import names_beside
+    from horae.cli.plan_root import names_beside
 
     names = names_beside(paths)
     for _, plan in plans:

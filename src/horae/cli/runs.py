@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.app import SystemClock
+from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.desk import (
     Place,
     engine_at,
@@ -23,7 +24,6 @@ from horae.cli.desk import (
     refuse_no_root,
     through,
 )
-from horae.cli.far import EngineUnreachableError, Far
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from horae.cli.client import Far
 from horae.cli.desk import Place, read
-from horae.cli.far import Far
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.config import load

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.beside import beside
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone
 from horae.cli.options import at_option, paths_argument, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
+from horae.cli.plan_root import beside
 from horae.cli.sources import Sources, plan_root
 from horae.core.arming import cron_rule, tasks_of
 from horae.core.due import due as due_lines

@@ -211,7 +211,7 @@ def open_(*, only_print: bool, calendar: bool, root: str, data: str | None) -> i
     browser is opened. The address of the calendar shows all scheduled times to anyone who
     has it; `horae token new` replaces it.
     """
-    from horae.cli.far import EngineUnreachableError
+    from horae.cli.client import EngineUnreachableError
 
     place = _place(root, data)
     far = engine_at(place)

@@ -228,8 +228,8 @@ def _let_commands_end(data: Path) -> None:
     """Wait for a command that has the lock for a moment; an engine that has it answers."""
     from time import monotonic, sleep
 
+    from horae.cli.client import Far
     from horae.cli.desk import BRIEF
-    from horae.cli.far import Far
     from horae.store.lock import holder_of
 
     gives_up_at = monotonic() + BRIEF.total_seconds()

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from horae.cli.beside import beside
 from horae.cli.output import echo
+from horae.cli.plan_root import beside
 from horae.cli.sources import Sources
 from horae.core.arming import entries_of, scan_plan, unfired
 from horae.core.entry import Entry

@@ -22,7 +22,7 @@ import pytest
 
 import horae.house
 from horae.app import SystemClock
-from horae.cli.far import Far
+from horae.cli.client import Far
 from horae.cli.ledger import print_status
 from horae.config import load
 from horae.core.decide import Status

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from horae.cli.client import EngineUnreachableError
 from horae.cli.desk import Place, engine_at
-from horae.cli.far import EngineUnreachableError
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
-    from horae.cli.far import Far
+    from horae.cli.client import Far
     from horae.config import Config
     from horae.readiness import Readiness
     from horae.sources.triggers.service import Change

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.app import SystemClock
-from horae.cli.keeping import Check, Grade
+from horae.cli.maintenance import Check, Grade
 from horae.errors import HoraeError
 from horae.store.lock import holder_of
 from horae.timing.duration import format_duration

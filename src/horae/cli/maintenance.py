@@ -371,7 +371,7 @@ class Check:
 
 def examine(place: Place, config: Config) -> Iterator[Check]:
     """Yield how everything is that a ledger and an engine stand on."""
-    from horae.cli.surroundings import around
+    from horae.cli.doctor import around
 
     yield check_python(sys.version_info[:3], sys.platform)
     yield _check_reader()
