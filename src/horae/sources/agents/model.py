@@ -1,4 +1,4 @@
-"""Calls a model until it is done: `python -I -m horae.sources.agents.model`, the order on its input.
+"""Calls a model until it is done: `python -I -m horae.sources.agents.model`, its input the order.
 
 The order is JSON: which model, where, what it is told, which tools it has, and how far it may
 go. The key is in a variable that the order names. What the model answers in the end is printed,

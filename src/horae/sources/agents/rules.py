@@ -109,8 +109,8 @@ def parse_agent(text: str, file: str = "-") -> AgentDefinition:
     'You write.'
     >>> parse_agent("* wren :agent:\n", "wren.org")
     Traceback (most recent call last):
-    horae.sources.agents.rules.AgentError: wren.org:1:1: the agent has no system prompt; write it under a
-    heading called System prompt
+    horae.sources.agents.rules.AgentError: wren.org:1:1: the agent has no system prompt; write it
+    under a heading called System prompt
     """
     plan = read(text)
     index, heading = _defined(plan, file)
