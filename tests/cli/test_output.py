@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> None:
 
 def piped(module: str, *args: str, at: Path, **environ: str) -> Ending:
     done = subprocess.run(
-        [sys.executable, "-m", f"horae.cli.{module}", *args],
+        [sys.executable, "-m", f"horae.{module}", *args],
         cwd=at,
         env={**os.environ, "HORAE_ZONE": "UTC", **environ},
         capture_output=True,
@@ -38,19 +38,22 @@ def piped(module: str, *args: str, at: Path, **environ: str) -> Ending:
 
 
 def test_a_pipe_gets_text(tmp_path: Path) -> None:
-    assert piped("main", "next", AT, "-n", "1", at=tmp_path).out == (
+    assert piped("cli.main", "next", AT, "-n", "1", at=tmp_path).out == (
         "2026-06-05 Fri 06:00 UTC  Digest  plan.org:1\n"
     )
 
 
 def test_a_pipe_gets_json_where_the_environment_asks_for_it(tmp_path: Path) -> None:
-    told = piped("main", "next", AT, "-n", "1", at=tmp_path, HORAE_OUTPUT="json").data
+    told = piped("cli.main", "next", AT, "-n", "1", at=tmp_path, HORAE_OUTPUT="json").data
     assert [(each["at"], each["title"]) for each in told] == [("2026-06-05T06:00:00Z", "Digest")]
 
 
 def test_wb_prints_json_whatever_the_environment_says(tmp_path: Path) -> None:
     for environ in ({}, {"HORAE_OUTPUT": "text"}):
-        assert piped("wb", "query", "plan.org", at=tmp_path, **environ).data[0]["title"] == "Digest"
+        assert (
+            piped("cli.wb", "query", "plan.org", at=tmp_path, **environ).data[0]["title"]
+            == "Digest"
+        )
 
 
 @pytest.mark.parametrize(
@@ -136,8 +139,11 @@ def test_a_form_that_there_is_not_is_refused_with_those_that_there_are(
 
 def test_the_words_of_the_documents_follow_the_environment_too(tmp_path: Path) -> None:
     words = ("orchestrator", "list-workflows")
-    assert piped("agent_words", *words, at=tmp_path).out == "No workflows found.\n"
-    assert piped("agent_words", *words, at=tmp_path, HORAE_OUTPUT="json").data == []
-    wrong = piped("agent_words", "apply", "gone", at=tmp_path, HORAE_OUTPUT="json")
+    assert piped("sources.triggers.agent_cli", *words, at=tmp_path).out == "No workflows found.\n"
+    assert piped("sources.triggers.agent_cli", *words, at=tmp_path, HORAE_OUTPUT="json").data == []
+    wrong = piped("sources.triggers.agent_cli", "apply", "gone", at=tmp_path, HORAE_OUTPUT="json")
     assert (wrong.code, json.loads(wrong.err)["error"]["code"]) == (1, "plan_missing")
-    assert piped("agent_words", "apply", "gone", at=tmp_path).err == "Error: gone: does not exist\n"
+    assert (
+        piped("sources.triggers.agent_cli", "apply", "gone", at=tmp_path).err
+        == "Error: gone: does not exist\n"
+    )
