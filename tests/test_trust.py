@@ -17,8 +17,8 @@ from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
-from horae.files.git import Ending, Git, Why
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
+from horae.files.git.repository import Ending, Git, Why
 from horae.house import keep, open_house
 from horae.trust import TrustError
 
@@ -269,7 +269,7 @@ def test_a_crash_in_the_midst_of_a_pull_lets_nothing_count(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.push(THEIRS.replace("theirs", "./$Id$"), **{".gitattributes": "horae.toml ident\n"})
-    monkeypatch.setattr("horae.files.git.after_pull", lambda *_: 1 / 0)
+    monkeypatch.setattr("horae.files.git.repository.after_pull", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         world.pull()
     assert "$Id: " in (world.plan / "horae.toml").read_text()

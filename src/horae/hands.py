@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Pause
     from horae.core.ports import Clock, Ledger
-    from horae.files.git import Git
+    from horae.files.git.repository import Git
     from horae.sources.board.rules import Changes, Value
     from horae.sources.board.task import Task
     from horae.sources.board.tasks import Board, Card

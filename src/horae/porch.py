@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from horae.core.actor import local_actor
 from horae.core.entry import Entry
 from horae.core.service import CannotRunError
-from horae.files.git import Git, is_repository
+from horae.files.git.repository import Git, is_repository
 from horae.files.read import find_plans, read_plan
 from horae.hands import AskedTasks, AskedWorkflows, commits
 from horae.house import new_id

@@ -8,7 +8,7 @@ import pytest
 
 HEAVY = {
     "asyncio", "http", "logging", "sqlite3", "socket", "ssl", "yaml", "rich", "tomllib", "zoneinfo", "subprocess",
-    "horae.timing", "horae.core", "horae.sources", "horae.org.check", "horae.org.world",
+    "horae.timing", "horae.core.entry", "horae.sources", "horae.org.check", "horae.org.world",
 }  # fmt: skip
 
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 
-from horae.files.git import (
+from horae.files.git import calls
+from horae.files.git.calls import call, masked
+from horae.files.git.repository import (
     HORAE,
     Author,
     Ending,
@@ -29,11 +31,9 @@ from horae.files.git import (
     Pushed,
     Standing,
     Why,
-    calls,
     is_repository,
     repository_of,
 )
-from horae.files.git.calls import call, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

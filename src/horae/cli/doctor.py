@@ -44,7 +44,7 @@ def around(config: Config) -> Iterator[Check]:
 
 
 def _check_git(root: Path) -> Check:
-    from horae.files.git import is_repository
+    from horae.files.git.repository import is_repository
 
     return check_git(_git_version(), is_needed=root.is_dir() and is_repository(root))
 

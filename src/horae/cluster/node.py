@@ -32,7 +32,7 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.scope import OPERATOR
 from horae.core.sessions import ENDED
 from horae.errors import Exit, HoraeError
-from horae.files.git import is_repository
+from horae.files.git.repository import is_repository
 from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.house import (
     Rooms,

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.actor import current_actor
-from horae.files.git import Commit, Git, GitError, repository_of
+from horae.files.git.repository import Commit, Git, GitError, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

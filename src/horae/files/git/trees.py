@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from horae.core.ports import RunError
 from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
-from horae.files.git import (
+from horae.files.git.repository import (
     Author,
     Delivery,
     Git,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
     from horae.config import Config
-    from horae.files.git import Pull
+    from horae.files.git.repository import Pull
     from horae.files.read import StrPath
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.ports import Clock, Filed, Job, Run
-    from horae.files.git import Commit
+    from horae.files.git.repository import Commit
     from horae.files.read import Content, StrPath
     from horae.org.plan import Diagnostic
     from horae.sources.board.rules import Changes, Resolution, Value

@@ -37,8 +37,8 @@ from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
-from horae.files.git import HORAE, Git, GitError, Why, is_repository
 from horae.files.git.committing import edit_and_commit
+from horae.files.git.repository import HORAE, Git, GitError, Why, is_repository
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit
-from horae.files.git import Author, Git, GitError, Pushed, Standing, repository_of
+from horae.files.git.repository import Author, Git, GitError, Pushed, Standing, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id

@@ -17,7 +17,7 @@ from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
 from horae.errors import Exit
-from horae.files.git import Git, repository_of
+from horae.files.git.repository import Git, repository_of
 from horae.sources.plans import claims
 from horae.timing.duration import parse_duration
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.config import Config
-    from horae.files.git import Commit
+    from horae.files.git.repository import Commit
     from horae.sources.plans.claims import Claim
     from horae.sources.plans.done import Completed
 

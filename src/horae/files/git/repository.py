@@ -1,0 +1,951 @@
+"""A plan's repository: brought up to date, committed to, pushed, cloned, delivered into.
+
+What may well happen (a conflict, a person's unsaved work, an origin that is away) comes back as
+a value; nothing is ever resolved by throwing something away. A merge is made beside the tree, as
+a commit, and judged; only then does the tree move to it, by fast-forward, which git refuses as a
+whole if a person's work stands in the way. So a tree is as it was, or as it should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import signal
+import sys
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+from horae.core.actor import user_name
+from horae.core.guarded import FILE, Arrivals, after_pull, before_pull, values_of
+from horae.files.git.arrivals import (
+    ArrivalsError,
+    change_arrivals,
+    read_arrivals,
+    written_at,
+)
+from horae.files.git.calls import (
+    HORAE,
+    TIMEOUT,
+    Author,
+    GitBusyError,
+    GitError,
+    GitRefusedError,
+    GitTimeoutError,
+    Said,
+    call,
+    masked,
+)
+from horae.files.git.layout import layout
+from horae.files.git.trust import Change, Guard, Limits, objection
+from horae.files.read import StrPath, printable
+from horae.org.plan import is_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Sequence
+
+__all__ = [
+    "HORAE",
+    "Author",
+    "Commit",
+    "Delivery",
+    "Ending",
+    "Git",
+    "GitBusyError",
+    "GitError",
+    "GitRefusedError",
+    "GitTimeoutError",
+    "Limits",
+    "Logged",
+    "Origin",
+    "Pull",
+    "Push",
+    "Pushed",
+    "Standing",
+    "Why",
+    "is_repository",
+    "layout",
+    "repository_of",
+    "without_password",
+]
+
+LOCK: Final = "horae.lock"
+_USER: Final = r"^user\.(name|email)$"  # as git's settings call it
+_HEAD_LINE: Final = "# branch.oid "
+_HEEDED: Final = "H "  # how a file is listed of which git says whether it has changed
+_NAMED: Final = 200  # files that git is asked about by name; of more, about all
+_PAUSE: Final = 0.02  # between two looks at a lock that another process holds
+_ATTEMPTS: Final = 3  # to push a merge before somebody else pushes again
+_DELIVERED: Final = "refs/remotes/plan/delivered"  # in a clone: its last commit that went home
+
+_SCP: Final = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9][\w.-]*:(?!:)[^-\s][^\s]*")
+_ADDRESS: Final = re.compile(r"(https|ssh)://[^\s/-][^\s]*")
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+_IN_THE_WAY: Final = re.compile(
+    r"would be overwritten|local changes|untracked working tree|not concluded|unmerged|"
+    r"not uptodate|would lose untracked|would be removed"
+)
+_FIRST: Final = re.compile(r"fetch first|non-fast-forward|stale info|lock ref|failed to update ref")
+_TREE_CHANGE: Final = re.compile(rb":\d{6} (\d{6}) [0-9a-f]+ ([0-9a-f]+) ([A-Z])\d*")
+
+
+def is_repository(path: StrPath) -> bool:
+    """Tell whether a directory is the top of a tree under git."""
+    return layout(path) is not None
+
+
+def repository_of(path: StrPath) -> Path | None:
+    """Return the top of the tree that a file or directory stands in; None if not under git."""
+    here = Path(path).absolute()
+    return next((each for each in (here, *here.parents) if is_repository(each)), None)
+
+
+def without_password(url: str) -> str:
+    """Return an address without the password in it.
+
+    >>> without_password("https://me:s3cret@git.example/x.git")
+    'https://me@git.example/x.git'
+    """
+    return _PASSWORD.sub(r"\1@", url)
+
+
+def _items(said: Said) -> list[str]:
+    """Return what git said, where a zero byte ends each item."""
+    return said.out.decode(errors="surrogateescape").split("\0")
+
+
+class Ending(StrEnum):
+    """What became of bringing a tree up to date."""
+
+    UP_TO_DATE = "up-to-date"  # there was nothing new
+    FAST_FORWARDED = "fast-forwarded"  # the tree is as the other side has it
+    MERGED = "merged"  # both sides had something, and it fits together
+    LEFT_ALONE = "left-alone"  # not one byte was changed
+
+
+class Why(StrEnum):
+    """Why a tree was left alone."""
+
+    CONFLICT = "conflict"  # both sides changed the same lines
+    DIRTY = "dirty"  # work that is not committed stands in the way
+    NO_ORIGIN = "no-origin"  # there is nowhere to pull from
+    TIMEOUT = "timeout"  # the other side did not answer in time
+    REFUSED = "refused"  # it must not come in, or git would not do it
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What became of bringing a tree up to date, and why."""
+
+    ending: Ending
+    why: Why | None = None
+    words: str = ""
+    before: str | None = None
+    after: str | None = None
+    paths: tuple[str, ...] = ()  # where a conflict is
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Tell whether a person should look."""
+        return self.ending is Ending.LEFT_ALONE
+
+
+class Standing(StrEnum):
+    """How a file stands to the last commit."""
+
+    CLEAN = "clean"
+    CHANGED = "changed"  # a person's work, staged or not
+    UNTRACKED = "untracked"
+    IGNORED = "ignored"
+    ABSENT = "absent"  # neither in the tree nor in the commit
+
+
+class Commit(NamedTuple):
+    """The commit that was made, or why none was."""
+
+    sha: str | None
+    words: str = ""
+
+
+class Pushed(StrEnum):
+    """What became of a push."""
+
+    PUSHED = "pushed"
+    BEHIND = "behind"  # somebody else was first
+    FAILED = "failed"
+
+
+class Push(NamedTuple):
+    """What became of a push, and why."""
+
+    ending: Pushed
+    words: str = ""
+
+
+class Origin(NamedTuple):
+    """What the origin has, as far as we know."""
+
+    exists: bool
+    tip: str | None = None  # of the branch that is checked out here
+
+
+class Logged(NamedTuple):
+    """One commit of the log."""
+
+    sha: str
+    at: datetime
+    author: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of a clone's commits."""
+
+    is_delivered: bool
+    commit: str | None = None  # what the branch is at now, if something was delivered
+    branch: str | None = None  # where the commits stay, if they did not go in cleanly
+    words: str = ""
+
+
+class Git:
+    """One repository, by the top of its tree; one call at a time, over all processes.
+
+    *local* are the origins on this machine that may be asked: to push to one runs what it says.
+    *origin* is asked instead of the one that stands in the repository, which whoever works
+    there can change.
+    """
+
+    def __init__(
+        self,
+        root: StrPath,
+        *,
+        timeout: timedelta = TIMEOUT,
+        limits: Limits | None = None,
+        helper: str | None = None,
+        local: Collection[StrPath] = (),
+        origin: str | None = None,
+    ) -> None:
+        self.root = os.path.realpath(root)
+        self._local = frozenset(map(os.path.realpath, local))
+        self._address = origin
+        self._timeout = timeout
+        self._limits = limits or Limits()
+        self._helper = helper
+        self._guard = Guard(self.root, timeout=timeout)
+        self._lock = asyncio.Lock()
+        self._owner: asyncio.Task[object] | None = None
+
+    # Reading.
+
+    async def head(self) -> str | None:
+        """Return the commit that is checked out; None before the first one."""
+        return await self._commit_at("HEAD")
+
+    async def branch(self) -> str:
+        """Return the branch that is checked out."""
+        said = await self._git("symbolic-ref", "--quiet", "--short", "HEAD", fails=True)
+        if said.code:
+            raise GitError(self.root, "no branch is checked out; switch to one with `git switch`")
+        return said.text
+
+    async def status(self, path: StrPath) -> Standing:
+        """Return how one file stands to the last commit."""
+        name = self._inside(path)
+        said = await self._git(
+            "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching",
+            "--no-renames", "--ignore-submodules=all", "--", name,
+        )  # fmt: skip
+        match said.out[:2]:
+            case b"??":
+                return Standing.UNTRACKED
+            case b"!!":
+                return Standing.IGNORED
+            case b"":
+                exists = os.path.lexists(os.path.join(self.root, name))  # noqa: PTH118
+                return Standing.CLEAN if exists else Standing.ABSENT
+        return Standing.CHANGED
+
+    async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
+        """Return the last commit, and which of some files stand in it as they are here.
+
+        The names are as git says them, from the top of the tree.
+        """
+        asked = [*names] if len(names) <= _NAMED else ["."]
+        # First: what is added while we ask is then changed, not taken for what stands there.
+        tracked = _items(await self._git("ls-files", "-v", "-z", "--", *asked))
+        said = await self._git(
+            "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--no-renames",
+            "--ignore-submodules=all", "--", *asked,
+        )  # fmt: skip
+        lines = _items(said)
+        heads = (line for line in lines if line.startswith(_HEAD_LINE))
+        head = next(heads, _HEAD_LINE).removeprefix(_HEAD_LINE)
+        if not head or head.startswith("("):  # before the first commit
+            return None, frozenset()
+        # One that was changed has eight fields before its name, one with a conflict ten.
+        fields = {"1": 8, "u": 10}
+        changed = {line.split(" ", fields[line[0]])[-1] for line in lines if line[:1] in fields}
+        # Of others git was told to overlook what changes.
+        heeded = {name.removeprefix(_HEEDED) for name in tracked if name.startswith(_HEEDED)}
+        return head, frozenset(heeded.intersection(names) - changed)
+
+    async def log(self, *, since: datetime | None = None, limit: int = 30) -> list[Logged]:
+        """Return the last commits, the newest first."""
+        if await self.head() is None:
+            return []
+        begin = [] if since is None else [f"--since=@{int(since.timestamp())}"]
+        said = await self._git(
+            "log", "-z", "--no-show-signature", "--no-mailmap", f"--max-count={limit}", *begin,
+            "--format=%H%x1f%ct%x1f%an%x1f%s", "HEAD",
+        )  # fmt: skip
+        rows = [row.split("\x1f", 3) for row in said.text.split("\0") if row]
+        return [
+            Logged(sha, datetime.fromtimestamp(int(at), UTC), author, subject)
+            for sha, at, author, subject in rows
+        ]
+
+    async def content(self, path: StrPath, *, at: str = "HEAD") -> bytes | None:
+        """Return what a commit has in a plain file; None if it has none there."""
+        found = await self._file_in(at, self._inside(path))
+        return None if found is None else (await self._git("cat-file", "blob", found[1])).out
+
+    async def has_origin(self) -> bool:
+        """Tell whether the repository has an origin."""
+        return await self.origin() is not None
+
+    async def origin(self) -> str | None:
+        """Return the address that the repository is brought up to date from, if there is one."""
+        return await self._origin("url")
+
+    async def unshared(self) -> int:
+        """Return how many commits are nowhere but in this clone, as far as it knows."""
+        said = await self._git("rev-list", "--count", "HEAD", "--not", "--remotes")
+        return int(said.text)
+
+    # Changing.
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep everybody else who asks out of the repository; the holder may ask again."""
+        task = asyncio.current_task()
+        if task is not None and self._owner is task:
+            yield
+            return
+        async with self._lock, _locked(self.root, self._timeout):
+            self._owner = task
+            try:
+                yield
+            finally:
+                self._owner = None
+
+    async def fetch(self) -> Origin:
+        """Ask the origin what it has; nothing of it comes into the tree."""
+        url = await self._origin("url")
+        if url is None:
+            return Origin(exists=False)
+        branch = await self.branch()
+        async with self.held():
+            tip = await self._fetched(url, branch, "origin")
+        return Origin(exists=True, tip=tip)
+
+    async def pull(self, *, source: StrPath | None = None) -> Pull:
+        """Bring the tree up to date with its origin, or with the tree at *source*."""
+        try:
+            async with self.held():
+                return await self._pull(source)
+        except (GitTimeoutError, GitBusyError) as error:
+            return _left(Why.TIMEOUT, error.reason)
+        except GitError as error:
+            return _left(Why.REFUSED, str(error))
+
+    async def advance(self, commit: str) -> Pull:
+        """Bring a commit that is already here into the tree."""
+        async with self.held():
+            return await self._bring_in(commit, "a commit")
+
+    async def author_of(self, actor: str) -> Author:
+        """Return who a commit is by that is made on behalf of an actor.
+
+        A user whose process this is has the name that git knows them by.
+        """
+        kind, _, name = actor.partition(":")
+        if not name:
+            return HORAE
+        if kind == "cli" and name == user_name(os.getuid()):
+            said = await call(self.root, "config", "--get-regexp", _USER, as_person=True)
+            found = dict(line.split(" ", 1) for line in said.text.splitlines() if " " in line)
+            name = found.get("user.name", name)
+            if "user.email" in found:
+                return Author(name, found["user.email"])
+        return Author.named(name)
+
+    async def commit(self, path: StrPath, *, message: str, author: Author, was: Standing) -> Commit:
+        """Commit one file that was just edited by us; *was* is its standing before that edit."""
+        name = self._inside(path)
+        match was:
+            case Standing.CHANGED | Standing.UNTRACKED:
+                words = "has uncommitted changes by a user, so the edit is not committed"
+                return Commit(None, f"{printable(name)}: {words}")
+            case Standing.IGNORED:
+                return Commit(None, f"{printable(name)}: is ignored by git")
+        async with self.held():
+            if was is Standing.ABSENT:
+                await self._git("add", "--", name)
+            said = await self._git(
+                "commit", "--only", "--no-verify", "--no-gpg-sign", "--quiet", "--no-status",
+                f"--message={message}", "--", name, author=author, fails=True,
+            )  # fmt: skip
+            if said.code:
+                words = said.why if said.err.strip() else "nothing changed"
+                return Commit(None, f"{printable(name)}: {words}")
+            return Commit(await self.head())
+
+    async def propose(
+        self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
+    ) -> str:
+        """Return a commit that gives one file new content, on top of *onto*.
+
+        Nothing moves: no branch, no tree. The commit stays at `refs/horae/proposed/` and the
+        author's name until that author proposes something else.
+        """
+        name = self._inside(path)
+        found = await self._file_in(onto, name)
+        if found is None:
+            raise GitError(self.root, f"{printable(name)} is not a regular file in {onto[:12]}")
+        ref = f"refs/horae/proposed/{author.name if is_id(author.name) else 'somebody'}"
+        stamp = f"{int(now.timestamp())} +0000"
+        said = message.encode()
+        stream = [
+            f"commit {ref}\nauthor {author.name} <{author.email}> {stamp}\n".encode(),
+            f"committer {HORAE.name} <{HORAE.email}> {stamp}\n".encode(),
+            b"data %d\n%b\n" % (len(said), said),
+            f"from {onto}\nM {found[0]} inline {_quoted(name)}\n".encode(
+                "utf-8", "surrogateescape"
+            ),
+            b"data %d\n%b\n" % (len(data), data),
+            b"done\n",
+        ]
+        async with self.held():
+            await self._git("fast-import", "--quiet", "--done", "--force", stdin=b"".join(stream))
+            made = await self._commit_at(ref)
+        assert made is not None, "fast-import has just made it"
+        return made
+
+    async def push(self, branch: str | None = None, *, commit: str | None = None) -> Push:
+        """Give the origin's branch our commit, if it goes forward from there."""
+        try:
+            async with self.held():
+                name = branch or await self.branch()
+                return await self._push(commit or f"refs/heads/{name}", name)
+        except GitError as error:
+            return Push(Pushed.FAILED, str(error))
+
+    async def clone(self, target: StrPath) -> Git:
+        """Return a repository of its own at *target*, a new directory, for a member to work in.
+
+        It is a real clone, since a second tree of one repository shares hooks and settings with
+        the first, and without hard links, since whoever owns a linked file can change it for
+        both. Its origin is ours, without the password, or this tree if there is none.
+        """
+        place = os.path.abspath(target)  # noqa: PTH100
+        async with self.held():
+            branch = await self.branch()
+            await self._git(
+                "clone", "--quiet", "--no-hardlinks", "--no-tags", "--single-branch",
+                "--no-recurse-submodules", "--template=", f"--branch={branch}",
+                "--end-of-options", self.root, place, local=True,
+            )  # fmt: skip
+            url = await self._origin("url")
+        made = self._like(place)
+        if url is not None:
+            await made._name_origin(url)  # noqa: SLF001
+        return made
+
+    @classmethod
+    async def clone_of(
+        cls,
+        url: str,
+        target: StrPath,
+        *,
+        branch: str | None = None,
+        timeout: timedelta = TIMEOUT,
+        limits: Limits | None = None,
+        helper: str | None = None,
+        local: Collection[StrPath] = (),
+    ) -> Git:
+        """Return a repository of its own at *target*, a new directory, made from an address.
+
+        It has one branch, the one that is named or the address's own. What it holds is judged
+        before a file of it is written. The password of the address is not kept in it.
+        """
+        named = [] if branch is None else [f"--branch={branch}"]
+        place = os.path.abspath(target)  # noqa: PTH100
+        made = cls(place, timeout=timeout, limits=limits, helper=helper, local=local, origin=url)
+        said = await call(
+            os.path.dirname(place),  # noqa: PTH120
+            "clone", "--quiet", "--no-checkout", "--no-hardlinks", "--no-tags", "--single-branch",
+            "--no-recurse-submodules", "--template=", *named, "--end-of-options", url, place,
+            local=made._is_local(url), helper=helper, timeout=timeout, most=made._limits.total,
+        )  # fmt: skip
+        if said.code:
+            raise GitError(place, said.why)
+        await made._name_origin(url)
+        nothing = (await made._git("mktree", stdin=b"")).text
+        if reason := await made._objection(nothing, "HEAD"):
+            raise GitRefusedError(place, reason)
+        await made._git("reset", "--quiet", "--hard", "HEAD")
+        return made
+
+    async def sign_as(self, author: Author) -> None:
+        """Let commits that are made here be by an author, whoever git takes the user for."""
+        await self._git("config", "--local", "user.name", author.name)
+        await self._git("config", "--local", "user.email", author.email)
+
+    async def send(self, *, agent: str) -> Delivery:
+        """Bring this clone's own commits to its origin.
+
+        What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
+        """
+        if not is_id(agent):
+            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
+        try:
+            async with self.held():
+                tip, base = await self.head(), (await self.fetch()).tip
+                if tip is None or (base is not None and await self._is_ancestor(tip, base)):
+                    return Delivery(is_delivered=True, words="nothing new")
+                ended = await self._send(tip, f"the work of {agent}")
+                if not ended.is_left_alone:
+                    return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
+                return await self._set_aside(tip, f"horae/{agent}", ended.words)
+        except GitError as error:
+            return Delivery(is_delivered=False, words=str(error))
+
+    async def deliver(self, clone: StrPath, *, agent: str) -> Delivery:
+        """Bring a clone's commits to the origin, or into this tree if it has no origin.
+
+        What does not go in cleanly stays on the branch `horae/` and the agent's name.
+        """
+        if not is_id(agent):
+            raise GitRefusedError(self.root, f"{printable(agent)} is not a valid agent name")
+        try:
+            theirs = self._like(clone)
+            tip = await theirs.head()  # judges the clone's settings, too
+            async with self.held():
+                ours = await self.head()
+                if tip is None or ours is None or await self._is_ancestor(tip, ours):
+                    return Delivery(is_delivered=True, words="nothing new")
+                branch = await self._take(theirs.root, tip, agent)
+                made = await self._deliver(branch, tip, agent)
+            if made.is_delivered:
+                await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
+            return made
+        except GitError as error:
+            return Delivery(is_delivered=False, words=str(error))
+
+    # How it is done.
+
+    def _like(self, root: StrPath) -> Git:
+        """Return another repository that is treated as this one is."""
+        return Git(
+            root,
+            timeout=self._timeout,
+            limits=self._limits,
+            helper=self._helper,
+            local=self._local,
+        )
+
+    async def _git(
+        self,
+        *args: str,
+        local: bool = False,
+        author: Author | None = None,
+        stdin: bytes | None = None,
+        fails: bool = False,
+        most: int | None = None,
+    ) -> Said:
+        """Call git once the repository's settings are known to be harmless."""
+        await self._guard.settings()
+        said = await call(
+            self.root,
+            *args,
+            local=local,
+            author=author,
+            helper=self._helper,
+            stdin=stdin,
+            timeout=self._timeout,
+            most=most,
+        )
+        if said.code and not fails:
+            raise GitError(self.root, said.why)
+        if "dubious ownership" in said.err:
+            raise GitRefusedError(self.root, "belongs to another user, so git does not trust it")
+        return said
+
+    async def _commit_at(self, ref: str) -> str | None:
+        said = await self._git(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", fails=True
+        )
+        # git says nothing at all of a name that it does not know.
+        if said.code and said.err.strip():
+            raise GitError(self.root, said.why)
+        return said.text or None
+
+    async def _file_in(self, commit: str, name: str) -> tuple[str, str] | None:
+        """Return the mode and the object of a plain file in a commit."""
+        said = await self._git("ls-tree", "-z", "--full-tree", commit, "--", name)
+        entry, _, _ = said.out.partition(b"\t")
+        mode, _, rest = entry.decode().partition(" ")
+        return (mode, rest.partition(" ")[2]) if mode in {"100644", "100755"} else None
+
+    async def _is_ancestor(self, one: str, other: str) -> bool:
+        said = await self._git("merge-base", "--is-ancestor", one, other, fails=True)
+        return said.code == 0
+
+    async def _origin(self, kind: str) -> str | None:
+        """Return the origin's address, for one kind of use; a path is absolute."""
+        if self._address is not None:
+            return self._address
+        found = (await self._guard.settings()).get(f"remote.origin.{kind}", ())
+        if not found:
+            return None
+        if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
+            return os.path.normpath(os.path.join(self.root, found[0]))  # noqa: PTH118
+        return found[0]
+
+    async def _name_origin(self, url: str) -> None:
+        """Let the settings of a clone name its origin, without the password."""
+        bare = without_password(url)
+        await self._git("remote", "set-url", "--end-of-options", "origin", bare)
+
+    def _is_local(self, url: str) -> bool:
+        """Tell whether an address is a path on this machine; one that is not asked is refused."""
+        if _ADDRESS.fullmatch(url):
+            return False
+        if url.startswith(("/", "file:///")):
+            path = unquote(url.removeprefix("file://")) if url.startswith("file:") else url
+            if os.path.realpath(path) in self._local:
+                return True
+            reason = "is a local path that is not listed in the setting git.local"
+            raise GitRefusedError(self.root, f"origin {masked(url)} {reason}")
+        if _SCP.fullmatch(url):
+            return False
+        reason = "is not a supported address; use https://, ssh:// or user@host:path"
+        raise GitRefusedError(self.root, f"origin {printable(masked(url))} {reason}")
+
+    def _inside(self, path: StrPath) -> str:
+        """Return a path as the repository knows it."""
+        given = os.path.join(self.root, path)  # noqa: PTH118
+        # The last part may be a link, and is then meant itself.
+        parent, last = os.path.split(os.path.normpath(given))
+        name = os.path.relpath(os.path.join(os.path.realpath(parent), last), self.root)  # noqa: PTH118
+        if name in {".", ".."} or name.startswith("../"):
+            raise GitError(self.root, f"{printable(str(path))} is not a file in this repository")
+        return name
+
+    async def _fetched(
+        self, url: str, branch: str, remote: str, *, is_ours: bool = False
+    ) -> str | None:
+        """Return the tip of a branch that another repository has; None if it has no such branch."""
+        into = f"refs/remotes/{remote}/{branch}"
+        said = await self._fetch(url, f"+refs/heads/{branch}:{into}", is_ours=is_ours)
+        if "couldn't find remote ref" in said.err:
+            return None
+        if f"signal {signal.SIGXFSZ.value}" in said.err:
+            reason = f"{masked(url)} sent more than {self._limits.total:,} bytes at once"
+            raise GitRefusedError(self.root, reason)
+        if said.code:
+            raise GitError(self.root, said.why)
+        return await self._commit_at(into)
+
+    async def _fetch(self, url: str, refspec: str, *, is_ours: bool = False) -> Said:
+        local = is_ours or self._is_local(url)
+        there = _half_fetched(self.root)
+        try:
+            return await self._git(
+                "fetch", "--quiet", "--no-tags", "--no-recurse-submodules",
+                "--no-auto-maintenance", "--no-write-fetch-head", "--end-of-options", url, refspec,
+                local=local, fails=True, most=self._limits.total,
+            )  # fmt: skip
+        finally:
+            for path in _half_fetched(self.root) - there:
+                _sweep(path)
+
+    async def _pull(self, source: StrPath | None) -> Pull:
+        url = await self._origin("url") if source is None else os.path.realpath(source)
+        if url is None:
+            return _left(Why.NO_ORIGIN, "the repository has no origin")
+        branch = await self.branch()
+        is_ours = source is not None
+        remote = "plan" if is_ours else "origin"
+        tip = await self._fetched(url, branch, remote, is_ours=is_ours)
+        if tip is None:
+            return _left(Why.NO_ORIGIN, f"{masked(url)} has no branch {branch} yet")
+        return await self._bring_in(tip, f"{remote}/{branch}")
+
+    async def _bring_in(self, theirs: str, what: str) -> Pull:
+        """Move the tree to a commit, or to its merge with ours."""
+        ours = await self.head()
+        if ours is None:
+            return _left(Why.REFUSED, "the repository has no commits; create the first one")
+        if await self._is_ancestor(theirs, ours):
+            return Pull(Ending.UP_TO_DATE, before=ours, after=ours)
+        merged = await self._merged(ours, theirs, f"Merge {what}")
+        if isinstance(merged, Pull):
+            return merged
+        if reason := await self._objection(ours, merged):
+            return _left(Why.REFUSED, reason)
+        async with self._settings_noted(ours, merged):
+            said = await self._git(
+                "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
+                "--end-of-options", merged, fails=True,
+            )  # fmt: skip
+        if said.code:
+            is_dirty = _IN_THE_WAY.search(said.err) is not None
+            return _left(Why.DIRTY if is_dirty else Why.REFUSED, " ".join(said.err.split()))
+        ending = Ending.FAST_FORWARDED if merged == theirs else Ending.MERGED
+        return Pull(ending, before=ours, after=merged)
+
+    async def _merged(self, ours: str, theirs: str, message: str) -> str | Pull:
+        """Return the commit that has both, which may be one of the two; no tree is touched."""
+        if await self._is_ancestor(ours, theirs):
+            return theirs
+        if await self._is_ancestor(theirs, ours):
+            return ours
+        said = await self._git(
+            "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z",
+            "--end-of-options", ours, theirs, fails=True,
+        )  # fmt: skip
+        tree, *names = [os.fsdecode(name) for name in said.out.split(b"\0") if name] or [""]
+        if said.code == 1 and tree:
+            paths = tuple(dict.fromkeys(names))
+            shown = ", ".join(printable(path) for path in paths[:5])
+            return _left(Why.CONFLICT, f"both sides changed {shown}", paths=paths)
+        if said.code:
+            return _left(Why.REFUSED, said.why)
+        made = await self._git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", message)
+        return made.text
+
+    async def _objection(self, ours: str, theirs: str) -> str | None:
+        """Return why what *theirs* changes must not come in."""
+        entries = [each for each in await self._changes(ours, theirs) if each[2] != "D"]
+        sizes = await self._sizes([sha for mode, sha, _, _ in entries if mode != "160000"])
+        return objection(
+            (Change(mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries), self._limits
+        )
+
+    async def _changes(self, ours: str, theirs: str) -> list[tuple[str, str, str, bytes]]:
+        """Return what differs between two commits: mode, object, letter and path of each file."""
+        said = await self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", ours, theirs)
+        fields = said.out.split(b"\0")
+        return [
+            (found[1].decode(), found[2].decode(), found[3].decode(), path)
+            for meta, path in zip(fields[::2], fields[1::2], strict=False)
+            if (found := _TREE_CHANGE.fullmatch(meta))
+        ]
+
+    @asynccontextmanager
+    async def _settings_noted(self, ours: str, theirs: str) -> AsyncIterator[None]:
+        """Remember which guarded settings the tree brings along that moves inside the block.
+
+        They are noted before, so that they do not count after a crash, either; and after, as they
+        are on the disk, since attributes of a commit can let a file differ from what it holds.
+        """
+        paths = [os.fsdecode(path) for *_, path in await self._changes(ours, theirs)]
+        named = [path for path in paths if f"/{path}".lower().endswith(f"/{FILE}")]
+        if not named:
+            yield
+            return
+        try:
+            noted = await self._noted(theirs, named)
+            change_arrivals(self.root, noted)
+            yield
+            has_moved = await self.head() == theirs
+            found = {
+                name: written_at(f"{self.root}/{name}") if has_moved else None for name in noted
+            }
+            ended = {name: after_pull(each, found[name]) for name, each in noted.items()}
+            change_arrivals(self.root, ended)
+        except ArrivalsError as error:
+            raise GitRefusedError(error.path, error.reason) from None
+
+    async def _noted(self, commit: str, paths: list[str]) -> dict[str, Arrivals]:
+        """Return what is to be known of files of settings that a commit is about to change."""
+        known = read_arrivals(self.root)
+        noted: dict[str, Arrivals] = {}
+        for path in paths:
+            name = f"{path[: -len(FILE)]}{FILE}"  # some disks ignore case
+            data = await self.content(path, at=commit)
+            coming = values_of("" if data is None else data.decode(errors="replace"))
+            written = written_at(f"{self.root}/{name}")
+            last = await self._git("rev-list", "--max-count=1", commit, "--", path)
+            noted[name] = before_pull(written, coming, known.get(name), last.text or commit)
+        return noted
+
+    async def _sizes(self, objects: Sequence[str]) -> dict[str, int]:
+        """Return how many bytes each object has."""
+        if not objects:
+            return {}
+        said = await self._git(
+            "cat-file", "--batch-check=%(objectname) %(objectsize)",
+            stdin="".join(f"{each}\n" for each in objects).encode(),
+        )  # fmt: skip
+        rows = [line.split() for line in said.out.decode().splitlines()]
+        if any(not row[1].isdigit() for row in rows):
+            raise GitRefusedError(self.root, "an object is missing; run `git fsck` to find it")
+        return {row[0]: int(row[1]) for row in rows}
+
+    async def _push(self, commit: str, branch: str) -> Push:
+        url = await self._origin("pushurl") or await self._origin("url")
+        if url is None:
+            return Push(Pushed.FAILED, "the repository has no origin")
+        said = await self._git(
+            "push", "--porcelain", "--no-verify", "--no-signed", "--end-of-options", url,
+            f"{commit}:refs/heads/{branch}",
+            local=self._is_local(url), fails=True,
+        )  # fmt: skip
+        if said.code == 0:
+            await self._git("update-ref", f"refs/remotes/origin/{branch}", commit)
+            return Push(Pushed.PUSHED)
+        refused = [line for line in said.text.splitlines() if line.startswith("!")]
+        words = masked(refused[0].rpartition("\t")[2]) if refused else said.why
+        # Two pushes at the same moment: the origin turns one of them away, in words of its own.
+        is_behind = bool(refused) and _FIRST.search(f"{words} {said.err}") is not None
+        return Push(Pushed.BEHIND if is_behind else Pushed.FAILED, words)
+
+    async def _take(self, clone: str, tip: str, agent: str) -> str:
+        """Return the branch of ours that a clone's commits are on now."""
+        branch = f"horae/{agent}"
+        before = await self._commit_at(f"refs/heads/{branch}")
+        said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
+        if said.code and before is not None:
+            # What stayed there from another time is not what the clone goes on from: keep both.
+            branch = f"{branch}-{tip[:12]}"
+            said = await self._fetch(clone, f"HEAD:refs/heads/{branch}", is_ours=True)
+        if said.code:
+            raise GitError(self.root, said.why)
+        return branch
+
+    async def _deliver(self, branch: str, tip: str, agent: str) -> Delivery:
+        """Bring the commits that are on a branch of ours to where they belong."""
+        what = f"the work of {agent}"
+        if await self._origin("url") is None:
+            ended = await self._bring_in(tip, what)
+        else:
+            ended = await self._send(tip, what)
+        if ended.is_left_alone:
+            return Delivery(is_delivered=False, branch=branch, words=ended.words)
+        await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
+        return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
+
+    async def _set_aside(self, tip: str, branch: str, why: str) -> Delivery:
+        """Give the origin a commit that did not go in, on a branch beside."""
+        words = ""
+        # What stayed there from another time may not be what this goes on from: keep both.
+        for name in (branch, f"{branch}-{tip[:12]}"):
+            pushed = await self._push(tip, name)
+            if pushed.ending is Pushed.PUSHED:
+                return Delivery(is_delivered=False, branch=name, words=why)
+            words = pushed.words
+        return Delivery(is_delivered=False, words=f"{why}; not pushed to {branch} either: {words}")
+
+    async def _send(self, tip: str, what: str) -> Pull:
+        """Push a commit, or its merge with what the origin has, and follow with the tree."""
+        here = await self.branch()
+        for _ in range(_ATTEMPTS):
+            base = (await self.fetch()).tip
+            merged = tip if base is None else await self._merged(base, tip, f"Merge {what}")
+            if isinstance(merged, Pull):
+                return merged
+            seen = base or await self.head()
+            if seen is not None and (reason := await self._objection(seen, merged)):
+                return _left(Why.REFUSED, reason)
+            pushed = await self._push(merged, here)
+            if pushed.ending is Pushed.PUSHED:
+                followed = await self._bring_in(merged, f"origin/{here}")
+                words = (
+                    f"the working tree was not updated: {followed.words}" if followed.why else ""
+                )
+                return Pull(Ending.FAST_FORWARDED, words=words, after=merged)
+            if pushed.ending is Pushed.FAILED:
+                return _left(Why.REFUSED, pushed.words)
+        return _left(Why.TIMEOUT, "other pushes came first each time")
+
+
+def _left(why: Why, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
+    """Return that a tree was left alone."""
+    return Pull(Ending.LEFT_ALONE, why, words, paths=paths)
+
+
+def _quoted(name: str) -> str:
+    """Return a path as git's importer reads it."""
+    if any(ord(character) < 0x20 or character == "\x7f" for character in name):
+        raise GitError(printable(name), "has a control character in its name")
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _half_fetched(root: str) -> frozenset[str]:
+    """Return the files that fetches write into, or left behind when they were ended."""
+    here = layout(root)
+    if here is None:
+        return frozenset()
+    # A repository without packs has none.
+    with suppress(FileNotFoundError), os.scandir(f"{here.common}/objects/pack") as entries:
+        return frozenset(entry.path for entry in entries if entry.name.startswith("tmp_"))
+    return frozenset()
+
+
+def _sweep(path: str) -> None:
+    """Remove what a fetch left behind, so that one that fails at each tick fills no disk.
+
+    A person may be fetching at the same time; a lease is given only on a file that nobody has
+    open. Where there are no leases the file stays until git's own housekeeping.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):  # somebody has it open, or it is gone
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            os.remove(path)  # noqa: PTH107
+        finally:
+            os.close(descriptor)
+
+
+@asynccontextmanager
+async def _locked(root: str, patience: timedelta) -> AsyncIterator[None]:
+    """Hold the lock of a repository; it lies in `.git`, and dies with its holder."""
+    here = layout(root)
+    if here is None:
+        raise GitRefusedError(root, "is not a git repository; run `git init`")
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(f"{here.common}/{LOCK}", flags, 0o600)
+    except OSError as error:
+        raise GitError(root, f"cannot be locked: {error.strerror}") from error
+    try:
+        await _take_lock(descriptor, root, patience)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _take_lock(descriptor: int, root: str, patience: timedelta) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience.total_seconds()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if loop.time() > until:
+                words = f"another process has locked it for {patience.total_seconds():g} s"
+                raise GitBusyError(root, words) from None
+            await asyncio.sleep(_PAUSE)
+        else:
+            return
