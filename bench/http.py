@@ -7,7 +7,7 @@ and take nothing of them. `python bench/http.py [SECONDS [RATE]]`.
 
 from __future__ import annotations
 
-# ruff: noqa: A005, E402, F401, PTH100, PTH120
+# ruff: noqa: A005, E402, F401
 import os
 import sys
 

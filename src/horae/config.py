@@ -104,7 +104,6 @@ class Setting(Generic[T]):
         return self if config is None else config.value_of(self)
 
     def shown(self, value: object) -> object:
-        """Return *value* as it may be printed."""
         return mask(value) if self.is_secret and value is not None else _plain(value)
 
 
@@ -400,7 +399,6 @@ class Waiting(NamedTuple):
         )
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {**self._asdict(), "commit": self.commit or None}
 
 
@@ -630,7 +628,6 @@ class Config:
         return f"Config({self.root!r}, {rows})"
 
     def value_of(self, setting: Setting[T]) -> T:
-        """Return what a setting is set to."""
         if setting.name in self._values:
             return cast("T", self._values[setting.name])
         return _value(setting, _default(setting, self.root))
@@ -760,7 +757,7 @@ def load(
     file = file.with_guarded(trusted, os.path.normpath(f"{source}/{FILE}") + " as last trusted")
     home = variables.get("HOME", "")
     # A run in a clone of the plan is told these paths, and must find the same places.
-    top = os.path.abspath(base)  # noqa: PTH100 - a link to it stays one
+    top = os.path.abspath(base)
 
     given: dict[str, tuple[_Given, ...]] = {}
     for setting in SETTINGS:
@@ -802,7 +799,6 @@ class Untrusted(NamedTuple):
         return sha256(repr(sorted(self.written.items())).encode()).hexdigest()
 
     def data(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {"digest": self.digest, "waiting": [each.data() for each in self.waiting]}
 
 
@@ -878,7 +874,7 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
             words = source.words
             if source.kind is SourceKind.FILE:
                 where = _placed(_path(words[0]), _Given(raw, "", base=root, home=home))
-                words = (os.path.abspath(where),)  # noqa: PTH100 - a link stays one
+                words = (os.path.abspath(where),)
         except ValueError as error:
             said = ".".join(filter(None, (SECRETS, name[:60])))
             raise SettingError(f"{origin}: {said}", str(error)) from None
@@ -1021,7 +1017,6 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _end_of_value(text: str, position: int) -> int:
-    """Return where the line ends on which the value at *position* is complete."""
     depth = 0
     pattern = re.compile(_VALUE)
     while token := pattern.match(text, position):
@@ -1073,6 +1068,6 @@ def meant_setting(name: str) -> str | None:
 
 def settings_hint(root: str) -> str:
     """Return where to name a command for every agent that has none."""
-    if os.path.isfile(f"{root}/{FILE}"):  # noqa: PTH113 - pathlib is slow to load
+    if os.path.isfile(f"{root}/{FILE}"):
         return f"set agent.command in {FILE}"
     return f"create {FILE} in the plan root and set agent.command in it"

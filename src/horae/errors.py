@@ -145,7 +145,6 @@ class HoraeError(Exception):
     exit_code: ClassVar[int] = Exit.FINDINGS
 
     def data(self) -> ErrorData:
-        """Return the error as plain data."""
         told = ((name, value) for name, value in vars(self).items() if not name.startswith("_"))
         facts = {name: value for name, value in told if value is not None}
         return {"code": self.code, "message": str(self), "facts": facts}

@@ -190,7 +190,6 @@ class _WithToken:
 
     @property
     def process(self) -> Process:
-        """Which process it is."""
         return self._held.process
 
     def go(self) -> None:
@@ -241,11 +240,9 @@ class House:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self.place.data
 
     def log_of(self, run: Run) -> Path:
-        """Return where the output of a run is."""
         return self.place.directory_of(run) / LOG_NAME
 
     def agents(self) -> Registry:
@@ -360,7 +357,7 @@ class Rooms:
 async def _open_rooms(config: Config, clock: Clock, stack: AsyncExitStack) -> Rooms:
     """Lock and open the ledger, and make ready what starts processes."""
     root = Path(config.root).resolve()
-    data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
+    data = Path(os.path.abspath(config.data))
     ledger = await SqliteLedger.open(data, now=clock.now())
     stack.push_async_callback(ledger.close)
     processes = await stack.enter_async_context(
@@ -453,7 +450,6 @@ def wire(rooms: Rooms) -> House:
 
 
 def _org_source(rooms: Rooms) -> OrgSource:
-    """Return the plans."""
     config = rooms.config
     return OrgSource(
         rooms.root,
@@ -481,7 +477,6 @@ def _board_source(
 
 
 def _crew_source(rooms: Rooms, crew: _Crew, keeper: KeeperRunner) -> CrewSource:
-    """Return the members of the crew, each with its cadence."""
     return CrewSource(
         crew.keeping.manifest,
         crew.rhythm(rooms.clock.now()),
@@ -539,8 +534,6 @@ def _by_text(
 
 
 def _block_agents(rooms: Rooms) -> BlockAgents:
-    """Return who answers to the agent blocks of workflows."""
-
     async def find(name: str) -> tuple[Registry, Agent]:
         card = await rooms.store.agent(name)
         registry = await asyncio.to_thread(agents_of, rooms.config)
@@ -550,7 +543,6 @@ def _block_agents(rooms: Rooms) -> BlockAgents:
 
 
 def _keeper_runner(rooms: Rooms, crew: _Crew, board: CommittedBoard) -> KeeperRunner:
-    """Return who runs ticks."""
     return KeeperRunner(
         rooms.processes,
         rooms.place,
@@ -600,7 +592,6 @@ def _dispatcher(rooms: Rooms, board: CommittedBoard, roster: Roster | None) -> D
 
 
 def _board(rooms: Rooms) -> CommittedBoard:
-    """Return the board, whose changes are committed."""
     config = rooms.config
     return CommittedBoard(
         rooms.root, tasks=rooms.tasks, limit=config.plan_max_bytes, most=config.plan_max_files
@@ -616,7 +607,6 @@ def _roster(config: Config) -> Roster | None:
 
 
 def _almanac(rooms: Rooms, runners: Runners, sources: list[Source], triggers: Triggers) -> Almanac:
-    """Return the engine."""
     config = rooms.config
     return Almanac(
         clock=rooms.clock,
@@ -639,7 +629,6 @@ def _commits(config: Config, root: Path) -> Commits:
 
 
 def _desk(rooms: Rooms) -> Desk:
-    """Return where people ask."""
     return Desk(
         ledger=rooms.ledger,
         clock=rooms.clock,
@@ -723,7 +712,6 @@ def _triggers(rooms: Rooms) -> Triggers:
 
 
 def _readiness(rooms: Rooms) -> Readiness:
-    """Return who tells what cannot run."""
     return readiness_of(rooms.config, card=rooms.store.agent, text=rooms.ledger.text)
 
 
@@ -927,7 +915,6 @@ async def _watch_once(house: House, stop: asyncio.Event) -> None:
 
 
 def _note_once(notes: list[str], note: str) -> None:
-    """Add a note that is not there."""
     if note not in notes:
         notes.append(note)
 

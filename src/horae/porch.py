@@ -167,7 +167,6 @@ class Porch:
         await asyncio.gather(*answering)
 
     async def _local_actor(self, user: int, run: str) -> str:
-        """Return who asks on the socket."""
         return await local_actor(self._house.ledger, uid=user, run=run)
 
 

@@ -19,7 +19,7 @@ def secrets_of(
     config: Config, *, may_call: bool = True, environ: Mapping[str, str] | None = None
 ) -> NamedSecrets:
     """Return who knows the values of secrets; beside a shared ledger nobody keeps new ones."""
-    data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
+    data = Path(os.path.abspath(config.data))
     is_shared = config.store is not None
     return NamedSecrets(
         config.secrets,

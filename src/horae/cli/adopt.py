@@ -65,7 +65,6 @@ def import_() -> None:
 
 
 def _options(command: _Command) -> _Command:
-    """Give a command what all readers take."""
     options = (
         click.argument("paths", metavar="FILE|-...", nargs=-1, required=True),
         click.option("--into", metavar="FILE", help="Append the headlines to this plan."),
@@ -127,7 +126,7 @@ def systemd(**given: Any) -> int:
     asked = _asked(**given)
 
     def understand(text: str, path: str) -> Reading:
-        name = "stdin.timer" if path == "-" else os.path.basename(path)  # noqa: PTH119
+        name = "stdin.timer" if path == "-" else os.path.basename(path)
 
         def beside(unit: str) -> str | None:
             return None if path == "-" else _unit(path, unit)
@@ -151,7 +150,7 @@ def github_actions(**given: Any) -> int:
 
     return _import(
         _asked(**given),
-        lambda text, path: read_workflow(text, name=os.path.basename(path)),  # noqa: PTH119
+        lambda text, path: read_workflow(text, name=os.path.basename(path)),
     )
 
 
@@ -169,7 +168,7 @@ def apscheduler(**given: Any) -> int:
         asked,
         lambda text, path: read_program(
             text,
-            name="jobs.py" if path == "-" else os.path.basename(path),  # noqa: PTH119
+            name="jobs.py" if path == "-" else os.path.basename(path),
             zone_name=asked.zone_name,
             now=asked.now,
         ),
@@ -251,7 +250,6 @@ def _fits_task(adopted: Adopted) -> bool:
 
 
 def _said(adopted: Adopted) -> Iterator[str]:
-    """Yield what to say about one job."""
     job, proof = adopted.job, adopted.proof
     if not adopted.is_taken or adopted.reason:
         yield f"{job.line}:1: not imported: {job.title!r}: {adopted.reason}"
@@ -273,7 +271,6 @@ def _said(adopted: Adopted) -> Iterator[str]:
 
 
 def _data(adopted: Adopted) -> dict[str, object]:
-    """Return one job as plain data."""
     job, proof, entry = adopted.job, adopted.proof, adopted.entry
     return {
         "line": job.line,
@@ -315,7 +312,6 @@ def _write(asked: _Asked, found: list[Adopted]) -> None:
 
 
 def _record(place: str, edits: list[tuple[str, str]]) -> None:
-    """Record what was written beneath a place."""
     from horae.cli.desk import record_edits  # not on Windows
     from horae.cli.sources import plan_root
 
@@ -341,7 +337,7 @@ def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[
     """Write a task for each job, which comes back from its next moment on."""
     from horae.sources.board.tasks import Board
 
-    board = Board(os.path.abspath(directory))  # noqa: PTH100 - pathlib is slow to load
+    board = Board(os.path.abspath(directory))
     for each in found:
         assert each.entry is not None
         rule, job = each.entry.rule, each.job
@@ -358,7 +354,6 @@ def _add_tasks(directory: str, found: list[Adopted], now: datetime) -> Iterator[
 
 
 def _plan(path: str | None) -> Plan | None:
-    """Return the plan that is appended to, if it is there."""
     from horae.files.read import PlanFileError, PlanMissingError, read_plan
     from horae.org.document import read
 
@@ -373,10 +368,9 @@ def _plan(path: str | None) -> Plan | None:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file, or what is piped in."""
     from horae.files.read import LIMIT, PlanFileError, decoded, read_plan
 
-    if os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to load
+    if os.path.isdir(path):
         raise PlanFileError(path, "is a directory; name the files in it")
     if path != "-":
         return read_plan(path).text
@@ -393,6 +387,6 @@ def _unit(path: str, unit: str) -> str | None:
     if "/" in unit or "\0" in unit:
         return None
     try:
-        return read_plan(os.path.join(os.path.dirname(path), unit)).text  # noqa: PTH118, PTH120
+        return read_plan(os.path.join(os.path.dirname(path), unit)).text
     except PlanFileError:
         return None

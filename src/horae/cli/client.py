@@ -50,7 +50,6 @@ class FarError(HoraeError):
         self.__dict__.update(code=code, exit_code=exit_code)
 
     def data(self) -> ErrorData:
-        """Return the error as plain data."""
         return {"code": self.code, "message": str(self), "facts": self._facts}
 
 
@@ -92,7 +91,6 @@ class Far:
         return IdleEngineError("; ".join(problems)) if problems else None
 
     def get(self, *path: object, patience: float = ANSWER, **query: object) -> Any:
-        """Return the answer to a question."""
         with self._answer("GET", _target(path, query), patience=patience) as answer:
             return json.loads(answer.read())
 
@@ -156,7 +154,6 @@ class Far:
         return {RUN: run.encode()} if run else {}
 
     def _unreachable(self, error: Exception) -> EngineUnreachableError:
-        """Return what to say of an engine that gave no answer, or not all of it."""
         who = "the engine" if self._pid is None else f"the engine (process {self._pid})"
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
             reason = f"{who} does not listen on its socket; stop it and start `horae up` again"
@@ -180,7 +177,6 @@ class FarLeader(Far):
         self._actor = actor
 
     def answers(self) -> bool:
-        """Tell whether it can be reached from here."""
         wire = self._wire(CONNECT)
         try:
             wire.connect()
@@ -218,7 +214,6 @@ class _Wire(HTTPConnection):
         self._directory = directory
 
     def connect(self) -> None:
-        """Connect to the socket."""
         self.sock = _connect(self._directory)
         self.sock.settimeout(self.timeout)
 
@@ -245,14 +240,12 @@ def _connect(directory: Path) -> socket.socket:
 
 
 def _target(path: tuple[object, ...], query: Mapping[str, object]) -> str:
-    """Return the path of a route and its query, quoted."""
     where = "/".join(quote(str(each), safe="", errors="replace") for each in path)
     asked = urlencode({name: each for name, each in query.items() if each is not None})
     return f"/api/v1/{where}" + (f"?{asked}" if asked else "")
 
 
 def _refusal(answer: HTTPResponse) -> HoraeError:
-    """Return the error that an engine tells of."""
     try:
         said = json.loads(answer.read())
         return FarError(

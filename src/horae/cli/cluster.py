@@ -171,7 +171,6 @@ def migrate(*, target: str | None, data: str | None, root: str, form: str | None
 
 
 def _print_moved(moved: list[Moved], data: str) -> None:
-    """Say what was moved, and what to do next."""
     for each in moved:
         echo(f"{each.table:<12} {each.rows:>9,} rows, equal ({each.digest[:12]})")
     if moved:

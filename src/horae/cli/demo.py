@@ -126,7 +126,7 @@ def _forget_settings(environ: os._Environ[str]) -> None:
     for name in [each for each in environ if each.startswith(("HORAE_", "WB_"))]:
         if name not in _USED:
             del environ[name]
-    here = os.path.dirname(sys.executable)  # noqa: PTH120 - not where a link leads
+    here = os.path.dirname(sys.executable)
     environ["PATH"] = os.pathsep.join(filter(None, (environ.get("PATH", os.defpath), here)))
 
 
@@ -140,7 +140,6 @@ def _temporary(stack: ExitStack) -> Path:
 
 
 def _empty(directory: str) -> Path:
-    """Return an empty directory."""
     path = Path(directory).absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise OccupiedError(directory)

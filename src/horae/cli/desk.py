@@ -85,7 +85,7 @@ class EmptyRootError(HoraeError):
 
 def refuse_no_root(root: StrPath, data: Path) -> None:
     """Raise an error for a plan root that is not there, unless a ledger elsewhere is about it."""
-    if not os.path.isdir(root) and not (data / database.DATABASE).exists():  # noqa: PTH112
+    if not os.path.isdir(root) and not (data / database.DATABASE).exists():
         raise EmptyRootError(os.fspath(root))
 
 
@@ -99,7 +99,6 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, *, root: str, data: str | None) -> Place:
-        """Return the place that --root and --data name."""
         settings = load(root, flags={"data": data})
         return cls(settings.data, chosen_zone(None, root=root), settings.store, root)
 
@@ -110,7 +109,6 @@ class Place(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a ledger, or was one."""
         was_there = (self.directory / database.MARK).exists() or self.path.exists()
         return was_there or self.store is not None
 

@@ -104,7 +104,7 @@ def check_programs(path: str) -> Check:
 def _is_ours(file: str) -> bool:
     """Tell whether a program is one that Horae installed."""
     try:
-        with open(file, "rb") as script:  # noqa: PTH123 - it is a name from the PATH
+        with open(file, "rb") as script:
             return b"horae" in script.read(4096)
     except OSError:
         return False

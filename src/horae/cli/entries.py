@@ -151,7 +151,6 @@ async def _last(desk: Desk, line: EntryLine) -> Line | None:
 
 
 def _row(line: EntryLine, last: Line | None) -> EntryRow:
-    """Return an entry with its state and its last receipt."""
     if line.gone_at is not None:
         state = State.GONE
     elif last is not None and last.filed.status in _GOING:
@@ -186,7 +185,6 @@ def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRo
 
 
 def _print_table(rows: list[EntryRow]) -> None:
-    """Print a row per entry."""
     from rich.table import Table
 
     from horae.cli.tables import console, safe
@@ -211,5 +209,4 @@ def _print_table(rows: list[EntryRow]) -> None:
 
 
 def _time(at: datetime, data: dict[str, Any]) -> str:
-    """Return a time in the zone of an entry."""
     return moment_text(at, data["zone"])

@@ -111,7 +111,6 @@ class Explanation(NamedTuple):
     changes: tuple[str, ...] = ()
 
     def data(self) -> dict[str, object]:
-        """Return the explanation as plain data."""
         item = self.item
         said: dict[str, object] = {
             "title": item.title,
@@ -133,7 +132,6 @@ class Explanation(NamedTuple):
 
 
 def _explained(item: Entry | Unarmed, headline: Headline, now: datetime) -> Explanation:
-    """Return what can be said of an entry at a moment."""
     written = rule_text(headline)
     told = _why(headline, written=written)
     bare = Explanation(item, written or None, _why(headline), told)
@@ -170,7 +168,6 @@ def _why(headline: Headline, *, written: str = "") -> str:
 
 
 def _print(said: Explanation) -> None:
-    """Print an explanation for people."""
     item = said.item
     if item.origin.file != "-":
         echo(f"{item.title}  {item.origin}")

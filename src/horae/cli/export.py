@@ -182,7 +182,7 @@ def systemd(
             if output is None:
                 click.echo(f"# {name}\n{text}")
             else:
-                path = os.path.join(output, name)  # noqa: PTH118 - as everywhere on the way in
+                path = os.path.join(output, name)
                 echo(f"{put(path, text, force=force)} {path}")
     return hand.exit_code
 
@@ -197,7 +197,7 @@ class _Hand:
         root = plan_root(paths)
         self.now, where = moment_and_zone(now, tz=tz, root=root)
         self.zone_name = where.key
-        self._root = os.path.abspath(root)  # noqa: PTH100 - pathlib is slow to load
+        self._root = os.path.abspath(root)
         said = Output.of(None)
         others = beside(paths, said, now=self.now)
         sources = Sources(paths, said, may_be_empty=not others.is_empty)
@@ -210,7 +210,6 @@ class _Hand:
                 self.refuse(item, "it is not defined in a plan file", "run it with horae")
 
     def refuse(self, entry: Entry, what: str, remedy: str) -> None:
-        """Say that an entry is left out."""
         _say(entry.origin, f"{entry.title!r} is left out: {what}; {remedy}")
         self.exit_code = self.exit_code or Exit.FINDINGS
 

@@ -46,7 +46,6 @@ class Filters(NamedTuple):
         return cls(frozenset(tags), frozenset(states), scheduled, tuple(map(_pair, props)), moment)
 
     def accepts(self, headline: Headline, states: States) -> bool:
-        """Tell whether the headline has all that is asked for."""
         if not self.tags <= set(headline.tags):
             return False
         if self.states and headline.state not in self.states:

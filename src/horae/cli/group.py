@@ -362,11 +362,9 @@ class LazyGroup(SharedGroup):
         return [(word, row) for word, row in own if row.name == f"{self._prefix}{word}"]
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands."""
         return [word for word, _ in self.rows()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command, from its module."""
         row = COMMANDS.get(f"{self._prefix}{cmd_name}")
         if row is None or " " in cmd_name:
             return None

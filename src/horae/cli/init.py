@@ -119,14 +119,14 @@ def init(*, root: str) -> int:
     from horae.timing.zone import local
 
     try:
-        os.makedirs(root, exist_ok=True)  # noqa: PTH103 - as everywhere on the way in
+        os.makedirs(root, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise click.UsageError(f"{root}: is not a directory; name a directory.") from None
     place = machine_zone()
     today = wall_text(local(SystemClock().now(), place)).rpartition(" ")[0]
     texts = {"plan.org": PLAN.format(today=today), "horae.toml": SETTINGS.format(zone=place.key)}
     for name, text in texts.items():
-        path = os.path.join(root, name)  # noqa: PTH118
+        path = os.path.join(root, name)
         if os.path.lexists(path):
             echo(f"{path} already exists and was not changed")
             continue

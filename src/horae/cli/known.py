@@ -114,7 +114,7 @@ class Known:
     def _placed(self, item: Entry | Unarmed) -> Entry | Unarmed:
         """Return an item where it stands for whoever named the root."""
         file = item.origin.file
-        if os.path.isabs(file):  # noqa: PTH117 - pathlib is slow to load
+        if os.path.isabs(file):
             name = _near(file)
         else:
             name = file if self.root == "." else f"{self.root}/{file}"
@@ -140,7 +140,7 @@ class Ledgers:
     ) -> None:
         self._is_engine_asked = is_engine_asked
         named = map(os.path.normpath, paths or (".",))
-        self._roots = {os.path.abspath(each): each for each in named if os.path.isdir(each)}  # noqa: PTH100, PTH112
+        self._roots = {os.path.abspath(each): each for each in named if os.path.isdir(each)}
         self._output = output
         self._zone = zone_name
         self._known: dict[str, Known | None] = {}
@@ -185,18 +185,18 @@ class Ledgers:
         """Return the plan root of a file: a directory that was named, else the nearest above."""
         if file == "-":
             return None
-        whole = os.path.abspath(file)  # noqa: PTH100 - pathlib is slow to load
+        whole = os.path.abspath(file)
         for root in self._roots:
             if whole.startswith(f"{root.rstrip(os.sep)}{os.sep}"):
                 return self._roots[root]
-        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - as above
-        here = os.path.dirname(os.path.relpath(file) if is_inside else file)  # noqa: PTH120
+        is_inside = whole.startswith(f"{os.getcwd()}{os.sep}")
+        here = os.path.dirname(os.path.relpath(file) if is_inside else file)
         while True:
-            if any(os.path.exists(os.path.join(here, name)) for name in (FILE, _DATA)):  # noqa: PTH110, PTH118
+            if any(os.path.exists(os.path.join(here, name)) for name in (FILE, _DATA)):
                 return here or "."
             if not here or not is_inside:
                 return None
-            here = os.path.dirname(here)  # noqa: PTH120 - as above
+            here = os.path.dirname(here)
 
     def _read(self, root: str) -> Known | None:
         """Read the ledger of a root, and say that it is used; nothing is said if there is none."""
@@ -239,7 +239,6 @@ def _source(engine: EngineFacts) -> str:
 
 
 def _with(item: Entry, known: Entry) -> Entry:
-    """Return an entry with what only the ledger knows of it."""
     rule, was = item.rule, known.rule
     is_same = rule == was and item.zone == known.zone  # else it begins when an engine reads it
     if isinstance(rule, CadenceRule) and isinstance(was, CadenceRule):

@@ -380,7 +380,6 @@ def backfill(
 
 
 def _print(output: Output, said: Any, as_table: Callable[[Any], None]) -> None:
-    """Print one answer."""
     match output.form:
         case Form.TABLE:
             as_table(said)
@@ -451,7 +450,6 @@ def _is_said(line: EntryLine, problems: frozenset[str]) -> bool:
 
 
 def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a title and the rows under it, unless there are none."""
     from rich.padding import Padding
     from rich.table import Table
 
@@ -488,7 +486,6 @@ def _doing(agent: AgentLine, stands: Standing) -> str:
 
 
 def _day(agent: AgentLine) -> str:
-    """Return where an agent is in its day."""
     if agent.place is None:
         return ""
     place = agent.place
@@ -627,7 +624,6 @@ def _print_why(said: Why, *, is_over: bool) -> None:
 
 
 def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
-    """Print what there is to say about one moment."""
     at = f"{moment_text(answer.at, zone_name)}  " if answer.at else ""
     echo(f"{at}{answer.said}")
     filed = answer.filed
@@ -651,7 +647,6 @@ def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
 
 
 def _print_paused(rest: Rest) -> None:
-    """Print what a pause came to."""
     already = "" if rest.changed else "already "
     echo(f"{rest.entry.title} (entry {rest.entry.number}) is {already}{_rest(rest.entry)}")
 
@@ -665,7 +660,6 @@ def _print_resumed(rest: Rest) -> None:
 
 
 def _print_backfill(done: Backfill) -> None:
-    """Print what a backfill came to, or would."""
     entry = done.entry
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"

@@ -67,7 +67,6 @@ class LogHandler(logging.Handler):
     """Writes events to stdout and everything else to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
         with suppress(OSError):  # the reader is gone or the disk is full: the engine goes on
             echo(self.format(record), err=record.name != EVENTS)
 

@@ -360,7 +360,6 @@ class Check:
     remedy: str = ""
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "check": self.name,
             "grade": self.grade.value,
@@ -386,7 +385,6 @@ def examine(place: Place, config: Config) -> Iterator[Check]:
 
 
 def _check_data(place: Place) -> Iterator[Check]:
-    """Yield how the data directory is, and all that is in it."""
     directory = place.directory
     if not directory.is_dir():
         found = f"{directory} does not exist yet"
@@ -526,7 +524,6 @@ def _check_zones() -> Check:
 
 
 def _zone_data() -> tuple[str | None, str]:
-    """Return the version of the zone data that is used, and where it is."""
     import zoneinfo
 
     for directory in map(Path, zoneinfo.TZPATH):

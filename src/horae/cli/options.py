@@ -34,7 +34,6 @@ tz_option = click.option("--tz", metavar="ZONE", help="The time zone, such as Eu
 
 
 def _at(name: str) -> Callable[[_Command], _Command]:
-    """Return the option --at, as the argument *name*."""
     said = "Use this time instead of the current time."
     return click.option("--at", name, metavar="TIME", help=said)
 
@@ -79,7 +78,6 @@ def paths_argument(command: _Command) -> _Command:
 
 
 def _with_root(command: Any) -> Any:
-    """Give a command --root, without a default."""
     return click.option("--root", metavar="DIR", help="The plan root; the same as DIR.")(command)
 
 

@@ -147,7 +147,6 @@ def print_json(data: object) -> None:
 
 
 def print_line(data: object) -> None:
-    """Print data as one line of JSON."""
     click.echo(json_text(data, separators=(",", ":")))
 
 

@@ -177,8 +177,7 @@ def _roots(paths: Sequence[str]) -> list[str]:
 
 
 def _is_directory(path: str) -> bool:
-    """Tell whether a path names a directory."""
-    return os.path.isdir(path)  # noqa: PTH112 - pathlib is slow to load
+    return os.path.isdir(path)
 
 
 class _Root:

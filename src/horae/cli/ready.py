@@ -82,7 +82,7 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
         return
     places = dict(zip(map(id, plan.headlines), plan.places(), strict=True))
     for headline in calling:
-        why = _why_not(headline, os.path.dirname(file) or ".")  # noqa: PTH120 - pathlib is slow
+        why = _why_not(headline, os.path.dirname(file) or ".")
         if why is not None:
             at = place_of(headline, "COMMAND")
             found = Found(at, "program", Severity.WARNING, why.reason, why.fix)
@@ -101,7 +101,6 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
 
 
 def _why_not(headline: Headline, directory: str) -> Unready | None:
-    """Return why the command of a headline could not run."""
     from horae.process.ready import why_unready
 
     if "HOST" in headline.props:

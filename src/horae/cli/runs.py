@@ -98,7 +98,7 @@ def run(
     code is 0 if the run succeeded, 1 if it failed, and 124 if it exceeded its time limit.
     """
     output = Output.of(form)
-    if entry.endswith(".org") and os.path.isfile(entry):  # noqa: PTH113 - as everywhere on the way in
+    if entry.endswith(".org") and os.path.isfile(entry):
         from horae.sources.workflows.commands import run_file
 
         return run_file(
@@ -415,7 +415,6 @@ def _parent_run(place: Place) -> int | None:
 
 
 def _listening(place: Place) -> Far | None:
-    """Return the engine if it listens now."""
     holder = holder_of(place.directory)
     if holder is None and place.store is not None:
         return leader_of(place, place.store)

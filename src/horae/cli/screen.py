@@ -53,7 +53,6 @@ def drawn(
 
 
 def _part(title: str, rows: Iterable[Sequence[str]], *, style: str = "") -> list[RenderableType]:
-    """Return a title with its rows, or nothing."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 2))
     for row in rows:
         table.add_row(*(safe(cell, style=style) for cell in row))

@@ -50,7 +50,6 @@ def service() -> None:
 
 
 def _options(command: _Command) -> _Command:
-    """Give a command what says which service is meant."""
     options = (
         root_option,
         click.option(
@@ -103,7 +102,6 @@ def uninstall(*, force: bool, **given: Any) -> int:
 
 
 def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: str) -> _Unit:
-    """Return the file that is meant."""
     if not name or set(name) - set(_NAME):
         raise click.UsageError("--name can have lowercase letters, digits, - and _.")
     if is_user and user:
@@ -114,11 +112,11 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
         raise click.UsageError(
             "the path of the plan root contains quotes or control characters; use another path."
         )
-    program = shutil.which("horae") or os.path.abspath(sys.argv[0])  # noqa: PTH100 - as below
-    place = Place(program, os.path.abspath(root), user or "", is_user)  # noqa: PTH100 - slow to load
+    program = shutil.which("horae") or os.path.abspath(sys.argv[0])
+    place = Place(program, os.path.abspath(root), user or "", is_user)
     if launchd:
         return _for_launchd(place, name)
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     where = f"{home}/systemd/user" if is_user else "/etc/systemd/system"
     ctl = "systemctl --user" if is_user else "systemctl"
     steps = [f"{ctl} daemon-reload", f"{ctl} enable --now {name}.service"]
@@ -130,9 +128,8 @@ def _unit(*, root: str, is_user: bool, user: str | None, launchd: bool, name: st
 
 
 def _for_launchd(place: Place, name: str) -> _Unit:
-    """Return the plist that is meant."""
     label = _LABEL.format(name=name)
-    home = os.path.expanduser("~/Library")  # noqa: PTH111
+    home = os.path.expanduser("~/Library")
     where = f"{home}/LaunchAgents" if place.is_user else "/Library/LaunchDaemons"
     logs = f"{home}/Logs" if place.is_user else "/Library/Logs"
     path = f"{where}/{label}.plist"
@@ -147,7 +144,7 @@ def put(path: str, text: str, *, force: bool) -> str:
     from horae.files.edit import Splice, create, edit  # not on Windows
     from horae.files.read import PlanMissingError, read_plan
 
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # noqa: PTH103, PTH120 - as above
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
         old = read_plan(path)
     except PlanMissingError:

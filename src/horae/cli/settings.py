@@ -42,7 +42,6 @@ class _Settings(SharedGroup):
         return super().parse_args(ctx, args if is_ours else ["show", *args])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands."""
         return [name for name in super().list_commands(ctx) if name != "show"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,7 +90,6 @@ def show(name: str | None, *, show_origin: bool, root: str, form: str | None) ->
 
 
 def _line(row: Origin, *, show_origin: bool) -> str:
-    """Return one setting for people."""
     value = "(not set)" if row.value is None else json.dumps(row.value, ensure_ascii=False)
     value = value.strip('"') if isinstance(row.value, str) else value
     if not show_origin:
@@ -101,7 +99,6 @@ def _line(row: Origin, *, show_origin: bool) -> str:
 
 
 def _data(row: Origin) -> dict[str, object]:
-    """Return one setting as plain data."""
     overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
     return {"name": row.name, "value": row.value, "origin": row.origin, "overrides": overrides}
 
@@ -137,7 +134,6 @@ def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
 
 
 def _change(each: Waiting) -> str:
-    """Return in one line what a setting would be changed to."""
     old, new = (
         "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
         for value in (each.trusted, each.written)
@@ -153,7 +149,6 @@ def _agrees() -> bool:
 
 
 def _said(done: dict[str, Any], waiting: list[Waiting]) -> str:
-    """Return what came of it."""
     if not waiting:
         return "no setting needs trust"
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"

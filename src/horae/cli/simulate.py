@@ -84,7 +84,6 @@ class Memory:
         return ledger
 
     async def close(self, ledger: Ledger) -> None:
-        """Forget a ledger."""
         assert isinstance(ledger, SqliteLedger)
         await ledger.close()
 
@@ -149,7 +148,6 @@ class What(NamedTuple):
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
     def data(self, place: ZoneInfo) -> dict[str, object]:
-        """Return it as plain data."""
         receipt, through = self.filed.receipt, self.filed.receipt.through_at
         return {
             "at": format_with_offset(self.at.astimezone(place)),
@@ -336,7 +334,6 @@ def _lines(days: int) -> Callable[[float], None]:
 
 
 def _outage(text: str, place: ZoneInfo) -> Outage:
-    """Return the outage that an option names."""
     at, slash, length = text.rpartition("/")
     try:
         if slash:
@@ -396,7 +393,6 @@ def _alike(receipts: Iterable[What]) -> Iterator[list[What]]:
 
 
 def _line(alike: Sequence[What], place: ZoneInfo) -> str:
-    """Return receipts that are alike as a line."""
     first, last = alike[0], alike[-1]
     filed, moments = first.filed, sum(each.moments for each in alike)
     times = f" ({moments} times)" if moments > 1 else ""
@@ -413,7 +409,6 @@ def _whole(length: timedelta) -> timedelta:
 
 
 def _totals(receipts: Sequence[What]) -> str:
-    """Return how many of each there are, in words."""
     counts = _counts(receipts)
     return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
 
@@ -430,7 +425,6 @@ def _counts(receipts: Sequence[What]) -> dict[str, int]:
 
 
 def _data(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> dict[str, object]:
-    """Return what happened as plain data."""
     place, setting, broken = rehearsal.place, verdict.setting, verdict.broken
     return {
         "from": format_with_offset(start.astimezone(zone(place.key))),

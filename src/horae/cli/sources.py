@@ -59,11 +59,9 @@ class Sources:
             yield Source(path.removeprefix("./"), read(text))
 
     def _read(self, path: str, root: str | None) -> str:
-        """Return the text of one file."""
         return read_plan(path, root=root, limit=self._limit).text
 
     def _beneath(self, root: str) -> Iterator[Source]:
-        """Yield the plans beneath a directory."""
         try:
             found = find_plans(root, most=self._most)
         except HoraeError as error:
@@ -90,12 +88,12 @@ def plan_root(paths: Sequence[str]) -> str:
     """
     if len(paths) != 1 or paths[0] == "-":
         return "."
-    here = paths[0] if _is_directory(paths[0]) else os.path.dirname(paths[0])  # noqa: PTH120
-    inside = not os.path.isabs(here) and ".." not in here.split("/")  # noqa: PTH117 - as above
+    here = paths[0] if _is_directory(paths[0]) else os.path.dirname(paths[0])
+    inside = not os.path.isabs(here) and ".." not in here.split("/")
     while here not in {"", "."}:
-        if os.path.isfile(f"{here}/{FILE}"):  # noqa: PTH113 - as above
+        if os.path.isfile(f"{here}/{FILE}"):
             return here
-        here = os.path.dirname(here) if inside else ""  # noqa: PTH120 - as above
+        here = os.path.dirname(here) if inside else ""
     return "."
 
 
@@ -103,14 +101,12 @@ def default_root() -> str:
     """Return the plan root if none is named: a tenant's by the older variables, else this one."""
     data = os.environ.get("WB_DATA")
     tenant = os.environ.get("WB_TENANT") or "local"
-    return os.path.join(data, tenant) if data else "."  # noqa: PTH118 - as above
+    return os.path.join(data, tenant) if data else "."
 
 
 def _is_directory(path: str) -> bool:
-    """Tell whether a path names a directory."""
-    return path != "-" and os.path.isdir(path)  # noqa: PTH112 - pathlib costs 3 ms at the start
+    return path != "-" and os.path.isdir(path)
 
 
 def _standard_input() -> str:
-    """Return the plan that is piped in."""
     return decoded("-", sys.stdin.buffer.read())

@@ -134,7 +134,6 @@ def _grow(tree: Tree, world: World) -> None:
 
 
 def _schedule(headline: Headline) -> str:
-    """Return a headline's schedule as it was written."""
     if "SCHEDULE" in headline.props:
         return f"cron {headline.props['SCHEDULE']}"
     stamp = headline.scheduled

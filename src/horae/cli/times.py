@@ -61,7 +61,6 @@ class Fire(NamedTuple):
     is_estimate: bool
 
     def data(self) -> dict[str, object]:
-        """Return the fire as plain data."""
         return {
             "at": format_with_offset(self.at.astimezone(zone(self.entry.zone))),
             "zone": self.entry.zone,
@@ -74,7 +73,6 @@ class Fire(NamedTuple):
 
 
 def when_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --at and --tz."""
     return at_option(tz_option(command))
 
 
@@ -275,7 +273,6 @@ def _fires(entry: Entry, after: datetime, view: View | None) -> Iterator[Fire]:
 
 
 def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False) -> None:
-    """Print fires, one a line."""
     keep = ("at", "zone") if is_bare else ()
     if output.form is Form.TABLE:
         fire = None
@@ -320,7 +317,6 @@ class Line(NamedTuple):
         return f"{clock_text(wall)}{through}"
 
     def data(self, zone_name: str) -> dict[str, object]:
-        """Return the line as plain data, in one zone."""
         place = zone(zone_name)
         return {
             "at": format_with_offset(self.at.astimezone(place)),
@@ -335,7 +331,6 @@ class Line(NamedTuple):
 
 
 def _agenda(view: View, when: When, end: datetime) -> Iterator[Line]:
-    """Yield the lines of all that comes until *end*."""
     for item in view.items():
         if isinstance(item, Entry):
             yield from _fire_lines(item, when, end, is_guess=view.is_guess(item))
@@ -368,14 +363,12 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
 
 
 def _fire_line(entry: Entry, moment: Moment, *, is_guess: bool) -> Line:
-    """Return the line of one fire."""
     what = "estimate" if is_guess or moment.is_estimate else "fires"
     origin = entry.origin
     return Line(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
 
 
 def _print_agenda(lines: Sequence[Line], when: When, days: int) -> None:
-    """Print the lines by day."""
     place = zone(when.zone)
     first, last = local(when.now, place), local(when.now + timedelta(days=days), place)
     echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")
@@ -392,7 +385,6 @@ def _print_agenda(lines: Sequence[Line], when: When, days: int) -> None:
 
 
 def _print_due(lines: Sequence[Due], when: When) -> None:
-    """Print what is due, by how it stands."""
     echo(f"at {moment_text(when.now, when.zone)}")
     for standing, of_standing in groupby(lines, key=lambda line: line.standing):
         echo(f"\n{standing}")
@@ -404,7 +396,6 @@ def _print_due(lines: Sequence[Due], when: When) -> None:
 
 
 def _due_data(line: Due, zone_name: str) -> dict[str, object]:
-    """Return a line of what is due as plain data."""
     at = format_with_offset(line.at.astimezone(zone(zone_name))) if line.at else None
     return {
         "standing": line.standing.value,

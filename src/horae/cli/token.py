@@ -251,8 +251,6 @@ def _write(
 
 
 def _end(place: Place, session: str) -> dict[str, Any]:
-    """End a session, or all of them."""
-
     async def alone(ledger: BookLedger) -> dict[str, Any]:
         from horae.core.sessions import end_sessions
         from horae.store.sessions import BookSessions

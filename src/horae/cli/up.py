@@ -91,8 +91,8 @@ def up(
     from horae.config import load
     from horae.process.launcher import allow_descriptors
 
-    if os.path.isfile(root):  # noqa: PTH113 - as everywhere on the way in
-        where = os.path.dirname(root) or "."  # noqa: PTH120 - as above
+    if os.path.isfile(root):
+        where = os.path.dirname(root) or "."
         raise click.UsageError(f"{root}: is a file; name its directory: horae up {where}")
     config = load(root, flags={"data": data})
     # A ledger elsewhere may know the plans that should be there: then it says so and waits.
@@ -183,7 +183,7 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     from horae.config import load
     from horae.process.launcher import allow_descriptors
 
-    if not os.path.isdir(root):  # noqa: PTH112 - as above
+    if not os.path.isdir(root):
         raise EmptyRootError(root)
     config = load(root, flags={"data": data})
     allow_descriptors()
@@ -443,7 +443,6 @@ async def _events(house: House, *, after: int, over: asyncio.Event) -> AsyncIter
 
 
 def _event_data(event: Event) -> dict[str, object]:
-    """Return an event as one line of JSON."""
     return {
         "event": event.number,
         "at": key_time(event.at),

@@ -37,13 +37,11 @@ class Written:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it would fire next."""
         coming = next_moment(self.item, self.now) if isinstance(self.item, Entry) else None
         return coming.at if coming else None
 
     @property
     def said(self) -> str:
-        """What can be said of it, in words."""
         if not isinstance(self.item, Entry):
             return f"it does not run: {self.item.reason}"
         said = "no engine has read it yet; `horae up` starts one"
@@ -52,7 +50,6 @@ class Written:
         return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"
 
     def print(self) -> None:
-        """Print it for people."""
         echo(f"{self.item.title}  {self.item.origin}")
         if isinstance(self.item, Entry):
             echo(f"{words(self.item.rule, zone_name=self.zone)} ({self.zone})")
@@ -101,7 +98,7 @@ class Written:
 
 def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[Written]:
     """Return what goes by a word in the files of a plan root."""
-    if not os.path.isdir(place.root):  # noqa: PTH112 - as everywhere on the way in
+    if not os.path.isdir(place.root):
         return []
     zone_name = place.zone.key
     items: list[tuple[Entry | Unarmed, str]] = []

@@ -109,7 +109,6 @@ class Porter:
         return None if leader is None else self._where(leader.holder)
 
     def _where(self, name: str) -> tuple[str, Address] | None:
-        """Return where a machine that is there can be reached."""
         for each in self._member.members:
             if each.member.name == name and each.is_alive and name != self._member.name:
                 host, _, port = each.member.address.rpartition(":")

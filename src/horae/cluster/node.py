@@ -98,7 +98,7 @@ async def open_member(config: Config) -> AsyncIterator[Member]:
         raise ClusterError("a worker needs `store`, the database that all nodes share")
     if config.zone is None:
         raise ClusterError("set `zone` in horae.toml: nodes in different time zones share one plan")
-    data = Path(os.path.abspath(config.data))  # noqa: PTH100 - a link to it stays one
+    data = Path(os.path.abspath(config.data))
     prepare(data)
     clock = SharedClock()
     async with AsyncExitStack() as stack:
@@ -171,7 +171,6 @@ class Member:
 
     @property
     def leads(self) -> bool:
-        """Whether this machine leads."""
         return self._leading is not None
 
     @property
@@ -618,7 +617,6 @@ class Member:
         )
 
     def _is_gone(self, machine: str) -> bool:
-        """Tell whether a machine is not there, as far as this one knows."""
         return not any(each.is_alive and each.member.name == machine for each in self.members)
 
     async def _pause(self, length: timedelta, stop: asyncio.Event) -> None:

@@ -41,9 +41,7 @@ class SharedLedger(Ledger, Protocol):
         """Say which machine runs a waiting receipt, and send it word, in one commit."""
         ...
 
-    async def machines(self) -> tuple[Machine, ...]:
-        """Return the machines that are up, by name."""
-        ...
+    async def machines(self) -> tuple[Machine, ...]: ...
 
     async def under_way(self) -> list[Filed]:
         """Return the receipts that run, or wait for a machine that was told to run them."""
@@ -198,7 +196,6 @@ class Carried(Launch):
 
 
 def _is_over(filed: Filed) -> bool:
-    """Tell whether no machine has a receipt any more."""
     is_free = filed.status is Status.WAITING and not filed.machine
     return is_free or filed.status is Status.HELD or filed.status in FINAL
 

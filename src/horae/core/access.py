@@ -57,7 +57,6 @@ class Token:
     used_at: datetime | None = None
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "name": self.name,
             "scopes": scope_words(self.scopes),
@@ -73,13 +72,9 @@ class Tokens(Protocol):
         """Keep a new token; False: its name is taken."""
         ...
 
-    async def all(self) -> list[Token]:
-        """Return every token, by name."""
-        ...
+    async def all(self) -> list[Token]: ...
 
-    async def find(self, digest: str) -> Token | None:
-        """Return the token that has a digest."""
-        ...
+    async def find(self, digest: str) -> Token | None: ...
 
     async def revoke(self, name: str, *, now: datetime) -> bool:
         """Forget a token and the sessions that it began; False: there is none of that name."""

@@ -107,7 +107,6 @@ def own_run(data: Path) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Tell whether a text is a number that a ledger takes."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 

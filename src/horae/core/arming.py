@@ -391,7 +391,6 @@ def _first_stamp(headline: Headline) -> Timestamp | None:
 
 
 def _number(text: str) -> int:
-    """Return a count of at least one."""
     if not re.fullmatch(r"[0-9]{1,6}", text, re.ASCII) or int(text) < 1:
         raise ValueError
     return int(text)
@@ -474,7 +473,6 @@ def _item(
 
 
 def _work(headline: Headline) -> Work:
-    """Return what a headline does when its time has come."""
     call = call_of(headline.props)
     if call is None:
         return Work.WORKFLOW
@@ -568,5 +566,4 @@ def _body(headline: Headline, text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -118,7 +118,6 @@ def shell_syntax(text: str) -> tuple[int, str] | None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Return the words of a command."""
     if len(text) > LONGEST or "\0" in text:
         raise CommandError(
             "COMMAND", text, reason=f"is longer than {LONGEST} characters or contains a NUL"
@@ -134,7 +133,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _address(text: str) -> str:
-    """Return an address that a message can be posted to."""
     fits = _WEB.fullmatch(text)
     if fits is None or int(fits[1] or 1) not in range(1, 65536):
         raise CommandError("POST", text, reason="write an address such as https://example.org/hook")

@@ -169,7 +169,6 @@ def _pending(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
 
 
 def _come(moment: Moment | None, now: datetime) -> Moment | None:
-    """Return a moment if it has come, and is not an estimate."""
     return None if moment is None or moment.is_estimate or moment.at > now else moment
 
 
@@ -253,7 +252,6 @@ def _gives_way(entry: Entry, catchup: CatchUp, running: tuple[Moment, ...], now:
 
 
 def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Reason]:
-    """Return what the moments are that do not run, and why."""
     if catchup is CatchUp.NONE:
         words = "the engine was down, and catch-up is none"
         return Status.MISSED, Reason(ReasonCode.CATCHUP_NONE, words)
@@ -268,7 +266,6 @@ def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Rea
 
 
 def _runs(entry: Entry, catchup: CatchUp, newest: tuple[Moment, ...], now: datetime) -> int:
-    """Return how many of the newest moments run."""
     late = now - newest[-1].at
     match catchup:
         case CatchUp.ALL:
@@ -331,7 +328,6 @@ def _is_delay(entry: Entry) -> bool:
 
 
 def _receipt(entry: Entry, moment: Moment, status: Status, reason: Reason) -> Receipt:
-    """Return the receipt of one moment."""
     start_at = moment.at + jitter(entry, moment.key)
     return Receipt(moment.key, status, reason, moment.at, start_at)
 

@@ -61,7 +61,6 @@ def due(
 
 
 def _lines(item: Entry | Task | Unarmed, now: datetime, end: datetime) -> Iterator[Due]:
-    """Yield what one item adds to the list."""
     match item:
         case Unarmed() if not item.is_hidden:
             yield Due(Standing.UNARMED, item.title, item.origin, None, item.reason)

@@ -143,7 +143,6 @@ class Almanac:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the sources."""
         return tuple(self._desks)
 
     @property
@@ -390,7 +389,6 @@ class Almanac:
         return await self._wake_at(now)
 
     async def _decide_and_start(self, now: datetime) -> None:
-        """Decide all that has come due, and start what may start."""
         if await self._ledger.wake(now=now, term=self._term):
             self._has_unsettled = True
             self._forget_followers()
@@ -463,7 +461,6 @@ class Almanac:
             self._log_waits(now)
 
     def _log_waits(self, now: datetime) -> None:
-        """Log what receipts wait for, where that has changed."""
         waits = {each.ask: str(each.reason) for each in self.gate.obstacles(now=now)}
         for ask, reason in waits.items():
             if self._logged.get(ask.number) != reason:

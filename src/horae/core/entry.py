@@ -176,7 +176,6 @@ class Pause:
     by: str = ""  # the actor; nothing if that was not recorded
 
     def covers(self, moment: datetime) -> bool:
-        """Tell whether the pause is on at a moment."""
         return self.at <= moment and (self.until is None or moment < self.until)
 
 

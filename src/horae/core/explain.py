@@ -126,7 +126,6 @@ class Answer:
     is_moment: bool = True  # False: there is none in the time that was asked about
 
     def data(self, zone_name: str) -> dict[str, object]:
-        """Return it as plain data, in one zone."""
         said: dict[str, object] = {
             "at": stamp(self.at, zone_name),
             "said": self.said,
@@ -219,7 +218,6 @@ class _Kept:
 
 
 def _receipt(told: Answer) -> Receipt:
-    """Return the receipt that an answer was made from."""
     assert told.filed is not None, "it was made from a receipt"
     return told.filed.receipt
 
@@ -231,12 +229,10 @@ def _order(answer: Answer) -> tuple[datetime, int]:
 
 
 def answer_of(filed: Filed, runs: Sequence[Run]) -> Answer:
-    """Return what a receipt says."""
     return Answer(_told(filed), filed.receipt.planned_at, filed, tuple(runs))
 
 
 def _told(filed: Filed) -> str:
-    """Return what a receipt says, in one sentence."""
     receipt = filed.receipt
     many = f" ({receipt.count} scheduled times in one receipt)" if receipt.count > 1 else ""
     return f"{receipt.status.value.replace('_', ' ')}: {receipt.reason}{many}"
@@ -390,7 +386,6 @@ def filed_policy_words(filed: Filed, *, zone_name: str) -> str:
 
 
 def entry_policy_words(entry: Entry) -> str:
-    """Return the policy of an entry, in words."""
     is_timed = isinstance(entry.rule, CronRule | RepeaterRule | OnceRule)
     usual = usual_catchup(entry.rule) if is_timed else None
     return policy_words(entry.policy, zone_name=entry.zone, usual=usual)

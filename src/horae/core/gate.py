@@ -323,7 +323,6 @@ class _Lack(NamedTuple):
     is_kept: bool = False
 
     def why(self, capacity: Capacity) -> Reason:
-        """Say what is missing."""
         match self:
             case _Lack(_What.SLOT):
                 words = f"no slot is free; gate.slots is {capacity.slots}"
@@ -396,7 +395,6 @@ class _Room:
         self._first = ask
 
     def let_in(self, ask: Ask, *, now: datetime) -> None:
-        """Give an ask all that it needs."""
         parent = self._home(ask)
         if parent is not None:
             self._add(Holding(ask, parent.slot, parent.kind, now, parent.machine))
@@ -452,7 +450,6 @@ class _Room:
                 yield _Lack(_What.NEED, number, need)
 
     def _kept(self, ask: Ask, first: Ask) -> _Lack | None:
-        """Return what an ask may not have because it is kept for the first in line."""
         wants_place = first.kind is Kind.CREW and self._home(first) is None
         if ask.kind is Kind.CREW and wants_place and self._crew_room == 1:
             return _Lack(_What.CREW, first.number, is_kept=True)

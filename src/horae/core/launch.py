@@ -260,7 +260,6 @@ class Launch:
         await self._ledger.hold(run.receipt, reason=reason, **self._stamp())
 
     async def _fail(self, story: _Story, reason: Reason) -> Filed | None:
-        """Open a run only to say that there can be none."""
         story.run = run = await self._ledger.start(story.filed.number, **self._stamp())
         return None if run is None else await self._write_end(run, Ended(Status.FAILED, reason))
 

@@ -230,7 +230,6 @@ class Listed:
 
     @property
     def is_armed(self) -> bool:
-        """Whether it may fire."""
         return isinstance(self.item, Entry) and self.gone_at is None and self.pause is None
 
 
@@ -315,9 +314,7 @@ class Ledger(Protocol):
         """Return the files of a source that hold what is in no commit, as far as is known."""
         ...
 
-    async def entry(self, number: int) -> Listed | None:
-        """Return one entry."""
-        ...
+    async def entry(self, number: int) -> Listed | None: ...
 
     async def find(self, word: str) -> list[Listed]:
         """Return the entries that a person may mean, those that are still there first.
@@ -463,9 +460,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def receipt(self, number: int) -> Filed | None:
-        """Return one receipt."""
-        ...
+    async def receipt(self, number: int) -> Filed | None: ...
 
     async def receipts(
         self,
@@ -491,9 +486,7 @@ class Ledger(Protocol):
         """Return every attempt of a receipt, in order."""
         ...
 
-    async def run(self, number: int) -> Run | None:
-        """Return one run."""
-        ...
+    async def run(self, number: int) -> Run | None: ...
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
         """Return the runs that have not ended, each with its receipt, oldest first."""
@@ -528,9 +521,7 @@ class Ledger(Protocol):
         """Return all that the run of a receipt needs; None: the text that it runs is not here."""
         ...
 
-    async def text(self, digest: str) -> str | None:
-        """Return the text that has a digest."""
-        ...
+    async def text(self, digest: str) -> str | None: ...
 
     async def prune(
         self, *, before: datetime, now: datetime, term: int, dry_run: bool = False
@@ -624,9 +615,7 @@ class Secrets(Protocol):
         """The values of secrets that are known by now; no output shows them."""
         ...
 
-    def is_named(self, name: str) -> bool:
-        """Tell whether the settings say where a secret is."""
-        ...
+    def is_named(self, name: str) -> bool: ...
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
         """Return why a secret that texts name cannot be read, as far as a look tells."""
@@ -700,9 +689,7 @@ class Held(Protocol):
     """A run that is made and waits to be let go."""
 
     @property
-    def process(self) -> Process:
-        """Which process it is."""
-        ...
+    def process(self) -> Process: ...
 
     def go(self) -> None:
         """Let it begin; before this nothing of it has run."""

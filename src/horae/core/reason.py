@@ -131,13 +131,11 @@ class Reason(str):
     code: str  # a ReasonCode; another word in the ledger of a newer version, "" in an older one
 
     def __new__(cls, code: str, words: str) -> Self:
-        """Make a reason of its code and its words."""
         reason = str.__new__(cls, words)
         reason.code = code
         return reason
 
     def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # a word more
-        """Return what a copy is made of."""
         return self.code, str(self)
 
 
@@ -145,5 +143,4 @@ NO_REASON: Final = Reason("", "")  # of what has not ended
 
 
 def coded(words: str, code: ReasonCode) -> Reason:
-    """Return words with a code, or a reason with the one that it has."""
     return words if isinstance(words, Reason) else Reason(code, words)

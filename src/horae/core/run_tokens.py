@@ -33,7 +33,6 @@ class RunTokens:
         self._runs: dict[int, str] = {}
 
     def begin(self, run: int, *, actor: str, scopes: Iterable[str]) -> str:
-        """Return a new token for a run."""
         self.end(run)
         token = f"run_{token_urlsafe(32)}"
         self._runs[run] = digest = _digest(token)
@@ -45,7 +44,6 @@ class RunTokens:
         return self._tokens.get(_digest(token))
 
     def has(self, run: int) -> bool:
-        """Tell whether a run has a token."""
         return run in self._runs
 
     def end(self, run: int) -> None:

@@ -47,7 +47,6 @@ class Session:
     agent: str  # what the browser calls itself
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "id": self.id,
             "token": self.token,

@@ -99,7 +99,6 @@ class Gate:
 
     @property
     def holders(self) -> Collection[Holding]:
-        """Who holds a slot."""
         return self._released().holders
 
     def obstacles(self, *, now: datetime) -> list[Obstacle]:
@@ -129,7 +128,6 @@ class Gate:
         )
 
     def _remember(self, admitted: Iterable[Ask]) -> None:
-        """Remember where agents run."""
         for ask in admitted:
             if ask.agents:
                 self.homes.update(dict.fromkeys(ask.agents, self.machine_of(ask.number)))

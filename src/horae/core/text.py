@@ -37,7 +37,6 @@ _KINDS: Final = {
 
 
 def words(rule: Rule, *, zone_name: str) -> str:
-    """Return what a rule says, as a person would say it."""
     match rule:
         case CronRule(crons):
             return "; ".join(cron.describe() for cron in crons)
@@ -115,7 +114,6 @@ def clock_text(wall: datetime) -> str:
 
 
 def _repeater_words(rule: RepeaterRule) -> str:
-    """Return a repeater in words."""
     repeater, anchor = rule.repeater, rule.anchor
     unit = _UNITS[repeater.unit]
     every = f"every {unit}" if repeater.count == 1 else f"every {repeater.count} {unit}s"

@@ -315,7 +315,6 @@ def _writing(path: str) -> Iterator[None]:
 
 
 def _fill(descriptor: int, data: bytes) -> None:
-    """Write all of *data*."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -443,7 +442,6 @@ def _mark_of(status: os.stat_result) -> _Mark:
 
 
 def _mark(home: _Home, name: str) -> _Mark | None:
-    """Return the mark of the file that has *name*, if there is one."""
     with suppress(FileNotFoundError):  # the answer is none
         return _mark_of(os.stat(name, dir_fd=home.descriptor, follow_symlinks=False))
     return None

@@ -180,7 +180,6 @@ def _steps(
 def _step(
     directory: str, entry: os.DirEntry[str], suffixes: tuple[str, ...], *, is_flat: bool
 ) -> _Step | None:
-    """Return what to do about one entry of a directory, or None to pass it by."""
     name = entry.name
     is_directory = entry.is_dir(follow_symlinks=False)
     if is_flat and is_directory and not name.endswith(suffixes):
@@ -245,7 +244,6 @@ def printable(path: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return the escape that stands for one unprintable character."""
     if "\udc80" <= character <= "\udcff":  # how Python carries a byte that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
@@ -314,11 +312,11 @@ def in_words(error: OSError) -> str:
 def _dangling(path: str) -> str | None:
     """Return the link that a path leads through, or ends in, and that leads nowhere."""
     while not os.path.lexists(path):
-        above = os.path.dirname(path.rstrip("/"))  # noqa: PTH120 - as text, as everywhere here
+        above = os.path.dirname(path.rstrip("/"))
         if above in {path, ""}:
             return None
         path = above
-    is_dangling = os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
+    is_dangling = os.path.islink(path) and not os.path.exists(path)
     return path if is_dangling else None
 
 

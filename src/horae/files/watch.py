@@ -234,7 +234,7 @@ class _Watch:
 
     def _is_ours(self, path: str) -> bool:
         """Tell whether a change of a path in a watched directory is worth telling."""
-        if path in self._ignored or _is_passed(os.path.basename(path)):  # noqa: PTH119
+        if path in self._ignored or _is_passed(os.path.basename(path)):
             return path == self._root
         # What stands in the directory of a root that is a file is not beneath it.
         return path == self._root or path.startswith(f"{self._root.rstrip('/')}/")
@@ -255,7 +255,7 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
     Of a root that is a file it is the one directory that the file is in: a file that is
     saved anew is another file.
     """
-    stack = [root if os.path.isdir(root) else os.path.dirname(root)]  # noqa: PTH112, PTH120
+    stack = [root if os.path.isdir(root) else os.path.dirname(root)]
     top = stack[0]
     while stack:
         directory = stack.pop()
@@ -272,7 +272,6 @@ def _tree(root: str, ignored: Collection[str]) -> Iterator[tuple[str, list[os.Di
 
 
 def _is_entered(entry: os.DirEntry[str], ignored: Collection[str]) -> bool:
-    """Tell whether plans can be in a directory."""
     if _is_passed(entry.name) or entry.path in ignored:
         return False
     try:
@@ -294,20 +293,18 @@ def _is_passed(name: str) -> bool:
 
 def _absolute(path: StrPath) -> str:
     """Return a path from the top, without following links."""
-    return os.path.abspath(path)  # noqa: PTH100 - pathlib keeps `..`
+    return os.path.abspath(path)
 
 
 def _identity(path: str) -> Identity | None:
-    """Return which file a path leads to, if it leads to one."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - as text, as everywhere here
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino
 
 
 def _is_directory(path: str) -> bool:
-    """Tell whether a path is a directory itself, not a link to one."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:

@@ -52,7 +52,6 @@ def _headlines(
 
 
 def _starts(text: str) -> list[int]:
-    """Return where each headline begins."""
     first = _FIRST_HEADLINE.match(text)
     starts = [first.end()] if first else []
     starts.extend([found.start() + 1 for found in _NEXT_HEADLINE.finditer(text)])

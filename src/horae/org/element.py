@@ -132,7 +132,6 @@ def _element(
 
 
 def _block(section: str, begin: int, after: int, end: Span) -> Block:
-    """Return the block between its begin line and its end line."""
     opening = section[begin:after].rstrip()
     words = opening[len("#+begin_src") :].split(None, 1)
     lang = words[0] if words else ""
@@ -174,7 +173,6 @@ class _Ends:
             self._drawers.append(Span(*found.span()))
 
     def block(self, kind: str, after: int) -> Span | None:
-        """Return the first end of a block of that kind from *after* on."""
         return _first(self._blocks.get(kind, []), after)
 
     def skip(self, begin: int, text: str, after: int) -> int:
@@ -193,6 +191,5 @@ class _Ends:
 
 
 def _first(ends: list[Span], after: int) -> Span | None:
-    """Return the first of the sorted *ends* that begins at or after *after*."""
     index = bisect_left(ends, (after, 0))
     return ends[index] if index < len(ends) else None

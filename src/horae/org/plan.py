@@ -141,13 +141,11 @@ class Headline(NamedTuple):
 
     @property
     def scheduled(self) -> Timestamp | None:
-        """Return what SCHEDULED says."""
         planning = self.planning
         return planning.scheduled.time if planning and planning.scheduled else None
 
     @property
     def deadline(self) -> Timestamp | None:
-        """Return what DEADLINE says."""
         planning = self.planning
         return planning.deadline.time if planning and planning.deadline else None
 

@@ -48,7 +48,6 @@ def parse_timestamp(text: str) -> TimestampData | None:
 
 
 def rows(plan: Plan) -> list[Row]:
-    """Return the rows of a plan that was read."""
     return [row(headline) for headline in plan.headlines]
 
 

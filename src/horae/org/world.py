@@ -208,7 +208,6 @@ def every(found: Sequence[World]) -> Iterator[World]:
 
 
 def world_data(world: World) -> WorldData:
-    """Return a world as plain data."""
     done: dict[int, WorldData] = {}
     for each in reversed(list(every([world]))):  # children first, so that no depth is too deep
         done[each.at] = {
@@ -260,7 +259,6 @@ def _flaws(component: Component, produced: set[str | None]) -> Iterator[Finding]
 
 
 def _component(index: int, headline: Headline) -> Component:
-    """Return the component that a headline describes."""
     block = next(iter(blocks(headline.text, headline.body)), None)
     if block is None:
         return Component(index, headline.title, None)
@@ -293,7 +291,6 @@ def _component(index: int, headline: Headline) -> Component:
 
 
 def _component_data(component: Component) -> ComponentData:
-    """Return a component as plain data."""
     block = component.block
     return {
         "name": component.name,

@@ -141,7 +141,6 @@ class Yard:
         return []
 
     def pen_of(self, run: int, supervisor: int) -> Path:
-        """Return where the pen of a run is."""
         return self.path / f"{self._start}{run}-{supervisor}"
 
 
@@ -209,7 +208,6 @@ class Standing:
 
     @property
     def words(self) -> str:
-        """It in words, and what would be needed."""
         if self.path is None:
             return f"cgroups are not used: {self.missing}; {_REMEDY}"
         can = f"limits on {', '.join(self.limits)} and " if self.limits else ""

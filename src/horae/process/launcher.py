@@ -244,7 +244,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
     What the interpreter settles here is shared by all of them; otherwise each would write it
     into a copy of its own.
     """
-    before = set(os.listdir("/dev/fd"))  # noqa: PTH208 (pathlib would be loaded)
+    before = set(os.listdir("/dev/fd"))
     for _ in range(REHEARSALS):
         facts = {
             "run": 0, "argv": [b"echo", b"rehearsed"], "environment": {b"PATH": b"/bin:/usr/bin"},
@@ -260,7 +260,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
         ours.close()
         theirs.close()
     signal.set_wakeup_fd(-1)
-    for number in set(os.listdir("/dev/fd")) - before:  # noqa: PTH208
+    for number in set(os.listdir("/dev/fd")) - before:
         quietly(os.close, int(number))
     for name in (LOG, REPORT):
         quietly(os.remove, directory + b"/" + name)

@@ -36,12 +36,11 @@ def tidy(directory: Path, *, now: datetime, keep: timedelta, most: int) -> int:
             if is_old or (left > most and began_at.date() < now.date()):
                 gone += _remove(run)
         with suppress(OSError):  # it goes only if it is empty
-            os.rmdir(day)  # noqa: PTH106 - our own directory
+            os.rmdir(day)
     return gone
 
 
 def _days(directory: Path) -> Iterator[Path]:
-    """Yield the directories that are named for a day."""
     return (day for day in _children(directory) if _DAY.fullmatch(day.name) and day.is_dir())
 
 
@@ -62,7 +61,7 @@ def _size(run: Path) -> int:
     for place, _, names in os.walk(run):
         for name in names:
             with suppress(OSError):  # it is gone, and takes no room
-                sizes += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
+                sizes += os.lstat(os.path.join(place, name)).st_size
     return sizes
 
 

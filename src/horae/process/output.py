@@ -51,7 +51,7 @@ class Log:
             try:
                 self._directory = os.open(self._path, flags)
             except FileNotFoundError:
-                os.makedirs(self._path, 0o700, exist_ok=True)  # noqa: PTH103
+                os.makedirs(self._path, 0o700, exist_ok=True)
                 self._directory = os.open(self._path, flags)
         return self._directory
 

@@ -295,7 +295,6 @@ class Processes:
         return run
 
     async def _made(self, run: LiveRun, order: bytes, *, at_once: bool) -> LiveRun:
-        """Return a run when its supervisor knows of it."""
         self._live.add(run)
         try:
             await run.made(order, at_once=at_once)
@@ -431,7 +430,6 @@ class Line:
         self._loop.add_reader(channel.fileno(), self._hear)
 
     def close(self) -> None:
-        """Hang up."""
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
@@ -445,7 +443,6 @@ class Line:
             return False
 
     async def order(self, data: bytes) -> None:
-        """Say what to run."""
         # Whoever is gone took the other end along; that is heard as an end.
         with suppress(BrokenPipeError, ConnectionResetError):
             with suppress(BlockingIOError):  # then the rest is sent below
@@ -454,7 +451,6 @@ class Line:
                 await self._loop.sock_sendall(self._channel, data)
 
     def _hear(self) -> None:
-        """Take in what the supervisor says."""
         try:
             heard = self._channel.recv(1 << 16)
         except BlockingIOError:
@@ -537,12 +533,10 @@ class LiveRun:
 
     @property
     def number(self) -> int:
-        """Which run it is."""
         return self._spec.run
 
     @property
     def limits(self) -> Limits:
-        """What it may use."""
         return self._spec.limits
 
     @property

@@ -3,7 +3,6 @@
 The supervisor uses this, so only what is written in C is imported.
 """
 
-# ruff: noqa: PTH102, PTH106 (pathlib would be loaded)
 from __future__ import annotations
 
 import os

@@ -84,7 +84,6 @@ class NamedSecrets:
         return frozenset((*self._known, *self._own_texts()))
 
     def is_named(self, name: str) -> bool:
-        """Tell whether the settings say where a secret is."""
         return name in self._sources
 
     def why_not(self, texts: Iterable[str]) -> SecretError | None:
@@ -98,7 +97,6 @@ class NamedSecrets:
         return None
 
     async def filled(self, text: str) -> str:
-        """Return a text with the values of the secrets that it names."""
         for name in kept_in(text):  # it is one, or none
             text = await self._value(name)
         needed = needed_in(text)
@@ -247,7 +245,6 @@ class NamedSecrets:
             raise SecretError(name, f"{path} does not exist") from None
 
     def _checked(self, name: str, data: bytes) -> str:
-        """Return a value that a run may have."""
         value = _decoded(name, data).rstrip("\r\n")
         if not value:
             raise SecretError(name, "the value is empty")

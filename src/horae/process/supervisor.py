@@ -20,7 +20,6 @@ nothing of the house but the masker: memory and the time of a fork are paid for 
 """
 
 # Without pathlib: its memory would be a part of each run.
-# ruff: noqa: PTH102, PTH110, PTH113, PTH118
 from __future__ import annotations
 
 import _socket
@@ -618,7 +617,7 @@ def _forget_before(path: bytes) -> None:
     except FileNotFoundError:
         return
     except FileExistsError:
-        for name in os.listdir(path):  # noqa: PTH208
+        for name in os.listdir(path):
             if name == REPORT or name.startswith(LOG):
                 quietly(os.remove, path + b"/" + name)
 

@@ -4,7 +4,6 @@ The supervisor and the launcher use this, so only what is written in C is import
 """
 
 # Without pathlib: its memory would be a part of each run.
-# ruff: noqa: PTH208
 from __future__ import annotations
 
 import ctypes

@@ -49,14 +49,11 @@ class BookTokens:
         return await self._ledger.write(ANYBODY, put)
 
     async def all(self) -> list[Token]:
-        """Return every token, by name."""
         return await self._ledger.read(
             lambda book: [_token(row) for row in book.execute(_SQL["tokens"])]
         )
 
     async def find(self, digest: str) -> Token | None:
-        """Return the token that has a digest."""
-
         def look(book: Book) -> Token | None:
             row = book.execute(_SQL["token"], {"digest": digest}).fetchone()
             return None if row is None else _token(row)
@@ -99,7 +96,6 @@ def restore_access(book: Book, digests: list[str] | None) -> None:
 
 
 def _token(row: sqlite3.Row) -> Token:
-    """Return the token that a row holds."""
     return Token(
         row["name"],
         parse_scopes(row["scopes"].split()),

@@ -148,7 +148,6 @@ class Foreseen(Generic[T]):
         self.given = given
 
     def __call__(self, book: Book) -> T:
-        """Do it."""
         return self.work(book)
 
 
@@ -297,12 +296,10 @@ class Book:
     # Entries
 
     def entry(self, number: int) -> Listed | None:
-        """Return one entry."""
         row = self.execute(_ENTRY["one"], {"number": number}).fetchone()
         return None if row is None else listed(row)
 
     def entries(self, source: str | None) -> list[Listed]:
-        """Return every entry of a source, or of all."""
         query = _ENTRY["all"] if source is None else _ENTRY["of_source"]
         return [listed(row) for row in self.execute(query, {"source": source})]
 
@@ -369,7 +366,6 @@ class Book:
         return self.execute(_ENTRY["ahead"], {"now": micros(now)}).fetchall()
 
     def files(self, source: str) -> list[str]:
-        """Return the files in which a source has entries."""
         return [row["file"] for row in self.execute(_ENTRY["files"], {"source": source})]
 
     def knows(self, source: str) -> bool:
@@ -544,12 +540,10 @@ class Book:
     # Receipts
 
     def receipt(self, number: int) -> Filed | None:
-        """Return one receipt."""
         row = self.execute(_RECEIPT["one"], {"number": number}).fetchone()
         return None if row is None else filed_of(row)
 
     def receipt_of(self, entry: int, key: str) -> Filed | None:
-        """Return the receipt that a key has."""
         row = self.execute(_RECEIPT["by_key"], {"entry": entry, "key": key}).fetchone()
         return None if row is None else filed_of(row)
 
@@ -648,7 +642,6 @@ class Book:
         return self.execute(_RECEIPT["has_open"], {"entry": entry}).fetchone() is not None
 
     def open_receipts(self) -> list[Filed]:
-        """Return the receipts that are not final."""
         return [filed_of(row) for row in self.execute(_RECEIPT["open"])]
 
     def settle(self, numbers: Iterable[int], *, now: datetime) -> int:
@@ -677,7 +670,6 @@ class Book:
         cursor: int | None,
         limit: int,
     ) -> Page:
-        """Return a page of receipts."""
         query = "page" if entry is None else "page_of_entry"
         if entry is None and statuses and OPEN.issuperset(statuses):
             query = "page_open"
@@ -854,7 +846,6 @@ class Book:
         self.change(_RUN["close"], values, about=(RUN, number))
 
     def run(self, number: int) -> Run | None:
-        """Return one run."""
         row = self.execute(_RUN["one"], {"number": number}).fetchone()
         return None if row is None else run_of(row)
 
@@ -868,12 +859,10 @@ class Book:
         return found
 
     def open_run_of(self, receipt: int) -> Run | None:
-        """Return the run of a receipt that has not ended."""
         row = self.execute(_RUN["open_of_receipt"], {"receipt": receipt}).fetchone()
         return None if row is None else run_of(row)
 
     def runs_of(self, receipt: int) -> list[Run]:
-        """Return every attempt of a receipt."""
         return [run_of(row) for row in self.execute(_RUN["of_receipt"], {"receipt": receipt})]
 
     # Events and texts
@@ -900,16 +889,13 @@ class Book:
         return first[0].at if first and first[0].kind == FRESH_LEDGER else None
 
     def events_after(self, number: int, limit: int) -> list[Event]:
-        """Return what happened after an event."""
         values = {"number": number, "limit": limit}
         return [event_of(row) for row in self.execute(_EVENT["after"], values)]
 
     def keep_text(self, digest: str, text: str, *, now: datetime) -> None:
-        """Keep a text under its digest."""
         self.execute(_TEXT["keep"], {"digest": digest, "body": _bytes(text), "now": micros(now)})
 
     def text(self, digest: str) -> str | None:
-        """Return the text that has a digest."""
         row = self.execute(_TEXT["one"], {"digest": digest}).fetchone()
         return None if row is None else _text(row["body"])
 
@@ -922,7 +908,6 @@ class Book:
         return Job(filed, run, text, self._followed(filed, entry), entry)
 
     def _followed(self, alert: Filed, entry: Listed | None) -> Followed | None:
-        """Return what an alert follows, if it is one and that is still here."""
         number = followed_by(alert.receipt.key)
         filed = None if number is None else self.receipt(number)
         if filed is None:
@@ -1041,7 +1026,6 @@ class Book:
         return {(row[0], row[1]) for row in rows}
 
     def standing(self, number: int) -> Standing | None:
-        """Return where a receipt stands."""
         return self._stands("standing", number)
 
     def _stands(self, query: str, number: int) -> Standing | None:
@@ -1149,7 +1133,6 @@ class Book:
 
 
 def _told(filed: Filed | Standing, status: Status, reason: Reason, at: int) -> _Event:
-    """Return what is told when a receipt moves."""
     facts = _told_facts(reason, reason.code, status)
     return _Event(at, "receipt", facts, filed.entry, filed.number)
 
@@ -1176,7 +1159,6 @@ def _freed(entry: int, taken: set[tuple[int, str]], receipt: Receipt) -> Receipt
 
 
 def _is_number(word: str) -> bool:
-    """Tell whether a word is a number that a column takes."""
     return word.isascii() and word.isdigit() and len(word) < 19
 
 
@@ -1190,7 +1172,6 @@ def _counts(status: Status, streak: int, failures: int, *, is_tick: bool) -> tup
 
 
 def _watermark(entry: Entry, decision: Decision) -> _Mark:
-    """Return what an entry carries after a decision."""
     return _Mark(
         entry.number,
         micros(decision.accounted_to),
@@ -1223,7 +1204,6 @@ def _beginning(arrival: Arrival, now: datetime) -> dict[str, int | None]:
 
 
 def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
-    """Return a receipt as it is written."""
     entry, receipt, _, commit, parent, actor = draft
     return _ReceiptRow(
         number,
@@ -1250,7 +1230,6 @@ def _receipt_row(number: int, draft: _Draft, at: int) -> _ReceiptRow:
 
 
 def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
-    """Return a receipt that was just filed."""
     entry, receipt, source, commit, parent, actor = draft
     return Filed(
         number,
@@ -1271,7 +1250,6 @@ def _filed(number: int, draft: _Draft, now: datetime) -> Filed:
 
 
 def _text(body: bytes) -> str:
-    """Return a text that is kept."""
     return bytes(body).decode("utf-8", "surrogatepass")
 
 

@@ -123,12 +123,10 @@ class _Driver(PsycopgDriver):
         await self._ears.remove_listener(channel, callback)
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
         await self._ears.__aenter__()
         return await super().__aenter__()
 
     async def __aexit__(self, *error: object) -> None:
-        """Listen no longer."""
         await self._ears.__aexit__(*error)
         await super().__aexit__(*error)
 

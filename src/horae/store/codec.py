@@ -234,7 +234,6 @@ def _rule_data(rule: Rule) -> dict[str, object]:
 
 
 def _rule(data: dict[str, Any]) -> Rule:
-    """Return the rule that plain data says."""
     match data:
         case {"cron": crons}:
             return CronRule(tuple(_cron(text, zone) for text, zone in crons))
@@ -257,7 +256,6 @@ def _cron(text: str, zone: str) -> Cron:
 
 
 def _policy_data(policy: Policy) -> dict[str, object]:
-    """Return what a policy asks for, as plain data."""
     data: dict[str, object] = {}
     if policy.catchup is not None:
         data["catchup"] = policy.catchup
@@ -281,7 +279,6 @@ def _policy_data(policy: Policy) -> dict[str, object]:
 
 
 def _policy(data: dict[str, Any]) -> Policy:
-    """Return the policy that plain data says."""
     if not data:
         return Policy()
     catchup, retry, timeout = data.get("catchup"), data.get("retry"), data.get("timeout")

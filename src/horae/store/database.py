@@ -165,11 +165,10 @@ def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
     """Close the writing connection, which moves its log into the database if it is the last."""
     connection.close()
     with suppress(OSError):  # then the next start checks all pages
-        os.remove(directory / IN_USE)  # noqa: PTH107 - a file of our own
+        os.remove(directory / IN_USE)
 
 
 def open_reader(path: Path, *, patience: timedelta) -> sqlite3.Connection:
-    """Return a connection that can only read."""
     with told(str(path)):
         return _connect(f"{path.absolute().as_uri()}?mode=ro", patience, is_uri=True)
 
@@ -203,7 +202,6 @@ class Checkup:
         self._thread.join()
 
     def stop(self) -> None:
-        """Give it up, if it is not done."""
         self._is_given_up = True
         self._is_wanted.set()
         self._connection.interrupt()
@@ -309,7 +307,7 @@ def copy_into(connection: sqlite3.Connection, target: Path) -> None:
             _sync(target.parent)
         finally:
             with suppress(OSError):  # it was renamed, or the first error is reported
-                os.remove(part)  # noqa: PTH107 - a file of our own, half written
+                os.remove(part)
 
 
 def verify(path: Path) -> None:
@@ -363,7 +361,6 @@ def put_in_place(draft: Path, directory: Path, *, aside: str) -> Path:
 
 
 def connect_draft(draft: Path) -> sqlite3.Connection:
-    """Return a connection to a draft."""
     connection = sqlite3.connect(draft, isolation_level=None)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
@@ -461,7 +458,7 @@ def _write_once(directory: Path, name: str) -> None:
 def _create(path: Path) -> None:
     """Make an empty file that its owner alone can read; SQLite fills it."""
     with suppress(FileNotFoundError):  # there is nothing to remove
-        os.remove(path)  # noqa: PTH107 - left by one of us that was killed
+        os.remove(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
 
 

@@ -144,7 +144,6 @@ def done(wire: Wire, work: Callable[[Wire], T]) -> T:
 
 
 def _lead(wire: Wire, holder: str, lease: timedelta) -> int | None:
-    """Take the lead, if it is free."""
     row = _one(wire, "leader")
     if row["is_alive"] and row["holder"] != holder:
         return None
@@ -177,7 +176,6 @@ def _changed(wire: Wire, name: str, values: dict[str, Any]) -> bool:
 
 
 def _membership(row: Row) -> Membership:
-    """Return the member that a row holds."""
     member = Member(row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"])
     return Membership(
         member,

@@ -114,7 +114,6 @@ class BookLedger(ABC):
         return await self.read(lambda book: book.loose(source))
 
     async def entry(self, number: int) -> Listed | None:
-        """Return one entry."""
         return await self.read(Foreseen(lambda book: book.entry(number), "entry", number))
 
     async def find(self, word: str) -> list[Listed]:
@@ -293,7 +292,6 @@ class BookLedger(ABC):
         return await self.write(term, lambda book: arming.set_back(book, now=now))
 
     async def receipt(self, number: int) -> Filed | None:
-        """Return one receipt."""
         return await self.read(Foreseen(lambda book: book.receipt(number), "receipt", number))
 
     async def receipts(
@@ -327,7 +325,6 @@ class BookLedger(ABC):
         return await self.read(lambda book: book.runs_of(receipt))
 
     async def run(self, number: int) -> Run | None:
-        """Return one run."""
         return await self.read(lambda book: book.run(number))
 
     async def open_runs(self) -> list[tuple[Filed, Run]]:
@@ -379,7 +376,6 @@ class BookLedger(ABC):
         )
 
     async def text(self, digest: str) -> str | None:
-        """Return the text that has a digest."""
         return await self.read(Foreseen(lambda book: book.text(digest), "text", digest))
 
     async def prune(

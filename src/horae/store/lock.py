@@ -183,7 +183,6 @@ def _refuse_our_own(path: Path) -> None:
 
 
 def _file(status: os.stat_result) -> tuple[int, int]:
-    """Return which file it is, whatever it is called."""
     return status.st_dev, status.st_ino
 
 

@@ -152,7 +152,6 @@ def _copy(source: sqlite3.Connection, wire: Wire, table: _Table) -> Moved:
 
 
 def _put(wire: Wire, table: _Table, names: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Write rows into a table."""
     from psycopg import DataError
 
     try:

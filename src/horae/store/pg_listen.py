@@ -41,7 +41,6 @@ async def heard(address: Address, *, pulse: timedelta) -> AsyncIterator[int]:
 
 
 async def _listening(address: Address) -> psycopg.AsyncConnection[Any]:
-    """Return a connection that hears of every write."""
     connection = await psycopg.AsyncConnection.connect(
         address.url,
         autocommit=True,

@@ -136,7 +136,6 @@ class Row(tuple[Any, ...]):
 
 @lru_cache(maxsize=512)
 def _row_kind(names: tuple[bytes | None, ...]) -> type[Row]:
-    """Return the rows that have these columns."""
     # The first of two that have one name, as SQLite has it.
     places = {(name or b"").decode(): place for place, name in reversed([*enumerate(names)])}
     return type("Row", (Row,), {"__slots__": (), "places": places})
@@ -276,11 +275,9 @@ class _Answer(list[Row]):
     """What was learned before it was asked, as a cursor gives it."""
 
     def fetchone(self) -> Row | None:
-        """Return the first row."""
         return self[0] if self else None
 
     def fetchall(self) -> list[Row]:
-        """Return all rows."""
         return self
 
 
@@ -332,7 +329,6 @@ class _Memory:
         self._fleeting.clear()
 
     def clear(self) -> None:
-        """Forget all."""
         self._answers.clear()
         self._about.clear()
         self._fleeting.clear()
@@ -470,7 +466,6 @@ class Wire:
         self.has_forgotten = False
 
     def forget(self) -> None:
-        """Forget all that was learned."""
         self.has_forgotten = self.gathers and bool(self._memory)
         self._memory.clear()
 
@@ -784,7 +779,6 @@ def refuse_newer(address: Address, version: int) -> None:
 
 
 def is_servers(error: BaseException) -> bool:
-    """Tell whether it is the server that says what is wrong."""
     return isinstance(error, psycopg.Error)
 
 

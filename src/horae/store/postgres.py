@@ -81,7 +81,6 @@ _AGAIN: Final = timedelta(seconds=1)  # after which a lost listener is made anew
 
 
 def machines_of(members: Sequence[Membership]) -> tuple[Machine, ...]:
-    """Return the machines that are up, of all members there ever were."""
     cards = [(each.member, each.is_draining) for each in members if each.is_alive]
     return tuple(Machine(c.name, c.slots, frozenset(c.labels), rests) for c, rests in cards)
 
@@ -206,7 +205,6 @@ class PostgresLedger(BookLedger):
         return await self._writing.join(call, self._serve)
 
     def for_member(self, name: str, generation: int) -> MemberLedger:
-        """Return this ledger as a member of it may write it."""
         return MemberLedger(self, Worker(name, generation))
 
     # What runs where
@@ -233,7 +231,6 @@ class PostgresLedger(BookLedger):
         return await self.write(term, Foreseen(put, "assign", receipt))
 
     async def machines(self) -> tuple[Machine, ...]:
-        """Return the machines that are up, by name."""
         return machines_of(await self.leases.members())
 
     async def under_way(self) -> list[Filed]:
@@ -513,7 +510,6 @@ class MemberLedger(BookLedger):
         return await self._ledger.assign(receipt, machine, now=now, term=term)
 
     async def machines(self) -> tuple[Machine, ...]:
-        """Return the machines that are up, by name."""
         return await self._ledger.machines()
 
     async def under_way(self) -> list[Filed]:
@@ -556,7 +552,6 @@ def _book(wire: Wire, call: Call[Any], worker: Worker | None = None) -> Book:
 
 
 def _read(call: Call[T], wire: Wire) -> T:
-    """Return what one call asks for."""
     return call.work(_book(wire, call))
 
 
@@ -653,7 +648,6 @@ def _work(wire: Wire, call: _Call[Any]) -> None:
 
 
 def _meant(address: Any, error: Exception) -> Exception:
-    """Return what an error means to a person."""
     from horae.store.pg_wire import told
 
     try:

@@ -93,7 +93,6 @@ def entry_of(row: sqlite3.Row) -> Entry:
 
 
 def numbered(entry: Entry, row: sqlite3.Row) -> Entry:
-    """Return an entry with what its row knows of it."""
     rule = entry.rule
     if isinstance(rule, CadenceRule):
         counts = {name: row[name] for name in ("ticks", "streak", "failures")}

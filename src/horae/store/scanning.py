@@ -106,7 +106,6 @@ class _Ground:
         self.is_all_read = not names
 
     def stands(self, file: str) -> bool:
-        """Tell whether a file was not read."""
         return file in self._files or file.startswith(self._folders)
 
     def is_as_it_was(self, file: str) -> bool:
@@ -281,7 +280,6 @@ def _good(row: sqlite3.Row) -> dict[str, object]:
 
 
 def _stands(row: sqlite3.Row, facts: Mapping[str, object]) -> bool:
-    """Tell whether all that is known of an entry is as it was."""
     return all(row[name] == value for name, value in facts.items())
 
 
@@ -380,7 +378,6 @@ def _tell_change(book: Book, was: Listed, mark: Mark, *, now: datetime) -> None:
 
 
 def _keep_text(book: Book, found: _Found, *, now: datetime) -> None:
-    """Keep what an entry runs."""
     item = found.item
     if isinstance(item, Entry) and item.digest:
         book.keep_text(item.digest, found.scanned.text, now=now)

@@ -92,7 +92,6 @@ def _id(digest: str) -> str:
 
 
 def _session(row: sqlite3.Row) -> Session:
-    """Return the session that a row holds."""
     is_operator = row["token"] == OPERATOR
     return Session(
         _id(row["digest"]),

@@ -66,7 +66,6 @@ class _Inline:
     """The caller's own thread."""
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Do it at once."""
         return work()
 
     async def join(self, call: Call[T], serve: _Serve) -> T:
@@ -273,7 +272,6 @@ class SqliteLedger(BookLedger):
         return is_done
 
     def _do_apart(self, calls: Sequence[Call[Any]]) -> None:
-        """Do each of several calls, or nothing of it."""
         with database.transaction(self._writer):
             book = Book(self._writer)
             term = book.term()
@@ -281,7 +279,6 @@ class SqliteLedger(BookLedger):
                 self._attempt(call, book, term)
 
     def _attempt(self, call: Call[Any], book: Book, term: int) -> None:
-        """Do what one call asks for, or nothing of it."""
         execute = self._writer.execute
         execute("SAVEPOINT call")
         is_kept = call.keep
@@ -372,7 +369,7 @@ def _drop_oldest(folder: Path, keep: int) -> None:
     with database.told(str(folder)):
         ours = sorted(each for each in folder.iterdir() if _NIGHTLY.fullmatch(each.name))
         for each in ours[: max(0, len(ours) - keep)]:
-            os.remove(each)  # noqa: PTH107 - a file of our own
+            os.remove(each)
 
 
 async def restore(directory: Path, backup: Path, *, now: datetime) -> Path:

@@ -57,7 +57,7 @@ def forget(directory: Path, texts: Iterable[str]) -> None:
     """Remove the files that some texts stand for."""
     for path in (path for text in texts for path in kept_in(text)):
         try:
-            os.remove(directory / path)  # noqa: PTH107 - a file of our own
+            os.remove(directory / path)
         except FileNotFoundError:
             continue
         except OSError as error:

@@ -356,7 +356,6 @@ def _spelt(values: list[int], step: int) -> str:
 
 
 def _unknown(field: _Field, item: str, text: str) -> str:
-    """Return why a text is no value of a field, and what would be."""
     if not item:
         return "has an empty item in its list; remove the extra comma"
     if "?" in text:

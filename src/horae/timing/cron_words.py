@@ -34,7 +34,6 @@ def bits(mask: int) -> list[int]:
 
 
 def words_of(rule: Meaning) -> str:
-    """Return what a rule says."""
     time, is_daily = _time_words(bits(rule.seconds), bits(rule.minutes), bits(rule.hours))
     parts = [time, _day_words(rule, is_daily=is_daily)]
     return " ".join(part for part in parts if part) + _year_words(rule)
@@ -81,7 +80,6 @@ def _minute_words(minutes: list[int], hours: list[int]) -> str:
 
 
 def _few_times_words(minute: int, hours: list[int]) -> str:
-    """Return the words for one minute of some hours."""
     step = _stride(hours)
     if step is None:
         return "at " + _and([_clock(hour, minute) for hour in hours])
@@ -111,7 +109,6 @@ def _past_every_hour(minute: int) -> str:
 
 
 def _every_minute_words(seconds: list[int], hours: list[int]) -> str:
-    """Return the words for some seconds of every minute, in some hours."""
     step = _cycle(seconds, 60)
     if step is None or step == 60:
         words = f"{_second_words(seconds)} of every minute"

@@ -250,7 +250,7 @@ def most_connections(held: int) -> int:
     if limit == resource.RLIM_INFINITY:
         return CONNECTIONS
     try:
-        others = len(os.listdir(_OPEN)) - held  # noqa: PTH208 - a list of numbers
+        others = len(os.listdir(_OPEN)) - held
     except OSError:
         return FEW
     return max(FEW, min(CONNECTIONS, limit - min(RESERVE, limit // 2) - others))

@@ -343,10 +343,10 @@ def write_token(directory: Path, token: str = "", name: str = NAME) -> str:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(beside, directory / name)  # noqa: PTH105 - a file of our own
+        os.replace(beside, directory / name)
     except OSError as error:
         with suppress(OSError):  # the first error is the one to report
-            os.remove(beside)  # noqa: PTH107 - as above
+            os.remove(beside)
         reason = f"cannot be written ({error.strerror})"
         raise TokenFileError(
             str(directory / name), reason, "move or remove the existing file"

@@ -223,4 +223,4 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 def _remove(path: Path) -> None:
     with suppress(FileNotFoundError):  # there is nothing to remove
-        os.remove(path)  # noqa: PTH107 - a socket of our own
+        os.remove(path)

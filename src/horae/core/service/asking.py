@@ -196,7 +196,6 @@ class Asking(Looking):
 
 
 def _agent_of(found: Listed) -> Entry:
-    """Return the entry of an agent that can tick."""
     entry = armed(found)
     if not isinstance(entry.rule, CadenceRule):
         remedy = f"start a run with `horae run {found.number}`"
@@ -223,7 +222,6 @@ def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
 
 
 def armed(found: Listed) -> Entry:
-    """Return the entry if it can run at all."""
     refuse_gone(found)
     if isinstance(found.item, Entry):
         return found.item

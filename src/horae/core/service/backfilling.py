@@ -129,7 +129,6 @@ def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
 
 
 def _follows_ends(entry: Entry) -> bool:
-    """Tell whether an entry's moments follow from its own ends."""
     rule = entry.rule
     if isinstance(rule, RepeaterRule):
         return rule.repeater.kind is Kind.RESTART
@@ -137,7 +136,6 @@ def _follows_ends(entry: Entry) -> bool:
 
 
 def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
-    """Return the receipt of a moment that is made good."""
     key = f"backfill:{name}:{key_time(moment.at)}"
     words = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
     reason = Reason(ReasonCode.BACKFILL, words)

@@ -111,7 +111,6 @@ class Base:
         return Line(filed, title, self._zone_of(found))
 
     def _entry_line(self, found: Listed) -> EntryLine:
-        """Return an entry as people are told of it."""
         item, place = found.item, self._zone_of(found)
         return EntryLine(
             found.number,
@@ -133,7 +132,6 @@ class Base:
         )
 
     async def _again(self, found: Listed) -> EntryLine:
-        """Return an entry as it is known now."""
         return self._entry_line(await self._ledger.entry(found.number) or found)
 
     def _zone_of(self, found: Listed | None) -> str:

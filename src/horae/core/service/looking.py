@@ -89,7 +89,6 @@ class Looking(Base):
         return History(await self._lines(page.receipts), page.cursor)
 
     async def receipt(self, number: int) -> Account:
-        """Return a receipt with its runs."""
         filed = await self._ledger.receipt(number)
         if filed is None:
             raise ReceiptNotFoundError(number)
@@ -97,7 +96,6 @@ class Looking(Base):
         return Account(line, tuple(await self._ledger.runs_of(number)))
 
     async def run(self, number: int) -> RunLine:
-        """Return a run with its receipt."""
         run = await self._ledger.run(number)
         if run is None:
             raise RunNotFoundError(number)
@@ -131,7 +129,6 @@ class Looking(Base):
         raise RunStateError(title, f"several runs are in progress; name one: {listed}", runs=going)
 
     async def events(self, *, after: int = 0, limit: int = 100) -> Happened:
-        """Return what happened after an event."""
         found = tuple(await self._ledger.events_after(after, limit=limit))
         return Happened(found, found[-1].number if found else after, self._zone)
 
@@ -215,7 +212,6 @@ class Looking(Base):
         return [*page.receipts[-1:], *last]
 
     async def _told(self, filed: Filed) -> Answer:
-        """Return all that is known of a receipt."""
         return answer_of(filed, await self._ledger.runs_of(filed.number))
 
 

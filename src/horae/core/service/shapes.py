@@ -32,7 +32,6 @@ class EngineFacts:
     stall: str = ""  # that it starts nothing, though it could; above all else
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "running": self.is_running,
             "data": self.directory,
@@ -63,7 +62,6 @@ class EntryLine:
     broken_at: datetime | None = None  # since when its last good text is kept instead
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         pause = self.pause and {
             "at": stamp(self.pause.at, self.zone),
             "until": stamp(self.pause.until, self.zone),
@@ -109,7 +107,6 @@ class Line:
         return late(self.filed)
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         filed, receipt, place = self.filed, self.filed.receipt, self.zone
         return {
             "receipt": filed.number,
@@ -157,7 +154,6 @@ class AgentLine:
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return self.entry.title
 
     @property
@@ -166,7 +162,6 @@ class AgentLine:
         return self.entry.failures > PATIENCE
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         entry, zone_name = self.entry, self.entry.zone
         return {
             "agent": self.name,
@@ -212,7 +207,6 @@ class Standing:
     problems: tuple[str, ...] = ()
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         receipts = ("running", "waiting", "late", "missed", "failed")
         entries = {"next": self.coming, "paused": self.paused, "unarmed": self.unarmed}
         return {
@@ -237,7 +231,6 @@ class History:
     cursor: int | None = None
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {"receipts": [each.data() for each in self.lines], "cursor": self.cursor}
 
 
@@ -249,7 +242,6 @@ class Account:
     runs: tuple[Run, ...]
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         runs = [run_data(each, self.line.zone) for each in self.runs]
         return {**self.line.data(), "runs": runs}
 
@@ -262,7 +254,6 @@ class RunLine:
     line: Line
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         line = self.line.data()
         about = {name: line[name] for name in ("receipt", "entry", "title", "key", "status")}
         return {**run_data(self.run, self.line.zone), **about, "zone": self.line.zone}
@@ -276,7 +267,6 @@ class Cancelled:
     changed: bool
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {**self.run.data(), "changed": self.changed}
 
 
@@ -288,7 +278,6 @@ class Roll:
     cursor: int | None = None
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {"entries": [each.data() for each in self.entries], "cursor": self.cursor}
 
 
@@ -301,7 +290,6 @@ class Happened:
     zone: str
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         told = [
             {
                 "event": each.number,
@@ -334,7 +322,6 @@ class Why:
     cannot_run: str = ""  # why a run of it could not start now, if that is known
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         place = self.entry.zone
         return {
             "at": stamp(self.at, place),
@@ -357,7 +344,6 @@ class Rest:
     changed: bool
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {**self.entry.data(), "changed": self.changed}
 
 
@@ -376,7 +362,6 @@ class Backfill:
     has_schedule: bool = True  # False: it runs on request, or after other entries
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         place = self.entry.zone
         return {
             "id": self.name,

@@ -89,7 +89,6 @@ class Standings(Base):
         )
 
     async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
-        """Return an agent as people are told of it."""
         memory = read_memory(found.memory)
         own = [each for each in pending if each.entry == found.number]
         page = await self._ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
@@ -137,7 +136,6 @@ class Standings(Base):
         return [found[number] for number in sorted(found)]
 
     async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
-        """Return all receipts of some statuses."""
         found: list[Filed] = []
         cursor = None
         while True:
@@ -150,7 +148,6 @@ class Standings(Base):
     async def _some(
         self, *, since: datetime, statuses: Collection[Status], limit: int
     ) -> tuple[Filed, ...]:
-        """Return the newest receipts of some statuses."""
         page = await self._ledger.receipts(since=since, statuses=statuses, limit=limit)
         return page.receipts
 

@@ -99,7 +99,6 @@ class _Manner(StrEnum):
 
 
 def heard_in(sentence: Sentence) -> Iterator[Claim]:
-    """Yield the claims of a sentence."""
     index = first = opening = _opening(sentence)
     while index < len(sentence.words):
         phrase = phrase_at(sentence, index)

@@ -54,7 +54,6 @@ class Facts(NamedTuple):
 
     @property
     def months(self) -> frozenset[int]:
-        """The months in which it fires."""
         return frozenset(day.month for day in self.days)
 
     @property
@@ -88,7 +87,6 @@ _ENOUGH: Final = 400  # days, more than a year of a daily rule
 
 
 def facts_of(rule: Rule) -> Facts:
-    """Return what a rule does in a year."""
     facts = _cron_facts(rule) if isinstance(rule, Cron) else _stamp_facts(rule)
     return facts._replace(shares=_shares(facts.days))
 

@@ -79,7 +79,6 @@ _BLOCK: Final = re.compile(r"#\+begin_?(\S{0,40})|(```|~~~)|:[\w-]{1,40}:$", re.
 
 
 def sentences_of(text: str) -> Iterator[Sentence]:
-    """Yield the sentences that could say when."""
     for start, end, is_title in _paragraphs(text):
         masked = _OPAQUE.sub(lambda found: MASK * len(found[0]), text[start:end])
         stops = [*_stops(masked), len(masked)]

@@ -379,7 +379,6 @@ def _fits(when: When, anchor: datetime) -> bool:
 
 
 def in_words(rule: Rule) -> str:
-    """Return what a rule means, in words."""
     if isinstance(rule, Cron):
         return rule.describe()
     anchor, repeater = rule.anchor, rule.repeater

@@ -77,7 +77,6 @@ class When:
 
     @property
     def names_days(self) -> bool:
-        """Whether the words say on which days."""
         return bool(self.weekdays or self.days or self.nth)
 
     @property

@@ -164,7 +164,6 @@ class _Reader:
         self._reading = reading
 
     def take(self, call: ast.Call, function: ast.expr | str) -> None:
-        """Read one call."""
         keywords = {each.arg: each.value for each in call.keywords}
         try:
             _check_rest(keywords.get("next_run_time"))
@@ -218,7 +217,6 @@ class _Reader:
             yield "UNTIL", rule.until
 
     def _trigger(self, call: ast.Call) -> _Trigger:
-        """Return the trigger of a call, wherever it is written out."""
         at = 0 if _name(call.func) == "scheduled_job" else 1
         node = _argument(call, at, "trigger")
         if node is None:
@@ -264,7 +262,6 @@ class _Reader:
         return _Trigger(kind, self._values(given))
 
     def _values(self, given: Mapping[str | None, ast.expr]) -> dict[str, Literal]:
-        """Return what the keywords of a trigger say, each a literal."""
         found: dict[str, Literal] = {}
         for key, node in given.items():
             if key is None:
@@ -399,7 +396,6 @@ class _Reader:
         return value.astimezone(UTC) if value.tzinfo else instant(value, zone(place))
 
     def _command(self, call: ast.Call, function: ast.expr | str) -> str:
-        """Return a call of Python that calls the function as the scheduler would."""
         module, name = self._module, _called(function)
         if isinstance(function, ast.Constant) and isinstance(function.value, str):
             module, colon, name = function.value.partition(":")
@@ -524,7 +520,6 @@ def _counted(first: datetime, total: int) -> tuple[str, str]:
 
 
 def _bounded(fires: Fires, end: datetime | None) -> Fires:
-    """Return the same moments, up to an end."""
     if end is None:
         return fires
     return lambda after, most, until: fires(after, most, min(end, until or end))

@@ -100,7 +100,6 @@ class _Reader:
         self.reading = Reading()
 
     def take(self, number: int, line: str) -> None:
-        """Read one line."""
         bare = line.strip(" \t")
         if not bare:
             self._comment = ""
@@ -207,7 +206,6 @@ class _Reader:
         return line.columns[words.index(word)] + error.offset
 
     def _divided(self, number: int, line: str) -> _Line:
-        """Return the parts of a line of jobs."""
         fields = list(_FIELD.finditer(line))
         first = fields[0]
         if first[0].startswith("@"):

@@ -77,7 +77,6 @@ class _Rules(NamedTuple):
 
 
 def _rules(items: list[Data], asked: Data, reading: Reading) -> _Rules:
-    """Return the rules of a schedule."""
     assert isinstance(asked, YamlMap)
     found: dict[str, Walk] = {}
     first = asked.places["schedule"].line

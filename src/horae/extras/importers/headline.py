@@ -203,7 +203,6 @@ def _odd(ours: Sequence[datetime], theirs: Sequence[datetime], most: int) -> dic
 
 
 def _last(moments: Sequence[datetime], most: int) -> datetime:
-    """Return up to where a list of moments is whole."""
     return moments[-1] if len(moments) == most else _FAR
 
 
@@ -276,7 +275,6 @@ def _free_id(name: str, taken: Collection[str]) -> str:
 
 
 def _free(title: str, taken: Collection[str]) -> str:
-    """Return a title that none has yet."""
     name, number = title, 1
     while name in taken:
         number += 1

@@ -88,7 +88,6 @@ class Reading:
         return not self.is_full
 
     def _end(self, line: int, column: int, why: str) -> None:
-        """Take nothing more."""
         if not self.is_full:
             what = f"{why}; this line and all below are skipped"
             self.remarks.append(Remark(line, column, what, "split the file"))

@@ -195,7 +195,6 @@ def _about(settings: Sequence[Setting], kind: str) -> list[Setting]:
 def _name_lost(
     about: Sequence[Setting], unit: str, line: int, reading: Reading, *, known: frozenset[str]
 ) -> None:
-    """Say what of [Unit] is not kept."""
     lost = [f"{each.key}={each.value}" for each in about if each.key not in known and each.value]
     if lost:
         what = f"{unit}: not imported: {', '.join(lost)}"
@@ -205,7 +204,6 @@ def _name_lost(
 def _alerts(
     names: Sequence[str], unit: str, line: int, reading: Reading, units: Units
 ) -> list[Job]:
-    """Return what OnFailure= starts, as alerts."""
     found = []
     if len(names) > _MOST_ALERTS:
         what = f"OnFailure= starts more than {_MOST_ALERTS} units; the rest are skipped"
@@ -278,7 +276,6 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 def _events(
     timer: Sequence[Setting], zone_name: str, reading: Reading
 ) -> dict[str, tuple[int, list[Event]]]:
-    """Return the calendar events of a timer, by their zones."""
     found: dict[str, tuple[int, list[Event]]] = {}
     before = len(reading.remarks)
     for each in timer:
@@ -344,7 +341,6 @@ def milliseconds(text: str) -> int | None:
 def _props(
     timer: Sequence[Setting], work: Sequence[Setting], reading: Reading
 ) -> Iterator[tuple[str, str]]:
-    """Yield the policies of a timer and its service."""
     is_persistent = _last(timer, "Persistent").lower() in _TRUE
     yield "CATCHUP", "latest" if is_persistent else "none"
     for key, ours, among in (

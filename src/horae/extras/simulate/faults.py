@@ -128,7 +128,6 @@ class Weather:
 
     @property
     def kinds(self) -> tuple[Fault, ...]:
-        """What may happen here at all."""
         return tuple(self._rates)
 
     def strikes(self, fault: Fault) -> bool:

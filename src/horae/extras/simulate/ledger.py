@@ -64,8 +64,6 @@ class _Unsteady:
         return self._calls[name]
 
     def _reading(self, name: str) -> Callable[..., Awaitable[object]]:
-        """Return a call that reads."""
-
         async def read(*args: Any, **kwargs: Any) -> object:
             await self._arrive()
             answer = await getattr(self._world.ledger, name)(*args, **kwargs)
@@ -76,8 +74,6 @@ class _Unsteady:
         return read
 
     def _writing(self, name: str) -> Callable[..., Awaitable[object]]:
-        """Return a call that writes."""
-
         async def write(*args: Any, **kwargs: Any) -> object:
             world = self._world
             await self._arrive()

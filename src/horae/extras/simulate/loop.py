@@ -48,7 +48,6 @@ class Life:
     _tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def take(self, task: asyncio.Task[Any]) -> None:
-        """Remember a task of this life."""
         if len(self._tasks) > 64:
             self._tasks = {each: None for each in self._tasks if not each.done()}
         self._tasks[task] = None
@@ -234,11 +233,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_stopped = True
 
     def is_running(self) -> bool:
-        """Tell whether it runs."""
         return self._is_running
 
     def is_closed(self) -> bool:
-        """Tell that it is never closed."""
         return False
 
     def get_debug(self) -> bool:
@@ -298,7 +295,6 @@ class SimClock:
         self.offset = timedelta(0)
 
     def now(self) -> datetime:
-        """Return what it shows."""
         return self._began + self.offset + self._loop.micros * _TINY
 
     def elapsed(self) -> timedelta:

@@ -56,11 +56,9 @@ class People:
         }
 
     def can(self, fault: Fault) -> bool:
-        """Tell whether people do such a thing."""
         return fault in self._deeds
 
     def act(self, fault: Fault) -> None:
-        """Do something."""
         self._deeds[fault]()
 
     # Plans
@@ -196,7 +194,6 @@ class People:
         almanac.note_change()
 
     async def _approving(self, ledger: Ledger, almanac: Almanac) -> None:
-        """Approve something that somebody has to approve."""
         asked = list(self._world.asked)
         if not asked:
             return
@@ -284,7 +281,6 @@ class People:
 
 
 def _term() -> int:
-    """Return the term of the engine that was asked."""
     life = LIFE.get()
     assert life is not None, "people ask an engine"
     return life.term

@@ -126,12 +126,10 @@ class SimHeld:
             self._world.go(self._child)
 
     def cancel(self, reason: str) -> None:
-        """End it."""
         if not self._life.is_over:
             self._world.children.cancel(self._child, reason)
 
     async def ended(self) -> Ended:
-        """Return how it ended, when it has."""
         await self._child.over.wait()
         await self._world.breathe(self._life)
         return self._child.ended or _LOST

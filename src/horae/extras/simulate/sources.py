@@ -158,7 +158,6 @@ class CrewSource(_Source):
         self._first_at = world.clock.now() + _FIRST
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - it is always read
-        """Return every member."""
         await self._world.breathe(self._life)
         return Scan(tuple(self._scanned(n, each) for n, each in enumerate(self._written.crew)))
 
@@ -210,7 +209,6 @@ class TriggerSource(_Source):
     name = "trigger"
 
     async def scan(self, index: Mapping[str, str]) -> Scan:  # noqa: ARG002 - it is always read
-        """Return every trigger that is enabled."""
         await self._world.breathe(self._life)
         enabled = (each for each in self._written.triggers.values() if each.is_enabled)
         return Scan(tuple(map(self._scanned, enabled)))
@@ -252,5 +250,4 @@ SOURCES: Final = (PlanSource, CrewSource, BoardSource, TriggerSource)
 
 
 def _digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

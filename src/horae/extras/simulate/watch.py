@@ -226,7 +226,6 @@ class Watch:
             await self._look_at_entries(now, is_set_back=name == "set_back")
 
     async def _heard(self, event: Event, now: datetime) -> None:
-        """Look at one event."""
         self.seen[f"event {event.kind}"] += 1
         if event.kind == "resumed" and event.entry in self._streaks:
             self._streaks[event.entry].bad = 0  # a person has looked at it

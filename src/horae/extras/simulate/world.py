@@ -62,9 +62,7 @@ class Shelf(Protocol):
         """Put a ledger away."""
         ...
 
-    async def copy(self, ledger: Ledger) -> object:
-        """Return a backup of a ledger."""
-        ...
+    async def copy(self, ledger: Ledger) -> object: ...
 
     async def restore(self, copy: object, *, now: datetime) -> Ledger:
         """Return the ledger that a backup holds; nothing past fires."""
@@ -317,7 +315,6 @@ class World:
         await asyncio.wait([task])
 
     def _begin(self) -> asyncio.Task[None]:
-        """Begin the life of an engine."""
         self._lives += 1
         self.life = life = Life(self._lives, self.term)
         self._context = copy_context()
@@ -359,7 +356,6 @@ class World:
         self.crash("after an error", life)
 
     def _make(self, life: Life) -> Almanac:
-        """Return an engine that has not begun."""
         ledger = unsteady(self, life)
         capacity = Capacity(self.setting.slots, self.setting.crew)
         doorman = SimDoorman(self, life, ledger)
@@ -377,7 +373,6 @@ class World:
         return almanac
 
     def _clock_of(self, life: Life) -> SimClock:  # noqa: ARG002 - of several each has its own
-        """Return the clock that an engine goes by."""
         return self.clock
 
     def _lead(self, life: Life, almanac: Almanac) -> None:
@@ -514,7 +509,6 @@ class World:
         return timedelta(seconds=self.roll.choice((0.2, 1.5, 12.0)))
 
     def _write(self, dice: Random) -> Written:
-        """Return what is written at first."""
         if self.setting.files is not None:
             return Written(Plans(self.setting.zone, dict(self.setting.files)))
         return invent(dice, start=self.start, most=self.setting.most)

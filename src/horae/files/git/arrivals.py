@@ -130,12 +130,12 @@ def _write(path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        os.replace(new, path)  # noqa: PTH105 - text, as git has it
+        os.replace(new, path)
     except OSError:
         with suppress(OSError):  # the first error is the one to report
-            os.remove(new)  # noqa: PTH107 - as above
+            os.remove(new)
         raise
-    home = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120 - as above
+    home = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(home)
     finally:

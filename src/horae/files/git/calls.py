@@ -214,7 +214,7 @@ def _environment(directory: str, *, local: bool, author: Author | None) -> Mappi
         **_ENVIRONMENT,
         "GIT_ALLOW_PROTOCOL": "file" if local else "https:ssh",
         # A repository above the one that is meant is none of our business.
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(directory)),  # noqa: PTH120
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(directory)),
         "GIT_AUTHOR_NAME": by.name,
         "GIT_AUTHOR_EMAIL": by.email,
         "GIT_COMMITTER_NAME": HORAE.name,
@@ -244,7 +244,7 @@ async def _run(
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            is_there = os.path.isdir(directory)  # noqa: PTH112 - text, as git has it
+            is_there = os.path.isdir(directory)
             reason = "git is not installed" if is_there else "is not a directory"
             raise GitError(directory, reason) from error
         for drain in (out, err):
@@ -259,7 +259,6 @@ async def _run(
 async def _ended(
     process: asyncio.subprocess.Process, timeout: timedelta, place: str, verb: str
 ) -> None:
-    """Return when a process has ended, or end it and say so."""
     seconds = timeout.total_seconds()
     try:
         await asyncio.wait_for(process.wait(), seconds)
@@ -294,7 +293,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _kill(group: int, number: signal.Signals) -> None:
-    """Send a signal to a group, if there is still one."""
     with suppress(ProcessLookupError, PermissionError):  # the group has ended
         os.killpg(group, number)
 

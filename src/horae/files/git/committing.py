@@ -33,7 +33,7 @@ async def edit_and_commit(
     top = repository_of(path)
     if top is None:
         return await asyncio.to_thread(make), Commit(None)
-    git, absolute = Git(top), os.path.abspath(path)  # noqa: PTH100 - with no link resolved
+    git, absolute = Git(top), os.path.abspath(path)
     made: list[T] = []
     try:
         async with git.held():

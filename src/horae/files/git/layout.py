@@ -17,21 +17,20 @@ class Layout(NamedTuple):
 
 def layout(root: StrPath) -> Layout | None:
     """Return where the repository of the tree at *root* is; None if there is none."""
-    directory = os.path.join(root, ".git")  # noqa: PTH118 - text, as git has it
-    if not os.path.isdir(directory):  # noqa: PTH112
+    directory = os.path.join(root, ".git")
+    if not os.path.isdir(directory):
         pointed = _first_line(directory)
         if pointed is None or not pointed.startswith("gitdir: "):
             return None
-        directory = os.path.join(root, pointed.removeprefix("gitdir: "))  # noqa: PTH118
-    if not os.path.isfile(os.path.join(directory, "HEAD")):  # noqa: PTH113, PTH118
+        directory = os.path.join(root, pointed.removeprefix("gitdir: "))
+    if not os.path.isfile(os.path.join(directory, "HEAD")):
         return None
-    shared = _first_line(os.path.join(directory, "commondir"))  # noqa: PTH118
-    common = directory if shared is None else os.path.join(directory, shared)  # noqa: PTH118
+    shared = _first_line(os.path.join(directory, "commondir"))
+    common = directory if shared is None else os.path.join(directory, shared)
     return Layout(os.path.normpath(directory), os.path.normpath(common))
 
 
 def _first_line(path: str) -> str | None:
-    """Return the first line of a small file, if it is one."""
     try:
         head = head_of(path, 4096)
     except OSError:
@@ -43,7 +42,7 @@ def top_of(path: StrPath) -> str | None:
     """Return the top of the tree that a directory stands in; None if not under git."""
     here = os.path.realpath(path)
     while layout(here) is None:
-        above = os.path.dirname(here)  # noqa: PTH120 - as above
+        above = os.path.dirname(here)
         if above == here:
             return None
         here = above

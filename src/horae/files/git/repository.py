@@ -249,7 +249,6 @@ class Git:
         return await self._commit_at("HEAD")
 
     async def branch(self) -> str:
-        """Return the branch that is checked out."""
         said = await self._git("symbolic-ref", "--quiet", "--short", "HEAD", fails=True)
         if said.code:
             raise GitError(self.root, "no branch is checked out; switch to one with `git switch`")
@@ -268,7 +267,7 @@ class Git:
             case b"!!":
                 return Standing.IGNORED
             case b"":
-                exists = os.path.lexists(os.path.join(self.root, name))  # noqa: PTH118
+                exists = os.path.lexists(os.path.join(self.root, name))
                 return Standing.CLEAN if exists else Standing.ABSENT
         return Standing.CHANGED
 
@@ -317,7 +316,6 @@ class Git:
         return None if found is None else (await self._git("cat-file", "blob", found[1])).out
 
     async def has_origin(self) -> bool:
-        """Tell whether the repository has an origin."""
         return await self.origin() is not None
 
     async def origin(self) -> str | None:
@@ -454,7 +452,7 @@ class Git:
         the first, and without hard links, since whoever owns a linked file can change it for
         both. Its origin is ours, without the password, or this tree if there is none.
         """
-        place = os.path.abspath(target)  # noqa: PTH100
+        place = os.path.abspath(target)
         async with self.held():
             branch = await self.branch()
             await self._git(
@@ -486,10 +484,10 @@ class Git:
         before a file of it is written. The password of the address is not kept in it.
         """
         named = [] if branch is None else [f"--branch={branch}"]
-        place = os.path.abspath(target)  # noqa: PTH100
+        place = os.path.abspath(target)
         made = cls(place, timeout=timeout, limits=limits, helper=helper, local=local, origin=url)
         said = await call(
-            os.path.dirname(place),  # noqa: PTH120
+            os.path.dirname(place),
             "clone", "--quiet", "--no-checkout", "--no-hardlinks", "--no-tags", "--single-branch",
             "--no-recurse-submodules", "--template=", *named, "--end-of-options", url, place,
             local=made._is_local(url), helper=helper, timeout=timeout, most=made._limits.total,
@@ -616,7 +614,7 @@ class Git:
         if not found:
             return None
         if found[0].startswith(("./", "../")):  # as git reads it, from the top of the repository
-            return os.path.normpath(os.path.join(self.root, found[0]))  # noqa: PTH118
+            return os.path.normpath(os.path.join(self.root, found[0]))
         return found[0]
 
     async def _name_origin(self, url: str) -> None:
@@ -640,11 +638,10 @@ class Git:
         raise GitRefusedError(self.root, f"origin {printable(masked(url))} {reason}")
 
     def _inside(self, path: StrPath) -> str:
-        """Return a path as the repository knows it."""
-        given = os.path.join(self.root, path)  # noqa: PTH118
+        given = os.path.join(self.root, path)
         # The last part may be a link, and is then meant itself.
         parent, last = os.path.split(os.path.normpath(given))
-        name = os.path.relpath(os.path.join(os.path.realpath(parent), last), self.root)  # noqa: PTH118
+        name = os.path.relpath(os.path.join(os.path.realpath(parent), last), self.root)
         if name in {".", ".."} or name.startswith("../"):
             raise GitError(self.root, f"{printable(str(path))} is not a file in this repository")
         return name
@@ -789,7 +786,6 @@ class Git:
         return noted
 
     async def _sizes(self, objects: Sequence[str]) -> dict[str, int]:
-        """Return how many bytes each object has."""
         if not objects:
             return {}
         said = await self._git(
@@ -879,7 +875,6 @@ class Git:
 
 
 def _left(why: Why, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
-    """Return that a tree was left alone."""
     return Pull(Ending.LEFT_ALONE, why, words, paths=paths)
 
 
@@ -913,7 +908,7 @@ def _sweep(path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            os.remove(path)  # noqa: PTH107
+            os.remove(path)
         finally:
             os.close(descriptor)
 

@@ -78,7 +78,6 @@ class Undelivered:
         return f"{what}: {self.reason}"
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "member": self.member,
             "place": self.place,
@@ -102,7 +101,6 @@ class Brought:
         return None if self.undelivered is None else self.undelivered.branch
 
     def facts(self) -> dict[str, object]:
-        """Return what a receipt says of it."""
         made = self.delivery
         if made is None:
             return {}

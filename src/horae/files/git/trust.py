@@ -106,14 +106,13 @@ class Guard:
 def _mark(path: str) -> tuple[int, ...] | None:
     """Return what changes whenever a file does."""
     try:
-        found = os.stat(path)  # noqa: PTH116
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _by_key(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the values of each key, the first one first."""
     found: dict[str, tuple[str, ...]] = {}
     for key, value in pairs:
         found[key] = (*found.get(key, ()), value)
@@ -124,12 +123,12 @@ async def _judged_config(path: str, timeout: timedelta) -> list[tuple[str, str]]
     """Return the settings in one file, if none of them is odd."""
     if not os.path.lexists(path):
         return []
-    if not os.path.isfile(path):  # noqa: PTH113 - git would wait for a FIFO
+    if not os.path.isfile(path):
         raise GitRefusedError(path, "is not a regular file")
-    if os.path.getsize(path) > _CONFIG_LIMIT:  # noqa: PTH202
+    if os.path.getsize(path) > _CONFIG_LIMIT:
         raise GitRefusedError(path, "is larger than 1 MiB")
     # Outside of any repository; with --file no other settings are read, and none included.
-    words = ("config", "--file", os.path.abspath(path), "--null", "--list")  # noqa: PTH100
+    words = ("config", "--file", os.path.abspath(path), "--null", "--list")
     said = await call("/", *words, timeout=timeout)
     if said.code:
         raise GitRefusedError(path, f"cannot be read: {said.why}")

@@ -70,7 +70,6 @@ def _said_twice(section: Section) -> Iterator[Found]:
 
 
 def _void_planning(text: str, below: int) -> Found:
-    """Return the finding for what voids the planning line at *below*."""
     at = planning.void_at(text, below)
     rest = line_at(text, at)
     fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: on it, each with one timestamp"

@@ -49,7 +49,6 @@ _CLOSE: Final = {"<": ">", "[": "]"}
 
 
 def _planning_stamps(section: Section) -> Iterator[Found]:
-    """Yield what is wrong with the stamps of the planning line."""
     planning = section.headline.planning
     if planning is None:
         return
@@ -66,7 +65,6 @@ def _planning_stamps(section: Section) -> Iterator[Found]:
 
 
 def _rules(headline: Headline) -> bool:
-    """Tell whether SCHEDULED says when the headline is fired."""
     return is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
 
 
@@ -109,7 +107,6 @@ def _one_stamp(text: str) -> str:
 
 
 def _silent(stamp: Stamp) -> Found:
-    """Return why a stamp says nothing."""
     text = stamp.text
     if text[-1] != _CLOSE[text[0]]:
         ends = f"opens with {text[0]} and closes with {text[-1]}"
@@ -147,7 +144,6 @@ def _meant(token: str) -> str | None:
 
 
 def _odd(stamp: Stamp) -> Iterator[Found]:
-    """Yield what is odd about a stamp that was read."""
     at, text = stamp.start, stamp.text
     is_range = _RANGE.search(text) is not None
     assert stamp.time is not None
@@ -174,7 +170,6 @@ def _odd(stamp: Stamp) -> Iterator[Found]:
 
 
 def _real_date(text: str) -> date | None:
-    """Return the date, if there is such a day."""
     found = _DATE.fullmatch(text)
     if found is None:
         return None
@@ -194,7 +189,6 @@ def _is_real_time(text: str) -> bool:
 
 
 def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[Found]:
-    """Yield a finding if the stamp names a weekday that the date is not."""
     right = _DAYS[day.weekday()]
     for token in tokens:
         named = _DAY_NAMES.get(token.rstrip(".").lower())
@@ -206,7 +200,6 @@ def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[Found]:
 
 
 def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
-    """Yield what is wrong with a repeater."""
     found = _REPEATER.fullmatch(text)
     if found is None:
         message = f"repeater {shown(text)} cannot be read"

@@ -134,7 +134,7 @@ def run(
     known = everybody.get(name)
     asked = known.agent
     if directory is not None:
-        if not os.path.isdir(directory):  # noqa: PTH112 - as everywhere on the way in
+        if not os.path.isdir(directory):
             raise click.UsageError(f"--dir: {directory!r} is not a directory.")
         asked = replace(asked, directory=Path(directory).resolve())
     limit = _limit(timeout) or asked.definition.timeout or config.keeper_timeout
@@ -191,7 +191,6 @@ class Known:
 
     @property
     def policy(self) -> ToolPolicy:
-        """Which tools it may use."""
         if self.card is None:
             return self.agent.policy
         from horae.sources.triggers.rules import parse_tools  # only of what the ledger keeps
@@ -279,7 +278,7 @@ class Found:
         self._config = config
         self._output = output
         self._says = says
-        self._root = os.path.abspath(config.root)  # noqa: PTH100 - a link to it stays one
+        self._root = os.path.abspath(config.root)
         self.registry = Registry(
             command=lambda: config.agent_command,
             provider=provider_of(os.environ, config.secrets),
@@ -308,12 +307,11 @@ class Found:
         yield from self._beneath()
 
     def _ticking(self) -> Iterator[Agent]:
-        """Yield who ticks."""
         config = self._config
         if config.crew_def is not None:
-            yield from self._crew(os.path.abspath(config.crew_def))  # noqa: PTH100 - as above
+            yield from self._crew(os.path.abspath(config.crew_def))
         elif config.keeper_def is not None:
-            keeper = os.path.abspath(config.keeper_def)  # noqa: PTH100 - as above
+            keeper = os.path.abspath(config.keeper_def)
             for each in self._defined(keeper, otherwise=KEEPER):
                 self.keeper = self.keeper or each.name
                 yield each
@@ -326,9 +324,9 @@ class Found:
         crew = parse_crew(text, self._short(manifest))
         for finding in crew.diagnostics if self._says else ():
             echo(f"horae: {finding}", err=True)
-        beside = os.path.dirname(manifest)  # noqa: PTH120
+        beside = os.path.dirname(manifest)
         for member in crew.members:
-            path = os.path.normpath(os.path.join(beside, member.definition))  # noqa: PTH118
+            path = os.path.normpath(os.path.join(beside, member.definition))
             for found in self._defined(path, otherwise=member.name):
                 own = replace(found.definition, timeout=member.timeout or found.definition.timeout)
                 yield replace(found, name=member.name, definition=own)
@@ -503,7 +501,6 @@ def _code(ended: Ended) -> int:
 
 
 def _row(registry: Registry, known: Known) -> dict[str, Any]:
-    """Return an agent as a row."""
     each, obstacle = known.agent, known.obstacle(registry)
     return {
         "agent": each.name,
@@ -554,7 +551,6 @@ def _said(key: str, value: Any) -> str:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    """Print a row per agent."""
     from rich.table import Table
 
     from horae.cli.tables import console, safe

@@ -291,7 +291,6 @@ def _hide() -> None:
 
 
 def _write(path: Path, report: Report) -> None:
-    """Write what is known at the end."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     # Without a report the run fails, and says that there is none.
     with suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:

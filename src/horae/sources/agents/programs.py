@@ -255,7 +255,6 @@ def is_model(name: str) -> bool:
 
 
 def can_keep(program: Program, policy: ToolPolicy) -> bool:
-    """Tell whether a program can be made to keep a policy."""
     if policy.is_open:
         return True
     if policy.mode is Mode.REQUIRE_APPROVAL or program.reach is Reach.NOTHING:
@@ -301,7 +300,6 @@ def call(
 
 
 def read_answer(printed: str, answers: Answers) -> Result:
-    """Return what a program answered, from all that it printed."""
     reader = _READERS.get(answers)
     found = None if reader is None else reader(printed)
     return Result(printed.strip()) if found is None else found

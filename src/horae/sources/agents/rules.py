@@ -97,7 +97,6 @@ class AgentError(HoraeError):
         super().__init__(f"{file}:{line}:{column}: {reason}; {fix}")
 
     def found(self) -> Diagnostic:
-        """Return the error as a finding."""
         place = (self.file, self.line, self.column)
         return Diagnostic(*place, "agent", Severity.ERROR, self.reason, self.fix)
 
@@ -174,7 +173,6 @@ def _prompt(plan: Plan, index: int, heading: Heading) -> str:
 
 
 def _definition(heading: Heading, prompt: str, file: str) -> AgentDefinition:
-    """Return the definition that the properties of a heading make with a prompt."""
     props = heading.props
     name = _own_name(heading)
     if name and not is_id(name):
@@ -223,7 +221,6 @@ def _own_name(heading: Heading) -> str:
 
 
 def _refused(heading: Heading, file: str, key: str, *, reason: str, fix: str) -> AgentError:
-    """Return the error for a property, with its place."""
     line, column = heading.places.get(key, (heading.line, 1))
     return AgentError(file, line, column, reason=f":{key}: {reason}", fix=fix)
 

@@ -375,7 +375,6 @@ class AgentRun:
 
     @property
     def process(self) -> Process:
-        """Which process it is."""
         return self._live.process
 
     def go(self) -> None:
@@ -430,7 +429,6 @@ def with_answer(
 
 
 def _with_result(ended: Ended, result: Result, model: str | None) -> Ended:
-    """Return the end of a run of which this is the result."""
     if model and not result.model:
         result = replace(result, model=model)
     text = {"text": _cut(result.text)} if result.text else {}
@@ -483,7 +481,6 @@ class BlockAgents:
         return None
 
     def inside(self, order: WorkflowOrder) -> RunAgents:
-        """Return who answers to the blocks of one run."""
         return RunAgents(self, order)
 
     def turn_of(self, name: str) -> asyncio.Lock:
@@ -603,7 +600,6 @@ def _command_spec(spec: Spec, asked: _Asked, command: tuple[str, ...]) -> tuple[
 
 
 def _model_spec(spec: Spec, asked: _Asked, provider: Provider, place: Place) -> tuple[Spec, Called]:
-    """Return how a model is called for an agent."""
     environment = dict(spec.environment)
     if provider.key in place.environ and not provider.is_named:
         environment[provider.key] = place.environ[provider.key]
@@ -652,7 +648,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove(path: Path) -> None:
     with suppress(OSError):  # it goes with the directory of the run
-        os.remove(path)  # noqa: PTH107 - our own file
+        os.remove(path)
 
 
 def _result(directory: Path, answers: Answers, secrets: tuple[bytes, ...]) -> Result:

@@ -116,7 +116,6 @@ class Asking:
         return filed if filed is not None and filed.source == NAME else None
 
     def _scanned(self, agent: str, asked: Mapping[str, Any]) -> Scanned:
-        """Return the entry of an agent with what this request says."""
         text = order_text(asked)
         digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         title = f"Asked: {agent}" if agent else "Asked"

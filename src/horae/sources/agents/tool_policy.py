@@ -116,7 +116,6 @@ class ToolPolicy:
         return any(pattern.tool == tool for pattern in listed)
 
     def data(self) -> dict[str, object]:
-        """Return the policy as it is written."""
         if self.mode in {Mode.ALLOW_LIST, Mode.DENY_LIST}:
             return {"mode": self.mode.value, "tools": list(map(str, self.tools))}
         return {"mode": self.mode.value}

@@ -76,7 +76,6 @@ class Use:
     is_error: bool = False
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "tool": self.tool,
             "argument": self.argument,
@@ -216,7 +215,6 @@ class Toolbox:
     # Files
 
     def _content(self, path: str) -> str:
-        """Return the text of a file."""
         steps = _steps(path)
         with self._directory(steps[:-1]) as parent:
             self._look(steps, parent)
@@ -273,7 +271,6 @@ class Toolbox:
             os.close(here)
 
     def _look(self, steps: list[str], parent: int) -> None:
-        """Refuse a link, and what is not there."""
         if steps:
             found = os.stat(steps[-1], dir_fd=parent, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
@@ -378,7 +375,6 @@ class _Output:
         self._reading = self.writing = -1
 
     def text(self) -> str:
-        """Return what was kept."""
         left_out = self._total - len(self._head) - len(self._tail)
         middle = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
         return (self._head + middle + self._tail).decode("utf-8", "replace")
@@ -391,7 +387,6 @@ def _names(url: str, pattern: Pattern) -> bool:
 
 
 async def _tried(action: Callable[[], Awaitable[str]]) -> tuple[str, bool]:
-    """Return what an action gave, or why it could not, and whether it could not."""
     try:
         return await action(), False
     except ToolError as error:
@@ -427,7 +422,6 @@ def _capped(text: str) -> str:
 
 
 def _get(url: str, *, allow_private: bool) -> tuple[str, str | None]:
-    """Return what is at an address, or where it leads."""
     from urllib.error import HTTPError, URLError
     from urllib.parse import urljoin, urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener

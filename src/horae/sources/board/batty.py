@@ -137,14 +137,12 @@ def tell(args: Sequence[str] | None = None) -> int:
 
 
 def _root() -> str:
-    """Return the root of the project that we are in."""
     here = Path.cwd()
     root = project_root(here)
     return "." if root == here else str(root)
 
 
 def _board() -> Board:
-    """Return the board of the project that we are in."""
     return board_at(_root())
 
 

@@ -90,7 +90,6 @@ class Schedule(NamedTuple):
     until: str | None = None
 
     def changes(self, task: Task) -> Changes:
-        """Return what this writes into a task."""
         if self.is_cleared:
             return {"scheduled_for": None, "cron_schedule": None}
         asked = {
@@ -178,11 +177,10 @@ def _check_cron(text: str, zone_name: str) -> None:
 
 
 def board_at(root: str) -> Board:
-    """Return the board of a plan root."""
     settings = load(root)
     named = getattr(settings, "board_dir", None)
     tasks = find_tasks(root, board=None if named is None else str(named))
-    directory = tasks if root == "." else os.path.join(root, tasks)  # noqa: PTH118 - the text
+    directory = tasks if root == "." else os.path.join(root, tasks)
     return Board(directory, limit=settings.plan_max_bytes, most=settings.plan_max_files)
 
 
@@ -575,7 +573,6 @@ def next_(number: int | None, *, count: int, at: str | None, root: str, output: 
 
 
 def _list_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of a list."""
     command = click.option("--search", metavar="WORDS", help="Only tasks with these words.")(
         command
     )
@@ -715,7 +712,6 @@ def _schedule_text(task: Task, why: str) -> str:
 
 
 def _matches(task: Task, *, status: str | None, search: str | None) -> bool:
-    """Tell whether a task has the status and all of the words."""
     if status is not None and task.status != status.replace("_", "-"):
         return False
     text = f"#{task.id} {task.title} {task.body} {' '.join(task.tags)}".casefold()
@@ -723,7 +719,6 @@ def _matches(task: Task, *, status: str | None, search: str | None) -> bool:
 
 
 def _standing(task: Task, ground: Ground, now: datetime) -> Resolution | None:
-    """Return how a task stands, if it is open."""
     return None if task.status in CLOSED else standing(task, ground, now=now)
 
 
@@ -743,7 +738,6 @@ class _Coming(NamedTuple):
 
 
 def _coming(task: Task, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[_Coming]:
-    """Yield the moments of a task that are still to come."""
     gate = moment(task.scheduled_for)
     waits = task.status not in CLOSED and is_schedule_blocked(task, now=now)
     held = [_Coming(gate, task.id, task.title, "scheduled", "UTC")] if gate and waits else []
@@ -790,7 +784,6 @@ def _now(at: str | None) -> datetime:
 
 
 def _field(text: str) -> tuple[str, Value]:
-    """Return the key and the value of KEY=VALUE, as the field wants it."""
     key, divider, value = text.partition("=")
     if not divider:
         raise TaskRequestError(f"{text!r} is not KEY=VALUE")

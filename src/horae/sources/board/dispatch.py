@@ -105,7 +105,6 @@ def candidates(
 def why_not(
     task: Task, ground: Ground, *, now: datetime, excluded: Collection[str] = ()
 ) -> str | None:
-    """Return why a task is not handed out, if it is not."""
     if task.status not in _DISPATCHED:
         return f"status {task.status} is not dispatchable"
     holder = task.text("claimed_by")

@@ -116,7 +116,6 @@ class Ground(NamedTuple):
         return cls(put_away | {task.id: task.status for task in known}, doubles)
 
     def is_met(self, number: int) -> bool:
-        """Tell whether a dependency is met."""
         return self.statuses.get(number) in CLOSED
 
 
@@ -130,7 +129,6 @@ def resolve(
 
 
 def standing(task: Task, ground: Ground, *, now: datetime) -> Resolution:
-    """Return how one open task stands."""
     reason = blocking_reason(task, ground, now=now)
     if reason is not None:
         return Resolution(task, Standing.BLOCKED, reason)
@@ -420,7 +418,6 @@ def _odd_assignee(task: Task, crew: Sequence[str]) -> Iterator[Complaint]:
 
 
 def _body_reason(task: Task, ground: Ground) -> str | None:
-    """Return what a line of the body says is in the way."""
     for line in _BODY_LINE.finditer(task.body):
         numbers = [int(number) for number in _REFERENCE.findall(line[1])]
         if not numbers:
@@ -432,7 +429,6 @@ def _body_reason(task: Task, ground: Ground) -> str | None:
 
 
 def _dependency_reason(task: Task, ground: Ground) -> str | None:
-    """Return the first dependency that is not met."""
     unmet = next((number for number in task.depends_on if not ground.is_met(number)), None)
     return None if unmet is None else f"unmet dependency #{unmet}"
 

@@ -202,7 +202,6 @@ class Dispatcher:
         return [name for name in able if name not in taken and not await self._is_resting(name)]
 
     async def _hand_out(self, line: list[Task], free: list[str], now: datetime) -> list[Filed]:
-        """File a receipt for each task of the line that somebody free can have."""
         filed: list[Filed] = []
         while given := assign(line, free=free):
             refused = set()
@@ -259,7 +258,6 @@ class Dispatcher:
         return True
 
     async def _entry(self, address: str) -> Listed | None:
-        """Return the entry at an address, if the ledger knows it and it is there."""
         if address not in self._numbers:
             found = await self._ledger.find(address)
             number = next((each.number for each in found if each.mark.address == address), None)
@@ -579,7 +577,6 @@ class _Working:
 
     @property
     def process(self) -> Process:
-        """Which process it is."""
         return self._run.process
 
     def go(self) -> None:
@@ -627,5 +624,4 @@ def _objection(task: Task, member: str, ground: Ground, now: datetime) -> str | 
 
 
 def _moved(task: Task) -> str:
-    """Return what the commit of a move is called."""
     return f"Move task #{task.id} to {task.status}"

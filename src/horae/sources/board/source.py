@@ -194,7 +194,6 @@ class BoardSource:
             return None
 
     def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
-        """Return the entries of a task file, if it has any."""
         task = card_of(content).task
         self._ids[file] = task.id
         # Asked after the read: whoever looked at a trigger since then has seen what we see.
@@ -358,14 +357,14 @@ class EventLog:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise PlanFileError(self._path, "is not a regular file; move or remove it")
-            if os.stat(self._path, follow_symlinks=False).st_ino != status.st_ino:  # noqa: PTH116
+            if os.stat(self._path, follow_symlinks=False).st_ino != status.st_ino:
                 return False  # somebody put it aside while we waited
             last = self._catch_up(descriptor, status)
             assert self._seen is not None, "it was just read"
             if data[:-1] in self._seen:
                 return True
             if status.st_size and status.st_size + len(data) > self._most:
-                os.replace(self._path, f"{self._path}.1")  # noqa: PTH105 - both are ours
+                os.replace(self._path, f"{self._path}.1")
                 return False
             # A line that a crash has cut must not run into this one.
             os.write(descriptor, data if last in {b"", b"\n"} else b"\n" + data)
@@ -389,7 +388,6 @@ class EventLog:
         return os.pread(descriptor, 1, status.st_size - 1) if status.st_size else b""
 
     def _put_aside(self) -> Iterator[bytes]:
-        """Yield the events of the file before this one."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             descriptor = os.open(f"{self._path}.1", flags)
@@ -525,10 +523,9 @@ def _owed(task: Task, entry: Entry, content: Content, now: datetime) -> Iterator
 def _written_at(path: str) -> datetime:
     """Return when a file came to stand as it does; a fact about the file, not about now."""
     with told(path):
-        changed = os.stat(path, follow_symlinks=False).st_ctime  # noqa: PTH116 - no link is one
+        changed = os.stat(path, follow_symlinks=False).st_ctime
     return datetime.fromtimestamp(changed, UTC)
 
 
 def _digest(text: str) -> str:
-    """Return the SHA-256 of a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

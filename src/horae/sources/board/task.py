@@ -247,7 +247,6 @@ def value_of(text: str, task: Task, key: str) -> Span:
 
 
 def _key_end(text: str, key: int) -> int:
-    """Return where the colon after a key ends."""
     line = text[key : text.index("\n", key)]
     quote = line[:1] if line[:1] in {"'", '"'} else ""
     after = line.index(quote, 1) + 1 if quote else 0
@@ -348,7 +347,6 @@ def _at(
 
 
 def _refused(name: str, line: int, column: int, message: str, fix: str) -> Parsed:
-    """Return no task, and why."""
     return Parsed(None, (Diagnostic(name, line, column, "task", Severity.ERROR, message, fix),))
 
 

@@ -181,7 +181,6 @@ class Cards(NamedTuple):
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks alone."""
         return [card.task for card in self.cards]
 
     def find(self, number: int) -> Card | None:
@@ -218,8 +217,8 @@ def find_tasks(root: StrPath, *, board: str | None = None) -> str:
     """Return where the tasks of a root are, from there: as it is set, else where a board is."""
     if board is not None:
         return f"{board.strip('/')}/tasks"
-    is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")  # noqa: PTH112 - no link matters
-    is_here = os.path.isdir(f"{os.fspath(root)}/{TASKS}")  # noqa: PTH112 - as above
+    is_elsewhere = os.path.isdir(f"{os.fspath(root)}/{ELSEWHERE}")
+    is_here = os.path.isdir(f"{os.fspath(root)}/{TASKS}")
     return ELSEWHERE if is_elsewhere and not is_here else TASKS
 
 
@@ -299,7 +298,7 @@ class Board:
 
     def add(self, title: str, fields: Changes, *, body: str = "") -> Card:
         """Make a task with the next number and return it; the first one makes the board."""
-        above = os.path.dirname(self.directory)  # noqa: PTH120 - the text alone
+        above = os.path.dirname(self.directory)
         for directory in filter(None, (above, self.directory)):
             _make_directory(directory)
         # Beside the directory of the tasks, whose own lock each save takes.
@@ -326,7 +325,7 @@ class Board:
         that; whoever has a file of that name in the archive keeps it.
         """
         there = self._archive
-        above = os.path.dirname(there) or "."  # noqa: PTH120 - the text alone
+        above = os.path.dirname(there) or "."
         path = self.card(number).path
         _make_directory(there)
         for _ in range(_ATTEMPTS):
@@ -359,11 +358,10 @@ class Board:
     @property
     def _archive(self) -> str:
         """Where the files of tasks are that were put away."""
-        above = os.path.dirname(self.directory)  # noqa: PTH120 - the text alone
+        above = os.path.dirname(self.directory)
         return f"{above}/archive" if above else "archive"
 
     def _put_away(self, number: int) -> str | None:
-        """Return the file of a task that was put away, if there is one."""
         try:
             with os.scandir(self._archive) as found:
                 names = sorted(each.name for each in found if _number_in(each.name) == number)
@@ -372,7 +370,6 @@ class Board:
         return f"{self._archive}/{names[0]}" if names else None
 
     def _understand(self, content: Content, file: str, _: None) -> tuple[None, tuple[Scanned, ...]]:
-        """Remember the task of a file."""
         self._cards[file] = card_of(content)
         task = self._cards[file].task
         address = f"task:{task.id}"
@@ -380,7 +377,6 @@ class Board:
         return None, (Scanned(mark, Unarmed(address, Origin(file, 1), task.title, "")),)
 
     def _files(self) -> list[str]:
-        """Return the files in which tasks can be."""
         try:
             with os.scandir(self.directory) as found:
                 files = [each.name for each in found if each.is_file(follow_symlinks=False)]
@@ -593,7 +589,6 @@ def _plain(changes: Changes) -> dict[str, Value | None]:
 
 
 def _is(task: Task, key: str, value: Value | None) -> bool:
-    """Tell whether a field reads as a value."""
     if value is None:
         return key not in task.fields
     if isinstance(value, bool):
@@ -622,7 +617,6 @@ def _before(text: str, task: Task, at: int) -> str:
 def _piece(
     text: str, task: Task, key: str, value: Value | None, *, keeps_keys: bool
 ) -> tuple[Span, str]:
-    """Return what to put where for a field that is there."""
     if value is None and not keeps_keys:
         return lines_of(text, task, key), ""
     where = value_of(text, task, key)
@@ -674,7 +668,6 @@ def _unread(cards: Cards) -> Iterator[PlanFileError]:
 
 
 def _number_in(path: str) -> int | None:
-    """Return the number that a file is named for."""
     named = _NAME.fullmatch(path.rpartition("/")[2])
     return int(named[1]) if named else None
 
@@ -695,13 +688,12 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _make_directory(path: str) -> None:
-    """Make a directory if it is not there, for good."""
     with told(path):
         try:
-            os.mkdir(path)  # noqa: PTH102 - the text alone
+            os.mkdir(path)
         except FileExistsError:
             return
-        above = os.path.dirname(path) or "."  # noqa: PTH120 - the text alone
+        above = os.path.dirname(path) or "."
         descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -844,7 +836,6 @@ class RecycleRun:
         self._cancelled = reason
 
     async def ended(self) -> Ended:
-        """Return how it ended."""
         if self._going is None:
             reason = NEVER_STARTED
             if self._cancelled:

@@ -279,7 +279,6 @@ def _closed_at(stamp: Timestamp | None, place: ZoneInfo) -> datetime | None:
 
 
 def _of_board(tasks: Iterable[BoardTask], done: dict[str, datetime | None]) -> Iterator[Open]:
-    """Yield the open tasks of a board, and note in *done* which are done."""
     for task in tasks:
         name = f"#{task.id}"
         if task.status in _CLOSED_STATUSES:

@@ -87,7 +87,6 @@ def is_quiet(facts: Facts) -> bool:
 
 
 def rest_text(facts: Facts, *, agent: str, now: datetime, zone_name: str = "UTC") -> str:
-    """Return the page of a rest."""
     head = f"#+TITLE: Rest of {shown(agent)}, {moment_text(now, zone_name)}\n"
     pages = {
         "Done": _done(facts, zone_name),

@@ -461,7 +461,6 @@ def _ring(lifecycle: Lifecycle, name: str) -> list[str]:
 
 
 def _rings(lifecycle: Lifecycle) -> Iterator[list[str]]:
-    """Yield every ring of states once."""
     seen: set[str] = set()
     for name in lifecycle.states:
         way = _walk(lifecycle, name, seen)
@@ -581,12 +580,10 @@ def heading_of(headline: Headline, line: int, below: str = "") -> Heading:
 
 
 def _line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Return the line and the column, both from 1, of an offset."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
 
 
 def _near(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that was probably meant."""
     from difflib import get_close_matches  # only for messages
 
     return next(iter(get_close_matches(word[:64], known, n=1, cutoff=0.75)), None)

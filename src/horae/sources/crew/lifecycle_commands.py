@@ -101,7 +101,6 @@ def lifecycle(
 
 
 def _outcomes(text: str) -> list[Outcome]:
-    """Return the outcomes that --outcomes lists."""
     words = [word.strip().replace("-", "_").lower() for word in text.split(",")]
     unknown = next((word for word in words if word not in set(Outcome)), None)
     if unknown is not None:
@@ -111,7 +110,6 @@ def _outcomes(text: str) -> list[Outcome]:
 
 
 def _pace(text: str) -> timedelta:
-    """Return the length that --every names."""
     try:
         pace = parse_cadence(text)
     except DurationError as error:
@@ -135,7 +133,6 @@ def _position(day: Lifecycle, start: str | None, hits: int | None) -> Position:
 
 
 def _print(ticks: list[Tick], output: Output) -> None:
-    """Print the ticks as they were asked for."""
     match output.form:
         case Form.TABLE:
             _print_table(ticks)

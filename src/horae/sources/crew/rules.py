@@ -213,8 +213,6 @@ def _file_name(*parts: str | None) -> str:
 
 
 def _refusal(heading: Heading, members: dict[str, Member], file: str) -> Diagnostic | None:
-    """Return why a heading is no member, if it is none."""
-
     def found(code: str, message: str, fix: str, severity: Severity = Severity.ERROR) -> Diagnostic:
         return heading.found(file, code, severity, message, fix=fix)
 
@@ -235,7 +233,6 @@ def _refusal(heading: Heading, members: dict[str, Member], file: str) -> Diagnos
 
 
 def _member(heading: Heading, file: str) -> tuple[Member, list[Diagnostic]]:
-    """Return the member that a heading is, and which of its properties say nothing."""
     found: list[Diagnostic] = []
     broken: list[str] = []
 

@@ -349,7 +349,6 @@ class KeeperRunner:
         return day
 
     async def _told(self, member: Member, memory: Memory, now: datetime) -> Handed:
-        """Return what an agent is told when it is woken."""
         plans = await asyncio.to_thread(self._plans)
         keeping = self._keeping
         return hand(
@@ -519,7 +518,6 @@ class _Awake:
 
     @property
     def process(self) -> Process:
-        """Which process it is."""
         return self._run.process
 
     def go(self) -> None:
@@ -620,7 +618,6 @@ def _as_handed(task: Task, name: str) -> BoardTask:
 
 
 def _text_of(path: Path, *, most: int = _LONGEST_STATE) -> str | None:
-    """Return what a file of our own says, if there is one."""
     try:
         return _read(path)[:most].decode("utf-8", "replace")
     except OSError:

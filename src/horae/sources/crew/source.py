@@ -85,7 +85,6 @@ class SingleKeeper:
             return ""
 
     def manifest(self, name: str) -> str:
-        """Return the manifest of the crew of one."""
         lines = [f":DEF: {self.definition}"]
         lines.append(f":INTERVAL: {self.interval // timedelta(milliseconds=1)}")
         if self.lifecycle is not None:
@@ -183,12 +182,10 @@ class CrewSource:
         return f"agent:{member.name if self._keeper is None else KEEPER}"
 
     def _base(self, member: Member) -> timedelta:
-        """Return how often a member ticks."""
         rhythm = self._rhythm
         return member.every(continuous=rhythm.continuous, breather=rhythm.breather)
 
     def _scanned(self, member: Member) -> Scanned:
-        """Return the entry of a member."""
         address = self._address(member)
         base, first_at = self._firsts[address]
         digest = sha256(member.text.encode("utf-8", "surrogatepass")).hexdigest()

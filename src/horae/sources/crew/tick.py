@@ -322,7 +322,6 @@ def _table(text: str) -> dict[str, object]:
 
 
 def _named(value: object) -> dict[str, str]:
-    """Return the texts of a table, each by its name."""
     found = value if isinstance(value, dict) else {}
     return {str(name): text for name, text in found.items() if isinstance(text, str)}
 

@@ -157,7 +157,6 @@ class CheckedWorkflow:
         return text.index(":", text.rfind("\n", 0, self.value_at(key)) + 1)
 
     def when_at(self) -> int:
-        """Return where the when is written."""
         planning = self.headline.planning
         if "SCHEDULE" in self.headline.props or planning is None or planning.scheduled is None:
             return self.value_at("SCHEDULE")
@@ -223,7 +222,6 @@ def _check_workflow(
 
 
 def _zone_error(name: str) -> ZoneError | None:
-    """Return what is wrong with the name of a zone, if something is."""
     try:
         zone(name)
     except ZoneError as error:

@@ -198,7 +198,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def _given_back(plan: Plan, index: int, path: str, task: _Task) -> list[Edit]:
-    """Return the edits that make a task free."""
     headline = plan.headlines[index]
     holder = headline.props.get("AGENT")
     if holder not in {None, task.agent}:
@@ -242,7 +241,6 @@ class _Task:
             return await self._in_git(git, change, message)
 
     def _edit(self, change: _Change) -> Claim:
-        """Change the file alone."""
         content = read_plan(self.file, root=self.root, limit=self.limit)
         plan = read(content.text)
         index = find(plan, self.name, path=content.path)
@@ -252,7 +250,6 @@ class _Task:
         return self._standing(changed(plan, index, edits, content.data), bool(edits))
 
     async def _in_git(self, git: Git, change: _Change, message: str) -> Claim:
-        """Change the file and commit it."""
         head = await git.head()
         made = None if head is None else await self._made(git, change, message, onto=head)
         if made is None or made.commit is None:
@@ -291,7 +288,6 @@ class _Task:
         )
 
     async def _made(self, git: Git, change: _Change, message: str, *, onto: str) -> Claim:
-        """Return the task as a commit would have it, with that commit if there is a change."""
         path = str(self.file)
         data = await git.content(_absolute(path), at=onto)
         if data is None:
@@ -327,7 +323,6 @@ class _Task:
         return replace(made, is_pushed=made.commit is not None, note=note)
 
     def _standing(self, data: bytes, is_changed: bool, commit: str | None = None) -> Claim:
-        """Return how the task stands in a text."""
         plan = read(decoded(str(self.file), data))
         headline = plan.headlines[find(plan, self.name, path=str(self.file))]
         end = headline.props.get("CLAIMED-UNTIL")
@@ -344,4 +339,4 @@ class _Task:
 
 
 def _absolute(path: StrPath) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 - the text, with no link resolved
+    return os.path.abspath(path)

@@ -165,7 +165,6 @@ def _print(output: Output, lines: Callable[[], list[str]], data: dict[str, objec
 
 
 def _said(made: Claim, verb: str) -> list[str]:
-    """Return what happened, in lines."""
     until = (
         "" if made.until is None else f" until {made.until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     )
@@ -192,7 +191,6 @@ def _claim_data(made: Claim) -> dict[str, object]:
 
 
 def _done_lines(ended: Completed, commit: Commit) -> list[str]:
-    """Return what happened, in lines."""
     where = f"{ended.file}:{ended.line}: {ended.title}"
     if not ended.is_changed:
         return [f"{where}: was {ended.after} already"]

@@ -149,7 +149,6 @@ def find(plan: Plan, name: str, *, path: str) -> int:
 
 
 def _near(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the names that may be meant."""
     from difflib import get_close_matches  # only for the message
 
     names = {each.props.get("ID", each.title): None for each in plan.headlines[:2000]}
@@ -195,7 +194,6 @@ def sequence_of(plan: Plan, state: str | None) -> Sequence:
 
 
 def _completed(plan: Plan, index: int, path: str, *, now: datetime, zone: str) -> Completed:
-    """Return what completing a headline comes to."""
     headline = plan.headlines[index]
     line = plan.places()[index].line
     if headline.state in plan.states.done:
@@ -320,7 +318,6 @@ def _stamps(headline: Headline) -> Iterator[Span]:
 
 
 def state_edits(headline: Headline, word: str | None) -> list[Edit]:
-    """Return the edits that give a headline this state, or none."""
     span = parts(headline).state
     if word == headline.state:
         return []

@@ -163,7 +163,6 @@ def sign(body: bytes, *, at: datetime, signature: bytes) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)  # what comes due again has mostly the same text
 def _call(text: str) -> Call:
-    """Return what the text of a receipt calls."""
     headlines = read(text).headlines
     try:
         call = call_of(headlines[0].props) if headlines else None
@@ -191,7 +190,6 @@ def hidden_bytes(given: Given) -> set[bytes]:
 
 
 def _spec(job: Job, call: Call, place: Place, given: Given) -> Spec:
-    """Return how a call is run."""
     timeout = job.filed.policy.timeout or place.timeout
     environment = {**allowed_environment(place.environ), **given.variables}
     # Its last words are told beyond its log.

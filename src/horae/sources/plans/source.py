@@ -92,7 +92,6 @@ class OrgSource:
     def _understand(
         self, content: Content, file: str, was: Plan | None
     ) -> tuple[Plan, tuple[Scanned, ...]]:
-        """Return the plan that a file holds, and the workflows in it."""
         plan = read(content.text, was=was)
         return plan, tuple(scan_plan(plan, file=file, zone_name=self._zone_name))
 
@@ -180,7 +179,7 @@ class Shelf(Generic[Kept]):
         ways: dict[str, PlanFileError | None] = {}
         behind = {}
         for file in sorted(gone):
-            above = os.path.dirname(self._path(file))  # noqa: PTH120 - as text, as all names here
+            above = os.path.dirname(self._path(file))
             if above not in ways:
                 ways[above] = obstacle(above, root=self._root)
             if (in_the_way := ways[above]) is not None:
@@ -188,15 +187,12 @@ class Shelf(Generic[Kept]):
         return behind
 
     def _file(self, path: str) -> str:
-        """Return what a file of the root is called."""
         return f"{self._prefix}{path.removeprefix(self._top)}"
 
     def _path(self, file: str) -> str:
-        """Return where a file is."""
         return f"{self._top}{file.removeprefix(self._prefix)}"
 
     def _is_still(self, seen: Mapping[str, str], file: str) -> bool:
-        """Tell whether a file is as it was when it was seen."""
         try:
             return seen.get(file) == self._known_as(_stamp(self._path(file)))
         except HoraeError:

@@ -49,7 +49,6 @@ class Change:
     left: str = ""  # why it is made disabled, though its file enables it
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         diff = [{"field": name, "old": old, "new": new} for name, old, new in self.diff]
         about = {"verb": self.verb, "what": self.what, "name": self.name, "place": self.place}
         return {**about, "diff": diff, "notes": [each.data() for each in self.notes]}
@@ -66,7 +65,6 @@ async def plan_files(
 
 
 def said_lines(wrong: Iterable[Diagnostic]) -> list[str]:
-    """Return what is wrong with files, a line each."""
     return [f"{each.file}:{each.line}: {each.message}" for each in wrong]
 
 
@@ -189,12 +187,10 @@ def _said(file: AgentFile) -> dict[str, Any]:
 
 
 def _card(triggers: Triggers, file: AgentFile) -> AgentCard:
-    """Return the agent that a file makes."""
     return triggers.judged_card(_said(file), file=file.file)
 
 
 async def _agent_change(triggers: Triggers, file: AgentFile, card: AgentCard) -> Change:
-    """Return what applying an agent's file would change."""
     said = _said(file)
     why = triggers.why_unready(card) if card.is_enabled else None
     notes = () if why is None else (_note(file, "command", why),)
@@ -219,7 +215,6 @@ _EMPTY: Final[Mapping[type, object]] = {str: "", list: [], dict: {}, bool: False
 async def _workflow_change(
     triggers: Triggers, file: WorkflowFile, coming: Mapping[str, AgentCard | None]
 ) -> Change:
-    """Return what applying a workflow's file would change."""
     said: dict[str, Any] = {
         "name": file.name,
         "agent": file.agent,
@@ -334,7 +329,6 @@ def _diff(
 
 
 def _doubles(what: str, files: Iterable[AgentFile | WorkflowFile]) -> list[Diagnostic]:
-    """Return what two files say both."""
     first: dict[str, str] = {}
     wrong = []
     for file in files:

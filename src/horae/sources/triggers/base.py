@@ -169,7 +169,6 @@ class Base:
         return {name: filed.title for filed, _ in runs for name in filed.agents}
 
     async def _why_not(self, agent: str) -> Reason | None:
-        """Return why an agent can take nothing at all, if so."""
         if agent in self._others():
             return None
         card = await self._store.agent(agent)
@@ -181,7 +180,6 @@ class Base:
         return Reason(ReasonCode.AGENT_UNAVAILABLE, words)
 
     async def _lack(self, agent: str, tools: ToolPolicy | None = None) -> Reason | None:
-        """Return what an agent that is there lacks to run under a policy, if so."""
         card = await self._store.agent(agent)
         why = None if card is None else self.why_unready(card, tools)
         return None if why is None else why.why()

@@ -101,7 +101,6 @@ class Room:
             await ledger.close()
 
     async def _through(self, far: Far, work: Callable[[Triggers], Awaitable[T]]) -> T:
-        """Let the engine do it."""
         async with self._looking() as ledger:
             return await work(FarTriggers(far, **self._parts(ledger)))
 
@@ -176,7 +175,6 @@ class FarTriggers(Triggers):
         return self._post("trigger_now", word=word, data=data, key=key)
 
     async def create_agent(self, data: Mapping[str, Any], *, file: str = "") -> dict[str, Any]:
-        """Take in an agent."""
         return self._post("create_agent", data=data, file=file)
 
     async def update_agent(
@@ -186,7 +184,6 @@ class FarTriggers(Triggers):
         return self._post("update_agent", word=word, data=data, file=file)
 
     async def delete_agent(self, word: str) -> dict[str, Any]:
-        """Forget an agent."""
         return self._post("delete_agent", word=word)
 
     async def clear_context(self, word: str) -> dict[str, Any]:
@@ -682,8 +679,6 @@ def read_files(path: str, *, base: str) -> Folder:
 
 
 def applied(room: Room, folder: Folder, *, dry_run: bool) -> list[Change]:
-    """Return what changed, or would, when files are applied."""
-
     async def plan(triggers: Triggers) -> list[Change]:
         return await plan_files(triggers, folder.agents, folder.workflows)
 
@@ -754,7 +749,6 @@ def new_secret() -> str:
 
 
 def _with_secret(given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return options with a secret where one is to be made, and that secret."""
     if given["secret"] != _NEW:
         return dict(given), ""
     made = new_secret()
@@ -857,7 +851,6 @@ def waits_for(config: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def print_changes(output: Output, changes: Sequence[Change], *, dry_run: bool) -> None:
-    """Print what changed, or would."""
     if output.form is not Form.TABLE:
         rows = [each.data() for each in changes]
         if output.form is Form.JSON:

@@ -142,7 +142,6 @@ class Found(Generic[Item]):
 
     @property
     def is_good(self) -> bool:
-        """Whether it can be used."""
         return self.item is not None and not any(
             each.severity is Severity.ERROR for each in self.problems
         )
@@ -296,7 +295,6 @@ class _Page:
         return places
 
     def text(self, key: str) -> str | None:
-        """Return a field that is one text."""
         value = self.data.get(key)
         if value is None or isinstance(value, str):
             return value
@@ -333,7 +331,6 @@ class _Page:
         return int(value)
 
     def mapping(self, key: str) -> dict[str, Any] | None:
-        """Return a field that has fields of its own."""
         value = self.data.get(key)
         if value is None:
             return None
@@ -403,7 +400,6 @@ class _Page:
 
 
 def _plain(value: Data) -> Any:
-    """Return a value without its places."""
     if isinstance(value, YamlMap):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):

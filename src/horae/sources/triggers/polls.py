@@ -78,7 +78,6 @@ class Polls:
         return max(self._started_at, trigger.created_at) + _every(trigger)
 
     async def _look(self, trigger: Trigger) -> None:
-        """Look at what one trigger waits for, and say when to do so again."""
         async with self._at_once:
             try:
                 text = await self._call(poll_command(trigger.definition.config))

@@ -48,13 +48,9 @@ class TriggerStore(Protocol):
         """Return some triggers, newest first, and how many there are in all."""
         ...
 
-    async def get(self, trigger: str) -> Trigger | None:
-        """Return the trigger of an id."""
-        ...
+    async def get(self, trigger: str) -> Trigger | None: ...
 
-    async def named(self, name: str) -> Trigger | None:
-        """Return the trigger of a name."""
-        ...
+    async def named(self, name: str) -> Trigger | None: ...
 
     async def of_kind(self, kind: Kind) -> list[Trigger]:
         """Return the enabled triggers of a kind, the longest known first."""
@@ -68,9 +64,7 @@ class TriggerStore(Protocol):
         """Return the triggers that start an agent, the longest known first."""
         ...
 
-    async def of_files(self) -> list[Trigger]:
-        """Return the triggers that files made."""
-        ...
+    async def of_files(self) -> list[Trigger]: ...
 
     async def insert(self, trigger: str, definition: Definition, *, now: datetime) -> bool:
         """Take in a trigger; False means that its id or its name is taken."""
@@ -102,9 +96,7 @@ class TriggerStore(Protocol):
         """Let an agent be another; False means that there is none."""
         ...
 
-    async def remove_agent(self, name: str, *, now: datetime) -> bool:
-        """Forget an agent."""
-        ...
+    async def remove_agent(self, name: str, *, now: datetime) -> bool: ...
 
     async def file(
         self, trigger: Trigger, receipt: Receipt, *, text: str, now: datetime

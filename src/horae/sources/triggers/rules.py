@@ -207,7 +207,6 @@ class Definition:
 
     @property
     def kind(self) -> Kind:
-        """What it waits for."""
         return Kind(self.config["type"])
 
     def data(self) -> dict[str, object]:
@@ -327,7 +326,6 @@ _FIELDS: Final[Mapping[Kind, Mapping[str, Any]]] = {
 
 
 def _typed(value: object, name: str, kind: type) -> object:
-    """Return a value if it is of the kind that its field needs."""
     if kind is list:
         parts = [value] if isinstance(value, str) else value
         if isinstance(parts, list) and all(isinstance(each, str) for each in parts):
@@ -365,7 +363,6 @@ def check_config(config: Mapping[str, Any]) -> None:
 
 
 def _cron(config: Mapping[str, Any]) -> Cron:
-    """Return the cron rule of a configuration."""
     expression = config.get("expression", "")
     if not expression:
         raise TriggerError("Cron trigger requires a non-empty 'expression'", field="expression")
@@ -391,7 +388,6 @@ def _zone(config: Mapping[str, Any]) -> str:
 
 
 def _run_at(config: Mapping[str, Any]) -> datetime:
-    """Return the moment of a delay."""
     text = config.get("run_at", "")
     if not text:
         raise TriggerError("Delay trigger requires a non-empty 'run_at' datetime", field="run_at")
@@ -499,7 +495,6 @@ def parse_tools(data: object) -> ToolPolicy:
 
 
 def _property(option: str) -> str:
-    """Return what an option is called in a plan."""
     return "HOST" if option == "requires" else option.upper().replace("_", "-")
 
 
@@ -568,7 +563,6 @@ def _delay(trigger: Trigger) -> str:
 
 
 def _rule_text(trigger: Trigger) -> str:
-    """Return a trigger's when as it is written."""
     config = trigger.definition.config
     match trigger.definition.kind:
         case Kind.CRON:
@@ -611,7 +605,6 @@ class Order:
 
     @property
     def asked_until(self) -> datetime:
-        """Until when it can be approved."""
         return parse_rfc3339(self.approval["until"])
 
     def asked(self, *, until: datetime) -> Order:

@@ -105,7 +105,6 @@ class PromptRunner:
         return await why_unable(self._registry(), agent, self._place, tools=tools)
 
     async def _agent(self, filed: Filed) -> Agent:
-        """Return the agent that a receipt needs."""
         if not filed.agents:  # made for one request
             return unnamed(filed.origin)
         [name] = filed.agents

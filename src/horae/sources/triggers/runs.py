@@ -43,7 +43,6 @@ class Usage:
         )
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "runs": self.runs,
             "turns": self.turns,
@@ -99,7 +98,6 @@ class Runs(Base):
         return "" if isinstance(known.item, Entry) else known.item.reason
 
     async def _runs_of(self, agent: str) -> AsyncIterator[Run]:
-        """Yield the runs of an agent that triggers have started."""
         for trigger in await self._store.of_agent(agent):
             start = 0
             while True:

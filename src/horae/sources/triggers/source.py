@@ -198,7 +198,6 @@ def has_files(root: str) -> bool:
 def _one_by_one(
     folder: Folder, *, without: Collection[str]
 ) -> list[tuple[Sequence[AgentFile], Sequence[WorkflowFile]]]:
-    """Return each file alone, agents first."""
     return [
         *(((agent,), ()) for agent in folder.agents if agent.file not in without),
         *(((), (workflow,)) for workflow in folder.workflows if workflow.file not in without),
@@ -230,7 +229,6 @@ class _Files(NamedTuple):
 
 
 def _files(path: str, *, root: str | None) -> _Files:
-    """Return the files of a folder, or the one file that was named."""
     if root is None and Path(path).is_file():
         parent = Path(_whole(path)).parent.name
         return _Files([(path, parent if parent in KINDS else "")], [], [])
@@ -299,7 +297,6 @@ class _Page:
 def _read(
     path: str, kind: str, *, top: str, base: str, root: str | None, environ: Mapping[str, str]
 ) -> _Page:
-    """Return what one file holds."""
     file = _called(path, base)
     try:
         text = read_plan(path, root=root, limit=LIMIT).text
@@ -320,7 +317,6 @@ def _read(
 
 
 def _unread(file: str, error: PlanFileError) -> _Page:
-    """Return that a file is there and cannot be read."""
     line, column = error.line or 1, error.column or 1
     shown = printable(file)
     unread = Diagnostic(shown, line, column, "agentd", Severity.ERROR, error.reason)
@@ -357,7 +353,6 @@ def _why(found: Iterable[Diagnostic]) -> str:
 
 
 def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFile:
-    """Return a workflow with the template that it keeps in another file."""
     if workflow.template_file is None:
         return workflow
     place = _whole(Path(_whole(path)).parent / workflow.template_file)
@@ -370,7 +365,6 @@ def _with_template(workflow: WorkflowFile, path: str, *, top: str) -> WorkflowFi
 
 
 def _with_directory(agent: AgentFile, path: str, *, base: str) -> AgentFile:
-    """Return an agent with the directory that it works in, from the root of all."""
     said = agent.config.get("working_dir", ".")
     start = Path(base) if said == "." else Path(_whole(path)).parent
     return replace(agent, config={**agent.config, "working_dir": _whole(start / said)})

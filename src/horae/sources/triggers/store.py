@@ -70,11 +70,9 @@ class BookTriggers:
         return await self._ledger.read(look)
 
     async def get(self, trigger: str) -> Trigger | None:
-        """Return the trigger of an id."""
         return await self._one("one", {"id": plain(trigger)})
 
     async def named(self, name: str) -> Trigger | None:
-        """Return the trigger of a name."""
         if name.startswith(_AGENT):
             return None
         return await self._one("by_name", {"name": plain(name)})
@@ -102,7 +100,6 @@ class BookTriggers:
         return [each for each in found if each.definition.agent == agent]
 
     async def of_files(self) -> list[Trigger]:
-        """Return the triggers that files made."""
         found = await self._with_text('"file":')
         return [each for each in found if each.definition.file]
 
@@ -187,7 +184,6 @@ class BookTriggers:
         return await self._edit_agent("change_agent", facts, card.name, now=card.updated_at)
 
     async def remove_agent(self, name: str, *, now: datetime) -> bool:
-        """Forget an agent."""
         return await self._edit_agent("remove_agent", {"name": f"{_AGENT}{name}"}, name, now=now)
 
     async def _edit_agent(
@@ -405,7 +401,6 @@ def _still_broken(row: sqlite3.Row, broken: Mapping[str, str] | None) -> str:
 
 
 def _is_known(found: Scanned, row: sqlite3.Row) -> bool:
-    """Tell whether the ledger has an entry as it was found."""
     mark, item = found.mark, found.item
     known = {"title": mark.title, "rule": mark.rule, "body": mark.body}
     if isinstance(item, Unarmed):
@@ -448,13 +443,11 @@ def _carry(book: Book, receipt: int, text: str, *, now: datetime) -> str:
 
 
 def _entry_of(book: Book, trigger: str) -> Listed | None:
-    """Return the entry of a trigger."""
     rows = book.rows_at(NAME, [f"trigger:{plain(trigger)}"])
     return book.entry(rows[0]["number"]) if rows else None
 
 
 def _trigger(row: sqlite3.Row) -> Trigger:
-    """Return the trigger that a row holds."""
     data = json.loads(row["spec"])
     definition = Definition.of(row["name"], data, is_enabled=bool(row["is_enabled"]))
     stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
@@ -462,7 +455,6 @@ def _trigger(row: sqlite3.Row) -> Trigger:
 
 
 def _card(row: sqlite3.Row) -> AgentCard:
-    """Return the agent that a row holds."""
     data = json.loads(row["spec"])
     stamps = {name: moment(int(row[name])) for name in ("created_at", "updated_at")}
     name = row["name"].removeprefix(_AGENT)
@@ -470,7 +462,6 @@ def _card(row: sqlite3.Row) -> AgentCard:
 
 
 def _facts(trigger: str, definition: Definition) -> dict[str, object]:
-    """Return what is written down of a trigger."""
     return {
         "id": plain(trigger),
         "name": definition.name,
@@ -480,7 +471,6 @@ def _facts(trigger: str, definition: Definition) -> dict[str, object]:
 
 
 def _agent_facts(card: AgentCard) -> dict[str, object]:
-    """Return what is written down of an agent."""
     data = {"config": card.config, "file": card.file}
     return {
         "name": f"{_AGENT}{card.name}",

@@ -85,7 +85,6 @@ def _is_known(name: str, known: list[str]) -> bool:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    """Return what to say of a name that is not on the list."""
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     hint = f" Did you mean '{{{{{near[0]}}}}}'?" if near else ""
     listed = ", ".join(known)

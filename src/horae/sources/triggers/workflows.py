@@ -140,7 +140,6 @@ class Workflows(Doorman):
     async def _changed(
         self, was: Definition, data: Mapping[str, Any], *, file: str | None
     ) -> Definition:
-        """Return what a definition becomes by a change."""
         given = {name: value for name, value in data.items() if value is not None}
         config = given.get("trigger_config", given.get("source_config", was.config))
         if isinstance(config, dict) and config.get("type") == was.kind is Kind.WEBHOOK:

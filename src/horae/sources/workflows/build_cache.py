@@ -157,7 +157,7 @@ class Workshop:
         """Return which version a tool is; it is asked once a day, or when its file changes."""
         if not tool.version:
             return ""
-        stamp = os.stat(path)  # noqa: PTH116
+        stamp = os.stat(path)
         name = sha256(f"{path}\0{stamp.st_mtime_ns}\0{stamp.st_size}".encode()).hexdigest()
         async with self._locks.setdefault(path, asyncio.Lock()):
             known = self._versions.get(name) or self._kept_version(name)
@@ -229,7 +229,7 @@ class Workshop:
                 return
             work = ask.directory.with_name(ask.directory.name + ".src")
             try:
-                os.mkdir(work, 0o700)  # noqa: PTH102
+                os.mkdir(work, 0o700)
                 lay(work, files)
                 same = [name for name in files if name.endswith(found.language.suffix)]
                 command = filled(
@@ -267,7 +267,7 @@ class Workshop:
             for stat, each in sorted(found, key=lambda one: one[0].st_mtime):
                 if total <= self._room:
                     return
-                os.remove(each)  # noqa: PTH107
+                os.remove(each)
                 total -= stat.st_size
         except OSError as error:  # also if another process has just kept the same
             log.debug("cannot keep %s in the build cache: %s", kept.name, error)
@@ -317,7 +317,6 @@ def _split(names: Iterable[str], ask: Asking) -> tuple[dict[str, bytes], list[st
 
 
 def _entry(language: Language, directory: Path) -> Path:
-    """Return the file of a directory that is its program."""
     for name in language.entries:
         if (directory / name).is_file():
             return directory / name

@@ -142,7 +142,7 @@ async def _run_all(
     name = f"{began_at:%H%M%S}-{token_hex(3)}"
     # Not the engine's own directory of runs: it has a lock on that.
     lock = asked.place.data / "runs" / f"{began_at:%Y-%m-%d}" / name
-    os.makedirs(lock, 0o700)  # noqa: PTH103
+    os.makedirs(lock, 0o700)
     records: list[Record] = []
     stopped = asyncio.Event()
     async with Processes(lock) as processes:
@@ -251,7 +251,6 @@ def _drawn(record: Record, now: datetime) -> RenderableType:
 
 
 def _line(step: StepRecord) -> str:
-    """Return how a step ended, in one line."""
     took = "" if step.seconds is None else f"  {step.seconds:.1f}s"
     why = "" if step.error is None else f"  {step.error}"
     where = step.where if step.error_line is None else f"{step.file}:{step.error_line}"
@@ -269,7 +268,6 @@ def _sinks(record: Record) -> list[StepRecord]:
 
 
 def _print_plan(asked: _Asked, output: Output) -> None:
-    """Print what would run, in which order."""
     from horae.sources.workflows.record import summary
 
     found = [summary(world) for world in asked.worlds]

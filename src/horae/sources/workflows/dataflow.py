@@ -138,7 +138,6 @@ def has_own_clock(world: World) -> bool:
 
 
 def _names(world: World) -> list[str]:
-    """Return a name for each component that no other has."""
     names: list[str] = []
     seen: set[str] = set()
     counts: dict[str, int] = {}

@@ -334,7 +334,7 @@ def telling(said: str, *, first: bool = False) -> str:
 def tool_environment(cache: str) -> dict[str, str]:
     """Return what keeps tools from the network, and their own caches where ours is."""
     return {
-        "GOCACHE": os.path.join(cache, "go"),  # noqa: PTH118
+        "GOCACHE": os.path.join(cache, "go"),
         "GOFLAGS": "-mod=mod",
         "GOPROXY": "off",
         "GOTOOLCHAIN": "local",

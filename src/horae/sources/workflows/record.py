@@ -84,7 +84,6 @@ class StepRecord:
 
     @property
     def where(self) -> str:
-        """Where its block is."""
         return f"{self.file}:{self.line}"
 
     def take_output(self, data: bytes, size: int, *, is_cut: bool) -> None:
@@ -151,7 +150,6 @@ class WorldRecord:
                 each.reason = "" if bad is None else f"{bad.name}: {bad.error}"
 
     def data(self) -> dict[str, object]:
-        """Return it as plain data."""
         return {
             "workflow": self.name,
             "schedule": self.schedule,
@@ -264,7 +262,7 @@ def put(path: Path, data: bytes) -> None:
             data = data[os.write(descriptor, data) :]
     finally:
         os.close(descriptor)
-    os.replace(beside, path)  # noqa: PTH105
+    os.replace(beside, path)
 
 
 def _time(moment: datetime | None) -> str | None:

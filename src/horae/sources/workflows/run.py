@@ -101,7 +101,6 @@ class _Asked:
         self._place = Place(home, kept, known, timeout or config.run_timeout, named=named)
 
     async def run(self) -> dict[str, Any]:
-        """Run it, and return its record."""
         from secrets import token_hex
 
         clock = SystemClock()
@@ -109,7 +108,7 @@ class _Asked:
         name = f"{now:%H%M%S}-{token_hex(3)}"
         # Not the engine's own directory of runs: it has a lock on that.
         lock = self._place.data / "runs" / f"{now:%Y-%m-%d}" / name
-        os.makedirs(lock, 0o700)  # noqa: PTH103
+        os.makedirs(lock, 0o700)
         async with Processes(lock) as processes:
             record = await run(
                 self._text,

@@ -318,7 +318,7 @@ class WorkflowRun:
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
         try:
-            os.makedirs(order.directory, 0o700, exist_ok=True)  # noqa: PTH103
+            os.makedirs(order.directory, 0o700, exist_ok=True)
             self.record.write(order.directory)
         except OSError as error:
             raise RunError(
@@ -415,7 +415,6 @@ class WorkflowRun:
                     self._say(stage, each, StepStatus.SKIPPED, reason)
 
     async def _make_one(self, stage: _Stage, step: Step, hands: Hands) -> None:
-        """Make one block ready."""
         note = stage.record.steps[step.number]
         at = step.component.at
         self._say(stage, note, StepStatus.BUILDING)
@@ -462,7 +461,6 @@ class WorkflowRun:
     # The steps of one workflow.
 
     async def _run_stage(self, stage: _Stage, hands: Hands) -> None:
-        """Run the steps of one workflow, each when what it takes is there."""
         course = Course(stage.flow)
         lanes: set[asyncio.Task[None]] = set()
 
@@ -602,7 +600,6 @@ class WorkflowRun:
         return MASK in masker.rest()
 
     def _recipe(self, stage: _Stage, step: Step, bench: Bench) -> Filter:
-        """Return how a block is run, on a bench where its files are."""
         ready, bounds = self._ready[step.component.at], stage.bounds[step.number]
         memory = bounds.memory or self._bounds.memory
         return Filter(
@@ -638,7 +635,6 @@ class WorkflowRun:
                 self._following[at] = following
 
     async def _ask_agent(self, stage: _Stage, step: Step, given: Output, hands: Hands) -> None:
-        """Let an agent answer to what a step is given."""
         note, bounds = stage.record.steps[step.number], stage.bounds[step.number]
         block = step.component.block
         assert self._agent is not None, "that was looked at before"
@@ -678,7 +674,6 @@ class WorkflowRun:
         output: Output,
         status: StepStatus = StepStatus.DONE,
     ) -> None:
-        """Note that a step was done, and what it has put out."""
         self._outputs[step.component.at] = output
         if note.persist:
             output.keep()
@@ -705,7 +700,6 @@ class WorkflowRun:
         return True
 
     def _digest(self, step: Step, given: Output) -> str:
-        """Return what names a step with all that it is made from, and what it is given."""
         ready, block = self._ready.get(step.component.at), step.component.block
         made = ready.digest if ready is not None else f"agent {block and (block.args, block.body)}"
         return sha256(f"{made}\0{given.sum}".encode(errors="replace")).hexdigest()
@@ -776,7 +770,7 @@ class WorkflowRun:
         for each in directory.iterdir():
             if each.suffix in {".out", ".bin", ".in"} and each.name not in kept:
                 with suppress(OSError):  # it goes with the directory of the run
-                    os.remove(each)  # noqa: PTH107
+                    os.remove(each)
         facts = _facts(record.data(), directory)
         if bad := next(filter(_is_bad, record.steps()), None):
             facts["tail"] = "\n".join(last_lines(self._last.get(bad.where, "")))
@@ -890,7 +884,6 @@ def _refuse_loop(flow: Flow, order: Order, lines: Sequence[int]) -> None:
 
 
 def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> StepRecord:
-    """Return the record of a step that has not begun."""
     component = step.component
     line, block = lines[component.at], component.block
     if block is None or not block.lang:
@@ -909,7 +902,6 @@ def _step_record(step: Step, flow: Flow, order: Order, lines: Sequence[int]) -> 
 
 
 def _step_bounds(step: Step, order: Order, lines: Sequence[int]) -> _StepBounds:
-    """Return what the drawer of a component says of its bounds."""
     props = order.plan.headlines[step.component.at].props
     where = f"{order.file}:{lines[step.component.at]}"
     try:
@@ -924,7 +916,6 @@ def _step_bounds(step: Step, order: Order, lines: Sequence[int]) -> _StepBounds:
 
 
 def _order(job: Job, place: Place) -> Order:
-    """Return what a receipt asks for."""
     filed, run = job.filed, job.run
     plan = read(job.text)
     found = worlds(plan)
@@ -976,7 +967,6 @@ def _done_before(directory: Path | None) -> dict[tuple[str, str], Path]:
 
 
 def _command(ready: Ready, sources: Path, memory: int) -> tuple[str, ...]:
-    """Return the command that runs a block."""
     tool = ready.found.tool
     if tool.build:
         return (ready.main,)

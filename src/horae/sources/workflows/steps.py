@@ -53,15 +53,12 @@ class Output(NamedTuple):
     data: bytes | None = None
 
     def beginning(self, length: int) -> bytes:
-        """Return its first bytes."""
         return self.part(0, length)
 
     def ending(self, length: int) -> bytes:
-        """Return its last bytes."""
         return self.part(max(0, self.size - length), length)
 
     def part(self, start: int, length: int) -> bytes:
-        """Return some of its bytes."""
         if self.data is not None:
             return self.data[start : start + length]
         with self.path.open("rb") as file:
@@ -322,7 +319,7 @@ class Benches:
             self._clear(bench)
             return
         for name in files:
-            os.remove(f"{bench.directory}/{name}")  # noqa: PTH107
+            os.remove(f"{bench.directory}/{name}")
         self._free.append(bench)
 
     def _clear(self, bench: Bench) -> None:
@@ -334,8 +331,8 @@ class Benches:
         directory = self._directory / f"{self._count}.step"
         bench = Bench(directory, directory / SCRATCH, directory / SUPERVISED)
         self._count += 1
-        os.mkdir(directory, 0o700)  # noqa: PTH102
-        os.mkdir(bench.scratch, 0o700)  # noqa: PTH102
+        os.mkdir(directory, 0o700)
+        os.mkdir(bench.scratch, 0o700)
         return bench
 
 
@@ -346,8 +343,8 @@ def _is_as_made(bench: Bench, files: Collection[str]) -> bool:
         modes = [os.lstat(each).st_mode for each in (home, f"{home}/{SCRATCH}")]
         return (
             modes == [stat.S_IFDIR | 0o700] * 2
-            and not os.listdir(f"{home}/{SCRATCH}")  # noqa: PTH208
-            and set(os.listdir(home)) == {SCRATCH, *files}  # noqa: PTH208
+            and not os.listdir(f"{home}/{SCRATCH}")
+            and set(os.listdir(home)) == {SCRATCH, *files}
             and not any(stat.S_ISDIR(os.lstat(f"{home}/{name}").st_mode) for name in files)
         )
     except OSError:
@@ -359,7 +356,7 @@ def lay(directory: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         path = f"{directory}/{name}"
         if "/" in name:
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
             left = data
@@ -385,20 +382,20 @@ def clear(directory: Path) -> None:
         for name in files:
             _remove(os.remove, where, name)
         for name in directories:
-            is_link = os.path.islink(os.path.join(where, name))  # noqa: PTH114, PTH118
+            is_link = os.path.islink(os.path.join(where, name))
             _remove(os.remove if is_link else os.rmdir, where, name)
     with suppress(OSError):  # callers look whether it is gone
-        os.rmdir(directory)  # noqa: PTH106
+        os.rmdir(directory)
 
 
 def _remove(action: Callable[[str], None], where: str, name: str) -> None:
     """Remove one thing; a directory that a step made read-only is opened first."""
-    path = os.path.join(where, name)  # noqa: PTH118
+    path = os.path.join(where, name)
     try:
         action(path)
     except PermissionError:
         with suppress(OSError):  # as above
-            os.chmod(where, 0o700)  # noqa: PTH101
+            os.chmod(where, 0o700)
             action(path)
     except OSError:
         return

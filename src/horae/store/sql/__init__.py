@@ -35,7 +35,6 @@ def queries(text: str) -> dict[str, str]:
 
 @cache
 def theme(name: str) -> dict[str, str]:
-    """Return the queries of one theme by name."""
     return queries((files(__name__) / f"{name}.sql").read_text(encoding="utf-8"))
 
 

@@ -263,7 +263,6 @@ def _mount(text: str) -> dict[str, object]:
 
 
 def _agent_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return an agent as a block of lines."""
     config = card["config"]
     facts = {
         "ID": card["id"],

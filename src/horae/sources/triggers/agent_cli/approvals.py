@@ -41,7 +41,6 @@ def deny(here: Here, receipt: int, *, reason: str) -> int:
 
 
 def _approval_lines(approval: Mapping[str, Any]) -> list[str]:
-    """Return what waits for an approval as a block of lines."""
     names = {"ID": "receipt", "Workflow": "workflow", "Agent": "agent", "Source ID": "source_id"}
     names |= {"Expires": "expires_at", "Prompt": "prompt"}
     return [f"{label}: {approval[name]}" for label, name in names.items()]

@@ -94,7 +94,6 @@ def _show_log(
 
 
 def _one_of(agent_id: str | None, name: str | None) -> str:
-    """Return which agent is meant, by its id or its name."""
     if (agent_id is None) is (name is None):
         raise click.UsageError("name one agent, by its ID or with --name.")
     return agent_id or name or ""

@@ -178,7 +178,6 @@ async def every(page: Callable[..., Awaitable[dict[str, Any]]]) -> list[dict[str
 
 
 def dispatch_lines(dispatch: Mapping[str, Any]) -> list[str]:
-    """Return a dispatch as a block of lines."""
     facts = {
         "ID": dispatch["id"],
         "Workflow": dispatch["workflow"],
@@ -202,7 +201,6 @@ def say_notes(made: Mapping[str, Any]) -> None:
 
 
 def print_one(here: Here, data: object, lines: Sequence[str]) -> int:
-    """Print one answer."""
     if here.is_json:
         print_json(data)
     else:

@@ -253,7 +253,6 @@ def validate_template(here: Here, template: str | None, *, file: str | None) -> 
 
 
 async def _agent_called(triggers: Triggers, name: str) -> str:
-    """Return the name of an agent that there is."""
     try:
         return await triggers.agent_named({"agent_name": name})
     except TriggerError as error:
@@ -325,7 +324,6 @@ def _print_made(here: Here, made: Mapping[str, Any], text: str) -> int:
 
 
 def _workflow_lines(workflow: Mapping[str, Any]) -> list[str]:
-    """Return a workflow as a block of lines."""
     config = workflow["trigger_config"]
     template = workflow["prompt_template"]
     shown = template if len(template) <= LONGEST else f"{template[: LONGEST - 3]}..."
