@@ -22,16 +22,19 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from calling import is_healthy
+from commands import SCRIPTS, run_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = 90.0  # seconds in which an answer may come
 WIDTH: Final = 100
 ANY: Final = "…"
+_SHELL: Final = re.compile(r"[$`|&;<>(){}*?~#!\\]")  # what only a shell understands
 
 _PART: Final = re.compile(
     r"^(?:<!-- (?P<order>story|stop|kill) -->|(?:<!-- file: (?P<file>\S+) -->\n+)?"
@@ -213,22 +217,37 @@ class Teller:
 
     def type(self, command: str) -> list[str]:
         """Return what a command prints on its terminal."""
+        ours, theirs = pty.openpty()
+        with ThreadPoolExecutor(1) as reader:
+            said = reader.submit(_read_all, ours)
+            try:
+                self.code = self._run(command, theirs)
+            finally:
+                os.close(theirs)
+        return [line.rstrip() for line in said.result().replace("\r", "").splitlines()]
+
+    def _run(self, command: str, terminal: int) -> int:
+        words = command.split()
+        if words[0] in SCRIPTS and not _SHELL.search(command):
+            with Path(os.devnull).open() as nothing:
+                files = (nothing.fileno(), terminal, terminal)
+                return run_with(
+                    shlex.split(command), at=self.here, environ=self.environ, files=files
+                )
         where = self.home / "where"
         script = f'(exit {self.code})\n{command}\ncode=$?; pwd > "{where}"; exit $code'
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
+        done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.here,
             env=self.environ,
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-        ) as process:
-            os.close(theirs)
-            said = _read_all(ours)
-            self.code = process.wait(PATIENCE)
+            stdout=terminal,
+            stderr=terminal,
+            check=False,
+            timeout=PATIENCE,
+        )
         self.here = Path(where.read_text().strip())
-        return [line.rstrip() for line in said.replace("\r", "").splitlines()]
+        return done.returncode
 
     def start(self, command: str) -> None:
         """Let an engine go on beside the terminal; return when it answers."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from calling import Ending
+from commands import run_command
 from horae.app import SystemClock
 from horae.cli.desk import Place, engine_of
 from horae.cli.run import run
@@ -562,24 +563,14 @@ class Shell:
 
     def agent(self, *args: str) -> Ending:
         """Call the script `agent`, here in the project."""
-        return self._call("agent", "--root", str(self.plans), *args)
+        return self._run("agent", "--root", str(self.plans), *args)
 
     def horae(self, *args: str) -> Ending:
         """Call the script `horae`, here in the project."""
-        return self._call("horae", *args, "--root", str(self.plans))
+        return self._run("horae", *args, "--root", str(self.plans))
 
-    def _call(self, name: str, *args: str) -> Ending:
-        script = Path(sys.executable).with_name(name)
-        done = subprocess.run(
-            [sys.executable, str(script), *args],
-            cwd=self.project,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return Ending(done.returncode, done.stdout, done.stderr)
+    def _run(self, *words: str) -> Ending:
+        return run_command(*words, at=self.project, environ=self.environment)
 
     def orchestrator(self, *args: str) -> Ending:
         """Call `agent orchestrator …`; it must go well."""
