@@ -141,7 +141,7 @@ def test_before_the_first_engine_an_entry_says_when_it_would_fire(call: Call) ->
     Path("plan.org").write_text(PLAN)
     lines = call("why", "Digest", "--at", NOON, "--table").out.splitlines()
     assert lines[-1] == (
-        "no engine has read it yet; `horae up` starts one; "
+        "no engine has read the entry yet, so it has no receipts; start one with `horae up`; "
         "its next scheduled time is 2026-04-02 Thu 09:00 Europe/Berlin"
     )
 

@@ -173,7 +173,7 @@ async def test_six_missed_hours_leave_six_receipts_one_late_and_five_coalesced_i
         await here.outage(6 * HOUR + 30 * MINUTE)
         receipts = await here.receipts()
         assert [each.status for each in receipts] == [Status.COALESCED] * 5 + [Status.DONE]
-        runs = "replaced by at:2026-04-01T14:00:00Z, as catch-up is latest"
+        runs = "replaced by the run of 2026-04-01T14:00:00Z, as catch-up is latest"
         assert [each.receipt.reason for each in receipts[:5]] == [runs] * 5
         events = await here.ledger.events_after(0)
         said = [each.facts["reason"] for each in events if each.facts.get("status") == "waiting"]

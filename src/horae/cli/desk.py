@@ -377,8 +377,8 @@ def engine_at(place: Place) -> Far | None:
         if monotonic() - began_at >= _patience(holder.since, now=SystemClock().now()):
             what = f" ({holder.command})" if holder.command else ""
             reason = (
-                f"in use by process {holder.pid}{what}, which does not answer; "
-                "stop it, then start `horae up` again"
+                f"in use by process {holder.pid}{what}, which does not answer; if it is stopping, "
+                "try again when it has ended, otherwise end it and start `horae up` again"
             )
             raise EngineUnreachableError(str(place.directory), reason, pid=holder.pid)
         sleep(0.02)

@@ -74,6 +74,11 @@ def _of_text(text: str, zone_name: str | None) -> tuple[Entry | Unarmed, Headlin
         raise click.UsageError(
             f"{text!r} is not a timestamp; write it like <2026-06-06 06:00 +1d>."
         )
+    if text.strip().isalpha():
+        raise click.UsageError(
+            f"{text!r} is not a cron expression, a timestamp or FILE:LINE;"
+            f" for an entry use `horae why {text.strip()}`, or name its line, such as plan.org:7."
+        )
     when = f"SCHEDULED: {text.strip()}" if is_stamp else f":PROPERTIES:\n:SCHEDULE: {text}\n:END:"
     plan = read(f"* {text} :workflow:\n{when}\n")
     place = zone_name or "UTC"

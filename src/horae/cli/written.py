@@ -44,7 +44,7 @@ class Written:
     def said(self) -> str:
         if not isinstance(self.item, Entry):
             return f"it does not run: {self.item.reason}"
-        said = "no engine has read it yet; `horae up` starts one"
+        said = "no engine has read the entry yet, so it has no receipts; start one with `horae up`"
         if self.next_at is None:
             return said
         return f"{said}; its next scheduled time is {moment_text(self.next_at, self.zone)}"

@@ -259,7 +259,7 @@ def _why_not(catchup: CatchUp, running: tuple[Moment, ...]) -> tuple[Status, Rea
         words = f"catch-up is all, which runs only the newest {CAP} missed times"
         return Status.MISSED, Reason(ReasonCode.CATCHUP_LIMIT, words)
     if running:
-        words = f"replaced by {running[-1].key}, as catch-up is latest"
+        words = f"replaced by the run of {key_time(running[-1].at)}, as catch-up is latest"
         return Status.COALESCED, Reason(ReasonCode.CATCHUP_LATEST, words)
     words = f"more than {_long(WINDOW)} late, and catch-up is latest"
     return Status.MISSED, Reason(ReasonCode.CATCHUP_WINDOW, words)
