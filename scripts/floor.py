@@ -34,10 +34,10 @@ TESTS: Final = (
     *(
         "tests/core/test_entry.py",
         "tests/sources/crew/test_lifecycle.py",
-        "tests/sources/agents/test_tool_policy.py",
+        "tests/core/test_tool_policy.py",
     ),
     *(
-        "tests/sources/triggers/test_template.py",
+        "tests/core/test_prompt.py",
         "tests/sources/triggers/test_rules.py",
         "tests/test_config.py",
     ),

@@ -16,12 +16,12 @@ from horae.config import settings_hint
 from horae.core.command import Unready, call_of
 from horae.core.entry import Entry, Origin, Work
 from horae.core.ports import RunError
+from horae.core.tool_policy import ToolPolicyError
 from horae.errors import HoraeError
 from horae.org.document import read
 from horae.process.ready import unread, why_unready
 from horae.secrets import secrets_of
 from horae.sources.agents.runner import AgentNotFoundError, Registry, provider_of
-from horae.sources.agents.tool_policy import ToolPolicyError
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.rules import parse_crew
 from horae.sources.triggers.rules import read_order
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from horae.config import Config
     from horae.core.ports import Listed, Secrets
+    from horae.core.tool_policy import ToolPolicy
     from horae.sources.agents.runner import Agent
-    from horae.sources.agents.tool_policy import ToolPolicy
     from horae.sources.triggers.service import AgentCard
 
 

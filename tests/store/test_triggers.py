@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from horae.core.ports import Filed
-    from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.core.tool_policy import ToolPolicy
     from horae.store.ledger import BookLedger
 
 ID = "550e8400-e29b-41d4-a716-446655440001"

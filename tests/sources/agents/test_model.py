@@ -17,6 +17,7 @@ from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Run
 from horae.core.secret import parse_source
+from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.process.secrets import NamedSecrets
 from horae.sources.agents import model
@@ -30,7 +31,6 @@ from horae.sources.agents.runner import (
     hold_agent,
     look_back_agent,
 )
-from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.sources.agents.tools import MOST_SHOWN, Toolbox
 from horae.sources.plans.runner import Place
 from provider import Provider, Reply, fails, says, uses

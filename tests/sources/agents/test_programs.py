@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Run
+from horae.core.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.process.processes import Processes, can_kill_trees
 from horae.sources.agents.programs import (
     ROWS,
@@ -29,7 +30,6 @@ from horae.sources.agents.programs import (
 )
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import Agent, Registry, hold_agent
-from horae.sources.agents.tool_policy import OPEN, ToolPolicy, parse_policy
 from horae.sources.plans.runner import Place
 from provider import Provider, Reply, fails, says, uses
 from scale import scaled

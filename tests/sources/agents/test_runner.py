@@ -18,6 +18,7 @@ from horae.config import load
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
+from horae.core.tool_policy import ToolPolicy, parse_policy
 from horae.house import open_house, run_once
 from horae.process.processes import UNRELEASED, Processes, can_kill_trees
 from horae.sources.agents.rules import parse_agent
@@ -35,7 +36,6 @@ from horae.sources.agents.runner import (
     look_back_agent,
     provider_of,
 )
-from horae.sources.agents.tool_policy import ToolPolicy, parse_policy
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.commands import records_of
 from process.stage import until

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from horae.core.secret import expand
+from horae.core.tool_policy import Mode
 from horae.org.plan import Severity
-from horae.sources.agents.tool_policy import Mode
 from horae.sources.board.task import FIELDS
 from horae.sources.triggers.files import (
     AGENT_KEYS,

@@ -21,7 +21,7 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
-from horae.sources.agents.tool_policy import Mode, ToolPolicy
+from horae.core.tool_policy import Mode, ToolPolicy
 from horae.sources.triggers.rules import (
     KNOWN,
     Definition,

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.command import Unready
     from horae.core.ports import Ended
+    from horae.core.tool_policy import ToolPolicy
     from horae.sources.agents.rules import AgentDefinition
     from horae.sources.agents.runner import AgentRun
-    from horae.sources.agents.tool_policy import ToolPolicy
     from horae.sources.triggers.service import AgentCard, Triggers
 
 LOOK: Final = 0.1  # seconds between two looks at the output

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from horae.core.outcome import shown
-from horae.errors import Exit, HoraeError
-from horae.process.masking import disguises
-from horae.sources.agents.tool_policy import (
+from horae.core.tool_policy import (
     BASH,
     EDIT,
     FETCH,
@@ -34,6 +32,8 @@ from horae.sources.agents.tool_policy import (
     decide,
     parse_policy,
 )
+from horae.errors import Exit, HoraeError
+from horae.process.masking import disguises
 from horae.sources.agents.tools import Toolbox
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic_ai import Agent, Tool
     from pydantic_ai.usage import RunUsage
 
-    from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.core.tool_policy import ToolPolicy
 
 STEPS: Final = 60  # answers of the model in one run
 TOKENS: Final = 2_000_000

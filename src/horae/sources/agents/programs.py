@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from horae.sources.agents.tool_policy import (
+from horae.core.tool_policy import (
     BASH,
     GIT,
     GREP,

@@ -25,6 +25,7 @@ from horae.core.decide import Status
 from horae.core.outcome import Finish, Why, shown, verdict
 from horae.core.ports import Ended, Given, RunError, SecretError
 from horae.core.reason import Reason, ReasonCode
+from horae.core.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.errors import Exit, HoraeError
 from horae.process.masking import Masker, disguises
 from horae.process.processes import (
@@ -47,7 +48,6 @@ from horae.sources.agents.programs import (
     read_answer,
 )
 from horae.sources.agents.rules import AgentDefinition, Runner
-from horae.sources.agents.tool_policy import ToolPolicy, ToolPolicyError, policy_of
 from horae.sources.plans.runner import hidden_bytes, why_held
 from horae.sources.workflows.runner import AGENT_SUFFIX, Answer
 

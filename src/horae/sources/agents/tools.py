@@ -19,8 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horae.core.outcome import shown
-from horae.process.masking import Masker
-from horae.sources.agents.tool_policy import (
+from horae.core.tool_policy import (
     BASH,
     EDIT,
     FETCH,
@@ -33,12 +32,13 @@ from horae.sources.agents.tool_policy import (
     ToolPolicy,
     decide,
 )
+from horae.process.masking import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
-    from horae.sources.agents.tool_policy import Pattern
+    from horae.core.tool_policy import Pattern
 
 SHELL_SECONDS: Final = 120  # for a command that names no limit
 LONGEST_SHELL: Final = 600

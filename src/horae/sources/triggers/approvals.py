@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.ports import Filed
-    from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.rules import Order, Trigger
 
 SOURCE: Final = "trigger"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from horae.core.command import Unready
     from horae.core.ports import Ledger, Secrets
     from horae.core.service import Dial
-    from horae.sources.agents.tool_policy import ToolPolicy
+    from horae.core.tool_policy import ToolPolicy
     from horae.sources.triggers.ports import Dispatched, TriggerStore
     from horae.sources.triggers.rules import Definition, Trigger
 

@@ -30,12 +30,12 @@ from horae.core.entry import (
     key_time,
 )
 from horae.core.identity import Mark
+from horae.core.prompt import problems, render
 from horae.core.receipt import GONE
 from horae.core.secret import is_reference
+from horae.core.tool_policy import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id
-from horae.sources.agents.tool_policy import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
-from horae.sources.triggers.template import problems, render
 from horae.sources.triggers.webhook import SECRETS, Scheme, scheme_of, wrong_secret
 from horae.timing.cron import Cron
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339

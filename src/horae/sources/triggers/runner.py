@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from horae.core.ports import Ended, Filed, Held, Job, Run
+    from horae.core.tool_policy import ToolPolicy
     from horae.process.processes import Processes
     from horae.sources.agents.runner import Registry
-    from horae.sources.agents.tool_policy import ToolPolicy
     from horae.sources.plans.runner import Place
     from horae.sources.triggers.service import AgentCard
     from horae.sources.triggers.store import BookTriggers

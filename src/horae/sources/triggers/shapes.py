@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from horae.core.entry import key_time
+from horae.core.prompt import NO_VARIABLES, problems, variables
 from horae.sources.triggers.ports import agent_id
 from horae.sources.triggers.rules import EVERY_NAME, masked, shown
-from horae.sources.triggers.template import NO_VARIABLES, problems, variables
 
 if TYPE_CHECKING:
     from horae.sources.triggers.ports import AgentCard

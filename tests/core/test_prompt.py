@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from horae.sources.triggers.template import LONGEST, problems, render, shown, variables
+from horae.core.prompt import LONGEST, problems, render, shown, variables
 
 KNOWN = ["title", "body", "fire_time", "labels"]
 NASTY = [

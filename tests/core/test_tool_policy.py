@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from horae.sources.agents.tool_policy import (
+from horae.core.tool_policy import (
     OPEN,
     TOOLS,
     Answer,
