@@ -57,7 +57,7 @@ async def problems(here: Engine) -> tuple[str, ...]:
     ("text", "why"),
     [
         pytest.param(DAILY.replace("daily", "daily: x"), "line 1: ", id="YAML"),
-        pytest.param(DAILY.replace("0 9 ", "0 99 "), "line 3: Invalid cron", id="cron"),
+        pytest.param(DAILY.replace("0 9 ", "0 99 "), "line 3: the cron expression", id="cron"),
         pytest.param(
             DAILY.replace("prompt_template: Report.", "prompt_template_file: ../gone.md"),
             "line 4: prompt_template_file ../gone.md: ",
@@ -117,13 +117,13 @@ async def test_a_trigger_without_a_clock_can_be_broken_too_and_one_never_good_is
         broken, never = await problems(here)
         assert broken.startswith(f"hook ({hook}:1) has been broken since 2026-04-01T08:00:00Z")
         assert broken.endswith("line 2: Agent 'nobody' not found (referenced by workflow 'hook')")
-        assert never.startswith(f".agentd: {new}:3: Invalid cron")
+        assert never.startswith(f".agentd: {new}:3: the cron expression")
         assert {each.mark.title for each in await here.house.ledger.entries()} == {
             *("Tell", "daily", "hook")
         }
         # What somebody disables is not armed, whatever its file says.
         said = await type_("horae", "why", "new", at=ground.root)
-        assert f"new  {new}:1\n\nit does not run: Invalid cron" in said.out
+        assert f"new  {new}:1\n\nit does not run: the cron expression" in said.out
         await here.house.triggers.update("hook", {"enabled": False})
         await read_again(here.house)
         await here.rest()
