@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -111,7 +111,7 @@ def _serve(path: str) -> tuple[bytes, list[int]] | None:
             if heard in ready:
                 os.read(heard, 4096)
             while waiting and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                with waiting.pop(ended[0]) as wire:
+                with waiting.pop(ended[0]) as wire, suppress(OSError):  # who asked may be gone
                     wire.send(b"%d" % os.waitstatus_to_exitcode(ended[1]))
             if listener in ready:
                 wire, _ = listener.accept()
@@ -119,6 +119,8 @@ def _serve(path: str) -> tuple[bytes, list[int]] | None:
                 if (pid := os.fork()) == 0:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.close(heard)
+                    os.close(told)
                     return request, files
                 waiting[pid] = wire
                 for file in files:

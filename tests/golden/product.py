@@ -21,7 +21,7 @@ from calling import Ending
 from horae import __version__
 from horae.process.processes import can_kill_trees
 from horae.web.api import OPERATIONS, operation_of
-from walks.stage import Engine, Ground, Shell, engine
+from walks.stage import Engine, Ground, engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -123,7 +123,7 @@ async def engine_at(root: Path, side: Path, now: datetime) -> AsyncIterator[Engi
     Changes of files are not told to it in real time, which would be at another moment each time.
     """
     quiet = {"HORAE_WATCH_QUIET": "1h"}
-    async with engine(Ground(root, side, Shell()), now=now, environ=quiet) as here:
+    async with engine(Ground(root, side), now=now, environ=quiet) as here:
         _let_one_look(here)
         yield here
 

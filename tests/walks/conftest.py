@@ -1,17 +1,16 @@
 """A plan root for each walk."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from walks.stage import PERSON, Ground, Shell
+from walks.stage import PERSON, Ground
 
 
 @pytest.fixture
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> Ground:
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
     """A plan root whose settings name a crew; nobody is in it yet."""
-    made = Ground(tmp_path / "plan", tmp_path / "side", shell)
+    made = Ground(tmp_path / "plan", tmp_path / "side")
     made.root.mkdir()
     made.side.mkdir()
     settings = 'zone = "UTC"\nlisten = "127.0.0.1:0"\n[crew]\ndef = "crew.org"\n'
@@ -19,11 +18,3 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> Gro
     for name, value in PERSON.items():
         monkeypatch.setenv(name, value)
     return made
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
-    """A shell that stays for all tests of a walk."""
-    made = Shell()
-    yield made
-    made.close()

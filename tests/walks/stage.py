@@ -8,20 +8,17 @@ does, the clock by hand does not see.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from calling import Ending
+from commands import run_command
 from horae.config import load
 from horae.core.receipt import FINAL
 from horae.house import keep, open_house
@@ -30,7 +27,9 @@ from horae.web import SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from pathlib import Path
 
+    from calling import Ending
     from horae.core.decide import Status
     from horae.core.ports import Filed
     from horae.house import House
@@ -68,75 +67,13 @@ def story(test: Callable[..., Coroutine[object, object, None]]) -> Callable[...,
 
 def typed(name: str, *args: str, at: Path, stdin: str = "", **environ: str) -> Ending:
     """Call a script by its name in a directory, and return how it ended."""
-    script = Path(sys.executable).with_name(name)
-    done = subprocess.run(
-        [sys.executable, str(script), *args],
-        cwd=at,
-        env={**os.environ, "HORAE_ZONE": "UTC", "COLUMNS": "200", **environ},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    return Ending(done.returncode, done.stdout, done.stderr)
+    variables = {**os.environ, "HORAE_ZONE": "UTC", "COLUMNS": "200", **environ}
+    return run_command(name, *args, at=at, environ=variables, told=stdin)
 
 
 async def type_(name: str, *args: str, at: Path, **environ: str) -> Ending:
     """Call a script beside an engine that runs in this process."""
     return await asyncio.to_thread(typed, name, *args, at=at, **environ)
-
-
-# What goes on in a shell that stays: one line in for each command, one line out for its end.
-_SHELL = """\
-import io, json, os, sys
-from contextlib import redirect_stderr, redirect_stdout
-from horae.sources.triggers.agent_cli import agent
-from horae.cli.run import run
-for line in sys.stdin:
-    args, at = json.loads(line)
-    os.chdir(at)
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run(agent, name="agent", args=args)
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
-"""
-
-
-class Shell:
-    """A process in which one command of `agent` is typed after the other.
-
-    It starts with the first one, so that each of the others costs next to nothing.
-    """
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    async def type(self, *args: str, at: Path) -> Ending:
-        """Type a command, and return how it ended."""
-        return await asyncio.to_thread(self._type, args, at)
-
-    def _type(self, args: tuple[str, ...], at: Path) -> Ending:
-        process = self._process = self._process or _start_shell()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps([args, str(at)]) + "\n")
-        process.stdin.flush()
-        return Ending(*json.loads(process.stdout.readline()))
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.communicate(timeout=LIMIT)
-
-
-def _start_shell() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _SHELL],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-    )
 
 
 def git(*args: str, at: Path) -> str:
@@ -156,7 +93,6 @@ class Ground:
 
     root: Path
     side: Path
-    shell: Shell
 
     @property
     def data(self) -> Path:

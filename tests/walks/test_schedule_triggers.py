@@ -65,7 +65,7 @@ def told(ground: Ground) -> list[str]:
 
 async def say(ground: Ground, *args: str) -> Ending:
     """Type a command of `agent` in the project."""
-    return await ground.shell.type(*args, at=ground.root)
+    return await type_("agent", *args, at=ground.root)
 
 
 async def orchestrator(ground: Ground, *args: str) -> str:
