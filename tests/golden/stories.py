@@ -946,8 +946,6 @@ async def rules(story: Story) -> None:
         horae agent lifecycle plan.org --json
         horae agent lifecycle day.org --every never --json
         horae simulate plan.org --days 3 --from 2026-06-01 --outage 2026-06-02T00:00/1d --json
-        horae simulate --seed 7 --days 2 --from 2026-06-01 --json
-        horae simulate --faults some --json
         horae export ics plan.org --from 2026-06-01 --to 2026-06-03 -o out.ics
         horae export ics plan.org -o plan.org
         !horae export crontab plan.org --cron-tz --program /usr/bin/horae

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.run import run
-from horae.cli.simulate import simulate as command
 from horae.core.decide import Status
 from horae.extras.simulate import (
     Cluster,
@@ -45,7 +42,19 @@ DAYS = max(60, scaled(365))
 BATCH = 20
 BATCHES = max(1, scaled(200) // BATCH)
 SEEDS = Path(__file__).parent / "seeds.txt"
+TESTS = Path(__file__).parents[1]
 START = datetime(2026, 4, 1, tzinfo=UTC)
+PLAN = """\
+* Digest :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:END:
+* Water :workflow:
+SCHEDULED: <2026-04-01 Wed 07:00 +1d>
+* Poll :workflow:
+SCHEDULED: <2026-04-01 Wed 00:30 ++1h>
+"""
+OUTAGE = Outage(START + timedelta(hours=6), timedelta(hours=5))
 
 # What has to happen at least once in a batch, or the batch has shown less than it should.
 SOMETIMES = (
@@ -195,19 +204,24 @@ def test_a_finding_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # One seed, one world
 
+TRACED = """
+from datetime import timedelta
+from horae.extras.simulate import Level, Setting, World
+from simulate.planted import Memory
+World(Setting(timedelta(days=12), seed=12, level=Level.SWARM), Memory(), trace=print).run()
+"""
 
-def test_a_seed_gives_the_same_trace_byte_by_byte_whatever_python_hashes(tmp_path: Path) -> None:
-    options = ("--seed", "12", "--days", "12", "--faults", "swarm", "--json")
-    traces = []
-    for hashing in ("1", "2"):
-        trace = tmp_path / hashing
+
+def test_a_seed_gives_the_same_trace_byte_by_byte_whatever_python_hashes() -> None:
+    traces = [
         subprocess.run(
-            [sys.executable, "-m", "horae.sim", *options, "--trace", str(trace)],
-            env={**os.environ, "PYTHONHASHSEED": hashing},
+            [sys.executable, "-c", TRACED],
+            env={**os.environ, "PYTHONHASHSEED": hashing, "PYTHONPATH": str(TESTS)},
             check=True,
-            capture_output=True,
-        )
-        traces.append(trace.read_bytes())
+            stdout=subprocess.PIPE,
+        ).stdout
+        for hashing in ("1", "2")
+    ]
     assert traces[0] == traces[1]
     assert len(traces[0].splitlines()) > 500
 
@@ -304,81 +318,3 @@ def test_the_oracle_reads_clock_changes_as_the_rules_say(
     start = datetime.fromisoformat(f"{day}T00:00:00+00:00") - timedelta(seconds=1)
     found = oracle.moments(rule, "Europe/Berlin", start, start + 4 * timedelta(hours=1))
     assert [f"{at:%H:%M}" for at in found] == expected
-
-
-# The command
-
-PLAN = """\
-* Digest :workflow:
-:PROPERTIES:
-:SCHEDULE: 0 9 * * *
-:END:
-* Water :workflow:
-SCHEDULED: <2026-04-01 Wed 07:00 +1d>
-* Poll :workflow:
-SCHEDULED: <2026-04-01 Wed 00:30 ++1h>
-"""
-OUTAGE = Outage(START + timedelta(hours=6), timedelta(hours=5))
-
-
-def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = run(command, name="horae simulate", args=args)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-@pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "plan.org").write_text(PLAN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HORAE_ZONE", "UTC")
-    return "plan.org"
-
-
-def test_a_rehearsal_tells_day_by_day_what_runs_and_what_an_outage_costs(
-    plan: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ("--from", "2026-04-01", "--days", "7", "--outage", "2026-04-03T00:00/3d", "--table")
-    code, out, err = call(capsys, plan, *options)
-    assert (code, err) == (0, "")
-    assert "no engine from 2026-04-03 Fri 00:00 UTC for 3d" in out
-    assert "2026-04-02 Thu  26 ran" in out
-    assert "07:00        late by 2d17h: Water  plan.org:5" in out
-    assert "(24 times)" in out
-    assert out.endswith("all guarantees were kept\n")
-    assert call(capsys, plan, *options) == (code, out, err)
-
-
-def test_a_rehearsal_is_data_in_a_pipe(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, plan, "--from", "2026-04-01", "--days", "2", "--json")
-    data = json.loads(out)
-    assert code == 0
-    assert data["totals"] == {"ran": 52}
-    assert data["by_day"][0] == {"day": "2026-04-01", "ran": 26}
-    assert (data["broken"], data["odd"], data["zone"]) == (None, [], "UTC")
-
-
-def test_a_broken_promise_is_told_with_its_seed_and_its_last_events(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    PLANTED[0].plant(monkeypatch)
-    code, _, err = call(capsys, "--seed", "0", "--faults", "some", "--days", "5", "--table")
-    assert code == 1
-    assert "seed 0: I3: run 1 was started" in err
-    assert "the last events:" in err
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (("--faults", "swarm"), "--faults needs --seed"),
-        (("--outage", "tomorrow"), "write a time and a duration, as in 2026-04-03T00:00/3d"),
-        (("--outage", "2026-04-03/soon"), "duration 'soon'"),
-    ],
-)
-def test_what_cannot_be_simulated_is_said(
-    plan: str, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], said: str
-) -> None:
-    code, _, err = call(capsys, plan, *args)
-    assert code == 2
-    assert said in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -24,10 +25,11 @@ from horae.config import load
 from horae.core.arming import scan_plan
 from horae.core.decide import GRACE, Status
 from horae.core.entry import Entry
+from horae.core.gate import Capacity
 from horae.core.source import Scan
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
-from horae.extras.simulate import Fault, Level, Outage, Setting, World
+from horae.extras.simulate.simulation import Outage, Simulation
 from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration
@@ -35,16 +37,14 @@ from horae.timing.rfc3339 import format_with_offset
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
     from zoneinfo import ZoneInfo
 
     from horae.cli.known import Known
-    from horae.cli.sources import Source
     from horae.core.arming import Scanned
     from horae.core.entry import Origin
-    from horae.core.ports import Filed, Ledger
-    from horae.extras.simulate import Verdict
+    from horae.core.ports import Filed
 
 _ORG: Final = "org"  # the source that plans are of
 _PATIENCE: Final = 1.0  # seconds without a bar
@@ -56,22 +56,46 @@ _RAN: Final = frozenset(
 )
 
 
-class Memory:
-    """Ledgers that are forgotten when the command ends; they begin with what is known of plans."""
+@dataclass(slots=True)
+class PlanHistory:
+    """What ledgers know of some plans: entries by their address, and how long their runs took."""
 
-    def __init__(self, past: Past, *, start: datetime) -> None:
-        self._past = past
-        self._start = start
+    scanned: tuple[Scanned, ...] = ()
+    entries: dict[str, Entry] = field(default_factory=dict)
+    lengths: dict[Origin, timedelta] = field(default_factory=dict)
 
-    async def open(self) -> Ledger:
-        """Return a ledger that knows which entries are paused, and when their last runs ended."""
+    @classmethod
+    def of(cls, plans: Mapping[str, Sequence[Scanned]], ledgers: Ledgers) -> PlanHistory:
+        """Return what is known of plans; nothing if there is no ledger."""
+        history = cls()
+        numbers: dict[Known, dict[int, Origin]] = {}
+        for name, scanned in plans.items():
+            known = ledgers.of_file(name)
+            if known is None:
+                continue
+            items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
+            # As they were while they were good: the simulated engine reads them broken.
+            history.scanned += tuple(
+                replace(one, item=item, broken="") if one.broken else one
+                for one, item in zip(scanned, items, strict=True)
+            )
+            for item in items:
+                if isinstance(item, Entry) and item.number:
+                    history.entries[item.address] = item
+                    numbers.setdefault(known, {})[item.number] = item.origin
+        for known, origins in numbers.items():
+            for number, length in run_lengths(known.place, origins).items():
+                history.lengths[origins[number]] = length
+        return history
+
+    async def ledger(self, now: datetime) -> SqliteLedger:
+        """Return a ledger in memory that has the pauses and last ends of the entries."""
         ledger = await SqliteLedger.in_memory()
-        if not self._past.entries:
+        if not self.entries:
             return ledger
-        now = self._start
-        await ledger.scan(_ORG, Scan(self._past.scanned), now=now, term=1)
+        await ledger.scan(_ORG, Scan(self.scanned), now=now, term=1)
         for each in await ledger.entries():
-            was, item = self._past.entries.get(each.mark.address), each.item
+            was, item = self.entries.get(each.mark.address), each.item
             if was is None or not isinstance(item, Entry):
                 continue
             if was.ended_at is not None and was.ended_at <= now:
@@ -83,64 +107,18 @@ class Memory:
                 await ledger.pause(each.number, now=pause.at, term=1, note=note, until=until)
         return ledger
 
-    async def close(self, ledger: Ledger) -> None:
-        assert isinstance(ledger, SqliteLedger)
-        await ledger.close()
 
-    async def copy(self, ledger: Ledger) -> object:
-        """Return nothing: no backup is brought back here."""
-        return ledger
-
-    async def restore(self, copy: object, *, now: datetime) -> Ledger:
-        """Bring back no backup: the faults that ask for one are not simulated here."""
-        raise AssertionError(f"a backup is requested at {now}: {copy}")
-
-
-@dataclass(slots=True)
-class Past:
-    """What ledgers know of some plans: entries by their address, and how long their runs took."""
-
-    scanned: tuple[Scanned, ...] = ()
-    entries: dict[str, Entry] = field(default_factory=dict)
-    lengths: dict[Origin, timedelta] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plans: Sequence[Source], ledgers: Ledgers, *, zone_name: str) -> Past:
-        """Return what is known of plans; nothing if there is no ledger."""
-        past = cls()
-        numbers: dict[Known, dict[int, Origin]] = {}
-        for each in plans:
-            known = ledgers.of_file(each.name)
-            if known is None:
-                continue
-            scanned = scan_plan(each.plan, file=each.name, zone_name=zone_name)
-            items = [known.joined(one.item, is_broken=bool(one.broken)) for one in scanned]
-            # As they were while they were good: the simulated engine reads them broken.
-            past.scanned += tuple(
-                replace(one, item=item, broken="") if one.broken else one
-                for one, item in zip(scanned, items, strict=True)
-            )
-            for item in items:
-                if isinstance(item, Entry) and item.number:
-                    past.entries[item.address] = item
-                    numbers.setdefault(known, {})[item.number] = item.origin
-        for known, origins in numbers.items():
-            for number, length in run_lengths(known.place, origins).items():
-                past.lengths[origins[number]] = length
-        return past
-
-
-class What(NamedTuple):
-    """One receipt, as a rehearsal tells of it."""
+class SimulatedReceipt(NamedTuple):
+    """A receipt of a simulation, and what is said of it."""
 
     at: datetime
     what: str
-    moments: int
+    times: int
     filed: Filed
 
     @classmethod
-    def of(cls, filed: Filed) -> What:
-        """Return what became of a receipt: it ran, or ran late, or did not run and how."""
+    def of(cls, filed: Filed) -> SimulatedReceipt:
+        """Return a receipt with its word: it ran, or ran late, or its status."""
         what = filed.status.value
         if filed.status in _RAN:
             is_bad = filed.status not in {Status.DONE, Status.NO_WORK}
@@ -148,11 +126,12 @@ class What(NamedTuple):
         return cls(filed.receipt.planned_at, what, filed.receipt.count, filed)
 
     def data(self, place: ZoneInfo) -> dict[str, object]:
+        """Return the row of --json and --jsonl."""
         receipt, through = self.filed.receipt, self.filed.receipt.through_at
         return {
             "at": format_with_offset(self.at.astimezone(place)),
             "through": through and format_with_offset(through.astimezone(place)),
-            "count": self.moments,
+            "count": self.times,
             "what": self.what,
             "title": self.filed.title,
             "file": self.filed.origin.file,
@@ -165,31 +144,37 @@ class What(NamedTuple):
         }
 
 
-@dataclass(slots=True)
-class Rehearsal:
-    """All that happened, gathered when it is over."""
+class Days(NamedTuple):
+    """A simulation that is over, with its receipts in order."""
 
+    simulation: Simulation
     place: ZoneInfo
-    receipts: list[What] = field(default_factory=list)
+    receipts: list[SimulatedReceipt]
 
-    async def gather(self, world: World) -> None:
-        """Take over what the world's ledger holds."""
+    def by_day(self) -> Iterator[tuple[date, list[SimulatedReceipt]]]:
+        """Yield each day that has receipts."""
+        for day, group in groupby(self.receipts, lambda each: local(each.at, self.place).date()):
+            yield day, list(group)
+
+
+async def _simulated(simulation: Simulation, history: PlanHistory) -> list[SimulatedReceipt]:
+    """Run a simulation on a ledger in memory, and return its receipts."""
+    ledger = await history.ledger(simulation.clock.now())
+    try:
+        await simulation.run(ledger)
+        filed: list[Filed] = []
         cursor = None
         while True:
-            page = await world.ledger.receipts(limit=1000, cursor=cursor)
-            self.receipts += map(What.of, page.receipts)
+            page = await ledger.receipts(limit=1000, cursor=cursor)
+            filed += page.receipts
             cursor = page.cursor
             if cursor is None:
                 break
-        self.receipts.sort(key=lambda each: (each.at, each.filed.number))
-
-    def days(self) -> Iterator[tuple[date, list[What]]]:
-        """Yield each day on which something came, with what came."""
-        for day, group in groupby(self.receipts, key=lambda each: self._day(each.at)):
-            yield day, list(group)
-
-    def _day(self, at: datetime) -> date:
-        return local(at, self.place).date()
+    finally:
+        await ledger.close()
+    simulation.check(filed)
+    filed.sort(key=lambda each: (each.receipt.planned_at, each.number))
+    return [SimulatedReceipt.of(each) for each in filed]
 
 
 @click.command()
@@ -210,19 +195,6 @@ class Rehearsal:
     multiple=True,
     help="Simulate an outage, such as 2026-04-03T00:00/3d; repeat for several.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    metavar="N",
-    help="The seed of the simulated order and faults.",
-)
-@click.option(
-    "--faults",
-    type=click.Choice([level.value for level in Level]),
-    default=Level.NONE.value,
-    show_default=True,
-    help="How many faults to inject: none, some of each kind, or as the seed decides.",
-)
 @tz_option
 @click.option("--trace", type=click.File("w"), help="Write every event to this file.")
 @form_options
@@ -232,8 +204,6 @@ def simulate(
     days: int,
     start: str | None,
     outages: tuple[str, ...],
-    seed: int | None,
-    faults: str,
     tz: str | None,
     trace: TextIO | None,
     form: str | None,
@@ -242,51 +212,40 @@ def simulate(
 
     Show day by day what would run, run late, be coalesced or missed. Engine, rules and ledger
     are the real ones with a simulated clock. If the plan has a ledger, pauses and last runs
-    count, and a run takes as long as the last ones took; else it ends at once. With --seed and
-    --faults faults are injected, and every guarantee of the engine is checked. With --seed and
-    no paths the plans are generated too.
+    count, and a run takes as long as the last ones took; else it ends at once.
 
     An entry that runs every minute makes a simulation slow: shorten it with --days.
     """
     output = Output.of(form)
-    if faults != Level.NONE and seed is None:
-        raise click.UsageError("--faults needs --seed, so that the result can be reproduced.")
     now, place = moment_and_zone(start, tz=tz, root=plan_root(paths))
     sources = Sources(paths, output)
-    is_made_up = seed is not None and not paths
-    plans = [] if is_made_up else list(sources)
-    files = None if is_made_up else {each.name: each.plan.text() for each in plans}
-    if files is not None and not files:
+    plans = {
+        each.name: scan_plan(each.plan, file=each.name, zone_name=place.key) for each in sources
+    }
+    if not plans:
         return sources.exit_code
     settings = load(plan_root(paths))
     ledgers = Ledgers(paths, output, zone_name=place.key, is_engine_asked=False)
-    past = Past.of(plans, ledgers, zone_name=place.key)
-    setting = Setting(
+    history = PlanHistory.of(plans, ledgers)
+    simulation = Simulation(
+        [one for scanned in plans.values() for one in scanned],
+        now.astimezone(UTC),
         timedelta(days=days),
-        seed=seed,
-        level=Level(faults),
-        start=None if is_made_up and start is None else now,
-        files=files,
-        zone=place.key,
-        outages=tuple(_outage(each, place) for each in outages),
-        without=(Fault.RESTORE,),
-        slots=settings.gate_slots,
-        crew=settings.crew_max_concurrent,
-        lengths=past.lengths,
+        Capacity(settings.gate_slots, settings.crew_max_concurrent),
+        [_outage(each, place) for each in outages],
+        history.lengths,
     )
-    rehearsal = Rehearsal(place)
     with _progress(days, says=output.form is Form.TABLE) as show:
 
         def tell(line: str) -> None:
-            show((world.clock.now() - world.start) / setting.length)
+            show((simulation.clock.now() - simulation.start) / simulation.length)
             if trace is not None:
                 trace.write(f"{line}\n")
 
-        memory = Memory(past, start=now.astimezone(UTC))
-        world = World(setting, memory, audit=rehearsal.gather, trace=tell)
-        verdict = world.run()
-    _print(rehearsal, verdict, world.start, output)
-    if verdict.broken is not None:
+        simulation.trace = tell
+        receipts = asyncio.run(_simulated(simulation, history))
+    _print(Days(simulation, place, receipts), output)
+    if simulation.broken is not None:
         return Exit.FINDINGS
     return sources.exit_code or ledgers.exit_code
 
@@ -334,6 +293,7 @@ def _lines(days: int) -> Callable[[float], None]:
 
 
 def _outage(text: str, place: ZoneInfo) -> Outage:
+    """Return the outage that an option names."""
     at, slash, length = text.rpartition("/")
     try:
         if slash:
@@ -345,46 +305,44 @@ def _outage(text: str, place: ZoneInfo) -> Outage:
     )
 
 
-def _print(rehearsal: Rehearsal, verdict: Verdict, start: datetime, output: Output) -> None:
-    """Print what happened, for people or for programs."""
-    place = rehearsal.place
+def _print(days: Days, output: Output) -> None:
     match output.form:
         case Form.TABLE:
-            _print_days(rehearsal, verdict, start)
+            _print_days(days)
         case Form.JSON:
-            print_json(_data(rehearsal, verdict, start))
+            print_json(_data(days))
         case Form.JSONL:
-            for each in rehearsal.receipts:
-                print_line(each.data(place))
-    if verdict.broken is not None and output.form is not Form.JSON:
-        echo(f"horae: {verdict}", err=True)
+            for each in days.receipts:
+                print_line(each.data(days.place))
+    broken = days.simulation.broken
+    if broken is not None and output.form is not Form.JSON:
+        echo(f"horae: {broken}", err=True)
 
 
-def _print_days(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> None:
-    """Print each day, and under it what did not run in its time."""
-    setting, place = verdict.setting, rehearsal.place
-    end = start + setting.length
-    name = place.key
-    echo(f"{moment_text(start, name)} to {moment_text(end, name)}")
-    for outage in setting.outages:
+def _print_days(days: Days) -> None:
+    """Print each day, and under it what did not run on time."""
+    simulation, name = days.simulation, days.place.key
+    end = simulation.start + simulation.length
+    echo(f"{moment_text(simulation.start, name)} to {moment_text(end, name)}")
+    for outage in simulation.outages:
         length = format_duration(outage.length)
         echo(f"no engine from {moment_text(outage.at, name)} for {length}")
-    for day, group in rehearsal.days():
+    for day, group in days.by_day():
         shown = wall_text(datetime.combine(day, datetime.min.time())).rpartition(" ")[0]
         echo(f"\n{shown}  {_totals(group)}")
         odd = list(_alike(each for each in group if each.what != "ran"))
         for alike in odd[:_SHOWN]:
-            echo(f"  {_line(alike, place)}")
+            echo(f"  {_line(alike, days.place)}")
         if len(odd) > _SHOWN:
             echo(f"  and {len(odd) - _SHOWN} more")
-    kept = "all guarantees were kept" if verdict.broken is None else "a guarantee was broken"
-    days = "1 day" if setting.length.days == 1 else f"{setting.length.days} days"
-    echo(f"\n{days}: {_totals(rehearsal.receipts)}; {kept}")
+    kept = "all guarantees were kept" if simulation.broken is None else "a guarantee was broken"
+    count = "1 day" if simulation.length.days == 1 else f"{simulation.length.days} days"
+    echo(f"\n{count}: {_totals(days.receipts)}; {kept}")
 
 
-def _alike(receipts: Iterable[What]) -> Iterator[list[What]]:
+def _alike(receipts: Iterable[SimulatedReceipt]) -> Iterator[list[SimulatedReceipt]]:
     """Yield the receipts of a day of which one can be said what can be said of the other."""
-    groups: dict[tuple[object, ...], list[What]] = {}
+    groups: dict[tuple[object, ...], list[SimulatedReceipt]] = {}
     for each in receipts:
         # Of those that ran late each was late by another length.
         own = each.filed.number if each.what == "late" else each.filed.receipt.reason
@@ -392,10 +350,11 @@ def _alike(receipts: Iterable[What]) -> Iterator[list[What]]:
     yield from groups.values()
 
 
-def _line(alike: Sequence[What], place: ZoneInfo) -> str:
+def _line(alike: Sequence[SimulatedReceipt], place: ZoneInfo) -> str:
+    """Return receipts that are alike as a line."""
     first, last = alike[0], alike[-1]
-    filed, moments = first.filed, sum(each.moments for each in alike)
-    times = f" ({moments} times)" if moments > 1 else ""
+    filed, count = first.filed, sum(each.times for each in alike)
+    times = f" ({count} times)" if count > 1 else ""
     late = f" by {format_duration(_whole(filed.lateness))}" if first.what == "late" else ""
     clock = clock_text(local(first.at, place))
     through = f"–{clock_text(local(last.at, place))}" if last is not first else ""
@@ -408,34 +367,35 @@ def _whole(length: timedelta) -> timedelta:
     return timedelta(seconds=int(length.total_seconds()))
 
 
-def _totals(receipts: Sequence[What]) -> str:
+def _totals(receipts: Sequence[SimulatedReceipt]) -> str:
+    """Return how many of each there are, in words."""
     counts = _counts(receipts)
     return ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing"
 
 
-def _counts(receipts: Sequence[What]) -> dict[str, int]:
+def _counts(receipts: Sequence[SimulatedReceipt]) -> dict[str, int]:
     """Return how many moments ran, ran late, or did not run and how."""
     counts: Counter[str] = Counter()
     for each in receipts:
-        counts[each.what] += each.moments
+        counts[each.what] += each.times
     first = ("ran", "late", "failed")
     return {
         what: counts[what] for what in (*first, *sorted(set(counts) - {*first})) if counts[what]
     }
 
 
-def _data(rehearsal: Rehearsal, verdict: Verdict, start: datetime) -> dict[str, object]:
-    place, setting, broken = rehearsal.place, verdict.setting, verdict.broken
+def _data(days: Days) -> dict[str, object]:
+    simulation, place, broken = days.simulation, days.place, days.simulation.broken
     return {
-        "from": format_with_offset(start.astimezone(zone(place.key))),
-        "days": setting.length.days,
+        "from": format_with_offset(simulation.start.astimezone(zone(place.key))),
+        "days": simulation.length.days,
         "zone": place.key,
-        "seed": setting.seed,
-        "faults": setting.level.value,
-        "totals": _counts(rehearsal.receipts),
-        "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in rehearsal.days()],
-        "odd": [each.data(place) for each in rehearsal.receipts if each.what != "ran"],
-        "digest": verdict.digest,
+        "seed": None,
+        "faults": "none",
+        "totals": _counts(days.receipts),
+        "by_day": [{"day": day.isoformat(), **_counts(group)} for day, group in days.by_day()],
+        "odd": [each.data(place) for each in days.receipts if each.what != "ran"],
+        "digest": simulation.digest,
         "broken": broken and {"promise": broken.promise, "what": broken.what},
-        "events": [] if broken is None else list(verdict.events),
+        "events": [] if broken is None else list(broken.events),
     }

@@ -1,0 +1,109 @@
+"""`horae simulate`: what runs in the days to come, and what an outage costs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from horae.cli.run import run
+from horae.cli.simulate import simulate as command
+from simulate.planted import PLANTED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = """\
+* Digest :workflow:
+:PROPERTIES:
+:SCHEDULE: 0 9 * * *
+:END:
+* Water :workflow:
+SCHEDULED: <2026-04-01 Wed 07:00 +1d>
+* Poll :workflow:
+SCHEDULED: <2026-04-01 Wed 00:30 ++1h>
+"""
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = run(command, name="horae simulate", args=args)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "plan.org").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HORAE_ZONE", "UTC")
+    return "plan.org"
+
+
+def test_a_rehearsal_tells_day_by_day_what_runs_and_what_an_outage_costs(
+    plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--from", "2026-04-01", "--days", "7", "--outage", "2026-04-03T00:00/3d", "--table")
+    code, out, err = call(capsys, plan, *options)
+    assert (code, err) == (0, "")
+    assert "no engine from 2026-04-03 Fri 00:00 UTC for 3d" in out
+    assert "2026-04-02 Thu  26 ran" in out
+    assert "07:00        late by 2d17h: Water  plan.org:5" in out
+    assert "(24 times)" in out
+    assert out.endswith("all guarantees were kept\n")
+    assert call(capsys, plan, *options) == (code, out, err)
+
+
+def test_a_rehearsal_is_data_in_a_pipe(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, plan, "--from", "2026-04-01", "--days", "2", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["totals"] == {"ran": 52}
+    assert data["by_day"][0] == {"day": "2026-04-01", "ran": 26}
+    assert (data["broken"], data["odd"], data["zone"]) == (None, [], "UTC")
+
+
+def test_a_broken_promise_is_told_with_its_last_events(
+    plan: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLANTED[0].plant(monkeypatch)
+    code, _, err = call(capsys, plan, "--from", "2026-04-01", "--days", "5", "--table")
+    assert code == 1
+    assert "horae: I3: run 1 was started" in err
+    assert "the last events:" in err
+
+
+def test_outages_may_overlap_and_begin_before_the_start(
+    plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outages = ("2026-03-31T12:00/14h", "2026-04-01T01:00/2h", "2026-04-01T05:15/1h")
+    options = [word for each in outages for word in ("--outage", each)]
+    code, out, _ = call(capsys, plan, "--from", "2026-04-01", "--days", "1", *options, "--jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    polls = [each for each in rows if each["title"] == "Poll"]
+    assert code == 0
+    # An engine runs from 03:00 to 05:15 and from 06:15 on; each start catches up with one run.
+    assert [(each["at"][11:16], each["what"]) for each in polls[:7]] == [
+        ("00:30", "coalesced"),
+        ("01:30", "coalesced"),
+        ("02:30", "late"),
+        ("03:30", "ran"),
+        ("04:30", "ran"),
+        ("05:30", "late"),
+        ("06:30", "ran"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--outage", "tomorrow"), "write a time and a duration, as in 2026-04-03T00:00/3d"),
+        (("--outage", "2026-04-03/soon"), "duration 'soon'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(
+    plan: str, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], said: str
+) -> None:
+    code, _, err = call(capsys, plan, *args)
+    assert code == 2
+    assert said in err
