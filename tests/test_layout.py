@@ -25,7 +25,7 @@ LAYERS = {
     "store": {"timing", "org", "core"},
     "cluster": {"timing", "org", "core"},
     "sources": {"timing", "org", "core", "files", "process"},
-    "extras": {"timing", "org", "core", "files", "sources"},
+    "extras": {"timing", "org", "core", "files", "sources", "testing"},
     "web": {"timing", "org", "core", "files", "process", "sources", "app", "config"},
 }
 # In a source these know the command line or the web layer.
@@ -81,7 +81,6 @@ NOT_YET = {
     ("core.service.shapes", "sources.crew"),
     ("core.service.standing", "sources.crew"),
     ("extras.drift.check", "sources.plans"),
-    ("extras.simulate.cluster", "cluster"),
     ("files.git.trees", "config"),
     ("files.git.trees", "sources.workflows"),
     ("process.logs", "sources.workflows"),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from horae.core.ports import Filed
-    from horae.extras.simulate.watch import Span
-    from horae.extras.simulate.world import World
+    from simulate.watch import Span
+    from simulate.world import World
 
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 FAR = datetime(2060, 1, 1, tzinfo=UTC)

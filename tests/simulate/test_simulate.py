@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from horae.core.decide import Status
-from horae.extras.simulate import (
+from scale import SCALE, scaled
+from simulate import oracle
+from simulate.loop import SimLoop, Standstill
+from simulate.planted import PLANTED, Memory, write_in_any_term
+from simulate.sources import SOURCES
+from simulate.worlds import (
     Cluster,
     Fault,
     Level,
@@ -26,11 +31,6 @@ from horae.extras.simulate import (
     World,
     shrink,
 )
-from horae.extras.simulate.loop import SimLoop, Standstill
-from horae.extras.simulate.sources import SOURCES
-from scale import SCALE, scaled
-from simulate import oracle
-from simulate.planted import PLANTED, Memory, write_in_any_term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -206,7 +206,7 @@ def test_a_finding_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TRACED = """
 from datetime import timedelta
-from horae.extras.simulate import Level, Setting, World
+from simulate.worlds import Level, Setting, World
 from simulate.planted import Memory
 World(Setting(timedelta(days=12), seed=12, level=Level.SWARM), Memory(), trace=print).run()
 """

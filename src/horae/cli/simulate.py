@@ -29,7 +29,7 @@ from horae.core.gate import Capacity
 from horae.core.source import Scan
 from horae.core.text import clock_text, moment_text, wall_text
 from horae.errors import Exit
-from horae.extras.simulate.simulation import Outage, Simulation
+from horae.extras.simulate import Outage, Simulation
 from horae.store.arming import begin_rule
 from horae.store.sqlite import SqliteLedger
 from horae.timing.duration import DurationError, format_duration, parse_duration

@@ -32,17 +32,17 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.core.decide import GRACE, Status
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
 from horae.core.reason import ReasonCode
-from horae.extras.simulate.door import WatchedGate
 from horae.timing.repeater import Kind
 from horae.timing.zone import is_fold, local, zone
+from simulate.door import WatchedGate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from horae.core.engine import Almanac
     from horae.core.ports import Event, Filed, Listed, Step
-    from horae.extras.simulate.runner import Child
-    from horae.extras.simulate.world import World
+    from simulate.runner import Child
+    from simulate.world import World
 
 # Written out once more, so that a graph that was loosened by mistake is noticed.
 _GRAPH: Final[Mapping[Status, frozenset[Status]]] = {

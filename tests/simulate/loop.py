@@ -92,7 +92,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:
         """Run until the end of *main*, or until somebody stops it: then there is no answer."""
-        asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio's own word to those who make loops
+        asyncio._set_running_loop(self)
         self._is_running = True
         try:
             task = self.create_task(main)
@@ -103,11 +103,11 @@ class SimLoop(asyncio.AbstractEventLoop):
             return None
         finally:
             self._is_running = False
-            asyncio._set_running_loop(None)  # noqa: SLF001 - as above
+            asyncio._set_running_loop(None)
 
     def drain(self) -> None:
         """Let everybody end who is still there; time does not pass any more."""
-        asyncio._set_running_loop(self)  # noqa: SLF001 - as above
+        asyncio._set_running_loop(self)
         try:
             for task in list(self._tasks):
                 task.cancel()
@@ -116,7 +116,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     break
                 self._ready.pop(0).run()
         finally:
-            asyncio._set_running_loop(None)  # noqa: SLF001 - as above
+            asyncio._set_running_loop(None)
 
     def _step(self) -> None:
         """Let one of those go on who may; if there is none, let time pass."""

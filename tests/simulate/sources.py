@@ -28,15 +28,15 @@ from horae.core.identity import Mark
 from horae.core.receipt import FINAL
 from horae.core.source import Scan
 from horae.errors import HoraeError
-from horae.extras.simulate.faults import Fault
 from horae.org.document import read
+from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.ports import Filed
-    from horae.extras.simulate.loop import Life
-    from horae.extras.simulate.world import World
+    from simulate.loop import Life
+    from simulate.world import World
 
 _FIRST: Final = timedelta(minutes=1)  # no tick comes sooner after a start
 _STAGGER: Final = timedelta(seconds=30)

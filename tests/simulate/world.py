@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from horae.core.engine import Almanac
 from horae.core.gate import Capacity
 from horae.core.ports import LedgerBusyError, LedgerWriteError, StaleTermError
-from horae.extras.simulate.door import SimDoorman, WatchedGate
-from horae.extras.simulate.faults import PACES, Fault, Level, weather
-from horae.extras.simulate.invent import STARTS, invent
-from horae.extras.simulate.ledger import unsteady
-from horae.extras.simulate.loop import LIFE, Life, SimClock, SimLoop, Standstill
-from horae.extras.simulate.people import People
-from horae.extras.simulate.runner import LIFELINE, Children, SimRunner
-from horae.extras.simulate.sources import SOURCES, Plans, Written
-from horae.extras.simulate.watch import Watch
+from simulate.door import SimDoorman, WatchedGate
+from simulate.faults import PACES, Fault, Level, weather
+from simulate.invent import STARTS, invent
+from simulate.ledger import unsteady
+from simulate.loop import LIFE, Life, SimClock, SimLoop, Standstill
+from simulate.people import People
+from simulate.runner import LIFELINE, Children, SimRunner
+from simulate.sources import SOURCES, Plans, Written
+from simulate.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Origin
     from horae.core.ports import Ledger
-    from horae.extras.simulate.runner import Child
-    from horae.extras.simulate.watch import Broken
+    from simulate.runner import Child
+    from simulate.watch import Broken
 
 CALM: Final = timedelta(hours=48)  # at the end nothing goes wrong any more
 LAST: Final = 50  # events that a finding shows
@@ -132,8 +132,8 @@ class World:
         engine: type[Almanac] = Almanac,
     ) -> None:
         self.setting = setting
-        self.roll = None if setting.seed is None else Random(setting.seed)  # noqa: S311 - dice
-        dice = self.roll or Random(0)  # noqa: S311 - as above
+        self.roll = None if setting.seed is None else Random(setting.seed)
+        dice = self.roll or Random(0)
         self.loop = SimLoop(self.roll)  # type: ignore[abstract] # the engine needs no more of it
         self.weather = weather(
             dice,

@@ -10,14 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from horae.core.ports import LedgerBusyError, LedgerWriteError
-from horae.extras.simulate.faults import Fault
+from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from horae.core.ports import Ledger
-    from horae.extras.simulate.loop import Life
-    from horae.extras.simulate.world import World
+    from simulate.loop import Life
+    from simulate.world import World
 
 WRITES: Final = frozenset(
     {

@@ -13,7 +13,7 @@ from horae.core.decide import Status
 from horae.core.entry import Overlap, Work
 from horae.core.reason import Reason, ReasonCode
 from horae.core.slots import Gate
-from horae.extras.simulate.faults import Fault
+from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from horae.core.gate import Capacity
     from horae.core.ports import Filed, Ledger
-    from horae.extras.simulate.loop import Life
-    from horae.extras.simulate.world import World
+    from simulate.loop import Life
+    from simulate.world import World
 
 APPROVAL: Final = timedelta(hours=6)  # so long somebody may approve; then it needs nobody
 _CREW: Final = frozenset({Work.TICK, Work.DISPATCH})

@@ -19,15 +19,15 @@ from horae.core.ports import (
     Unreleased,
 )
 from horae.core.reason import Reason, ReasonCode
-from horae.extras.simulate.faults import Fault
+from simulate.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from horae.core.ports import Filed, Job, Run
-    from horae.extras.simulate.loop import Life
-    from horae.extras.simulate.world import World
+    from simulate.loop import Life
+    from simulate.world import World
 
 WALL_CLOCK: Final = timedelta(hours=2)  # of a run that has none of its own
 _LOOK: Final = timedelta(seconds=7)  # so often a run looks whether one that it waits for is over

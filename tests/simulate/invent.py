@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from horae.extras.simulate.sources import Card, Member, Plans, Trigger, Written
+from simulate.sources import Card, Member, Plans, Trigger, Written
 
 if TYPE_CHECKING:
     from random import Random

@@ -11,11 +11,11 @@ from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.ports import LedgerBusyError, LedgerWriteError
 from horae.core.project import decided, project
 from horae.core.reason import HELD_BACK, Reason, ReasonCode
-from horae.extras.simulate.faults import Fault
-from horae.extras.simulate.invent import workflow
-from horae.extras.simulate.loop import LIFE
-from horae.extras.simulate.runner import Stage
-from horae.extras.simulate.sources import Trigger
+from simulate.faults import Fault
+from simulate.invent import workflow
+from simulate.loop import LIFE
+from simulate.runner import Stage
+from simulate.sources import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from horae.core.engine import Almanac
     from horae.core.ports import Ledger
-    from horae.extras.simulate.runner import Child
-    from horae.extras.simulate.world import World
+    from simulate.runner import Child
+    from simulate.world import World
 
 _MOST: Final = 25  # moments in a backfill
 _ASKED: Final = Reason(ReasonCode.REQUESTED, "requested")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from horae.cluster.lease import renewal_after, trusted_until
 from horae.core.ports import StaleTermError
-from horae.extras.simulate.faults import Fault
-from horae.extras.simulate.loop import SimClock
-from horae.extras.simulate.world import Shelf, World
+from simulate.faults import Fault
+from simulate.loop import SimClock
+from simulate.world import Shelf, World
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.core.ports import Ledger
-    from horae.extras.simulate.loop import Life
-    from horae.extras.simulate.world import Setting
+    from simulate.loop import Life
+    from simulate.world import Setting
 
 LEASE: Final = timedelta(seconds=30)
 MARGIN: Final = timedelta(seconds=5)  # so long an engine's own end, and that of its runs, may take

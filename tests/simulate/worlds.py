@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from horae.extras.simulate.cluster import Cluster, SharedShelf
-from horae.extras.simulate.faults import Fault, Level
-from horae.extras.simulate.world import Outage, Setting, Shelf, Verdict, World
+from simulate.cluster import Cluster, SharedShelf
+from simulate.faults import Fault, Level
+from simulate.world import Outage, Setting, Shelf, Verdict, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
