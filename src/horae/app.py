@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from zoneinfo import ZoneInfo
 
-    from horae.org.plan import Diagnostic
-
 _UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Zulu"})
 _LOCALTIME: Final = Path("/etc/localtime")
 
@@ -76,21 +74,3 @@ def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
         except ZoneError:
             continue
     return zone("UTC")
-
-
-def check(
-    text: str, *, name: str = "-", zone: str = "UTC", now: datetime | None = None
-) -> list[Diagnostic]:
-    r"""Return what is odd in a plan, in the order of its lines.
-
-    *zone* is the plan's zone. With *now*, clock changes of the year to come count too.
-
-    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 24 * * *\n:END:\n"
-    >>> print(check(plan, name="digest.org")[-1])
-    digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
-    """
-    from horae.extras.drift.check import check_drift
-    from horae.org.document import read
-    from horae.sources.plans.check import Clock, check_plans
-
-    return check_plans([(name, read(text))], Clock(zone, now), extra=[check_drift])

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
     from horae.core.service import Line
     from horae.core.source import Source
+    from horae.org.plan import Diagnostic
     from horae.sources.agents.runner import Agent
     from horae.store.ledger import BookLedger
 
@@ -1057,3 +1058,21 @@ def post_key(data: Path) -> bytes:
         return head_of(path, _LONGEST_KEY)
     except OSError as error:
         raise DataFileError(str(path), error) from None
+
+
+def check(
+    text: str, *, name: str = "-", zone: str = "UTC", now: datetime | None = None
+) -> list[Diagnostic]:
+    r"""Return what is odd in a plan, in the order of its lines.
+
+    *zone* is the plan's zone. With *now*, clock changes of the year to come count too.
+
+    >>> plan = "* Digest :workflow:\n:PROPERTIES:\n:SCHEDULE: 0 24 * * *\n:END:\n"
+    >>> print(check(plan, name="digest.org")[-1])
+    digest.org:3:14: error cron: cron '0 24 * * *': hour 24 is outside 0-23
+    """
+    from horae.extras.drift.check import check_drift
+    from horae.org.document import read
+    from horae.sources.plans.check import Clock, check_plans
+
+    return check_plans([(name, read(text))], Clock(zone, now), extra=[check_drift])
