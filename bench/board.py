@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.sources.board.source import BoardSource
 from horae.sources.board.tasks import Board
 

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
-from horae.app import SystemClock
 from horae.cluster.lease import Member
 from horae.cluster.queue import Worker
 from horae.core.arming import scan_plan
+from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status, decide
 from horae.core.entry import Entry
 from horae.core.ports import Ended, Process, Step

@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.engine import Almanac
 from horae.core.gate import Capacity

@@ -48,8 +48,8 @@ PLAN = "".join(
 
 async def serve(root: Path) -> None:
     """Keep a plan, and answer on a port, until standard input ends."""
+    from horae.app import keep, open_house
     from horae.config import load
-    from horae.house import keep, open_house
     from horae.web.api import Front, app, operation_of
     from horae.web.guard import guarded
     from horae.web.keys import Keys

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.core.engine import Almanac
 from horae.core.gate import Capacity
 from horae.process.processes import Processes, Spec

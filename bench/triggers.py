@@ -37,10 +37,10 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from horae.app import House, open_house
 from horae.config import load
 from horae.core.decide import decide
 from horae.core.ports import Step
-from horae.house import House, open_house
 from horae.web.api import Front, app
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.process.processes import Processes
 from horae.sources.plans.runner import Place
 from horae.sources.workflows.runner import run_workflow

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from horae.app import FOLDERS, keep, open_house, read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.config import SettingError, load
 from horae.core.decide import Status
 from horae.core.ports import LedgerWriteError
 from horae.errors import Exit, HoraeError
-from horae.house import FOLDERS, keep, open_house, read_again
 from walks.stage import EIGHT, MINUTE, Engine, HandClock, story
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from horae.house import House
+    from horae.app import House
 
 TICK = """\
 * Tick

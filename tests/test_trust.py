@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import horae.config as table
+from horae.app import keep, open_house
 from horae.cli.group import horae as command
 from horae.cli.run import run
 from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, load, untrusted
@@ -19,7 +20,6 @@ from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
 from horae.files.git.repository import Ending, Git, Why
-from horae.house import keep, open_house
 from horae.trust import TrustError
 
 PERSON = {

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own would cost a third of the time of `horae --version`
 if TYPE_CHECKING:
+    from horae.app import check
     from horae.core.arming import entries
     from horae.core.project import project
     from horae.errors import HoraeError
-    from horae.house import check
     from horae.org.query import parse_timestamp, query
     from horae.org.world import durable, tangle, upgrade, validate
     from horae.sources.workflows.run import run_workflow
@@ -44,7 +44,7 @@ _HOME = {
     "Cron": "horae.timing.cron",
     "CronError": "horae.timing.cron",
     "HoraeError": "horae.errors",
-    "check": "horae.house",
+    "check": "horae.app",
     "durable": "horae.org.world",
     "entries": "horae.core.arming",
     "parse_rfc3339": "horae.timing.rfc3339",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from calling import Call
-from horae.app import SystemClock
 from horae.core.actor import user_name
+from horae.core.clock import SystemClock
 from horae.core.ports import Event
 from horae.store.sqlite import SqliteLedger
 

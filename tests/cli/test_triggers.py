@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from calling import Call, Ending
-from horae.app import SystemClock
 from horae.cli.group import horae
 from horae.cli.run import run
+from horae.core.clock import SystemClock
 from horae.sources.triggers.agent_cli import agent
 from horae.sources.triggers.commands import Room
 from horae.sources.triggers.service import agent_id
@@ -700,7 +700,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.sources.triggers.service import Triggers, answer
 from horae.errors import HoraeError
 from horae.web import SOCKET

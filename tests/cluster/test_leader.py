@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cluster.stage import entry, free_port, git
+from horae.app import wire
 from horae.cluster import node as membership
 from horae.cluster.lease import Member as Card
 from horae.cluster.node import open_member
 from horae.cluster.queue import Carried
 from horae.config import load
 from horae.core.decide import Status
-from horae.house import wire
 from horae.store.postgres import PostgresLedger
 from reasons import because
 from store.ledger_suite import asked, story

@@ -21,9 +21,9 @@ import pytest
 
 from calling import Ending
 from commands import run_command
-from horae.app import SystemClock
 from horae.cli.desk import Place, engine_of
 from horae.cli.run import run
+from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
 from horae.sources.triggers.agent_cli import agent
@@ -621,7 +621,7 @@ print(json.dumps(dict(type="result", subtype="success", is_error=False, result="
 ENGINE = """\
 import sys
 from datetime import datetime
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.cli.run import run
 from horae.cli.up import up
 ahead = datetime.fromisoformat(sys.argv[1]) - SystemClock().now()

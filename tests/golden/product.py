@@ -82,7 +82,7 @@ def call(name: str, args: list[str]) -> int:
 
 def stop_clock(now: datetime) -> None:
     """Let the machine's clock show one moment in this process."""
-    from horae.app import SystemClock
+    from horae.core.clock import SystemClock
 
     SystemClock.now = lambda self: now  # type: ignore[method-assign]  # noqa: ARG005
 

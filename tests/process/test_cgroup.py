@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
+from horae.app import limits_of
 from horae.config import SettingError, load
 from horae.core.decide import Status
 from horae.core.ports import Ended
-from horae.house import limits_of
 from horae.process.cgroup import (
     CgroupLimits,
     Standing,

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from commands import run_command
+from horae.app import keep, open_house
 from horae.config import load
 from horae.core.receipt import FINAL
-from horae.house import keep, open_house
-from horae.porch import open_porch
 from horae.web import SOCKET
+from horae.web.app import open_porch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from calling import Ending
+    from horae.app import House
     from horae.core.decide import Status
     from horae.core.ports import Filed
-    from horae.house import House
 
 SECOND, MINUTE, HOUR, DAY = (
     timedelta(seconds=1),

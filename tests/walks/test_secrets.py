@@ -11,10 +11,10 @@ from hashlib import sha256
 from io import BytesIO, StringIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
+from horae.app import read_again
 from horae.cli.group import horae
 from horae.cli.run import run
 from horae.core.decide import Status
-from horae.house import read_again
 from horae.sources.triggers.rules import Definition
 from walks.stage import EIGHT, HOUR, MINUTE, engine, story
 

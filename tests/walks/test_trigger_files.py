@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from horae.app import read_again
 from horae.core.decide import Status
 from horae.core.explain import Ask
-from horae.house import read_again
 from horae.process.processes import can_kill_trees
 from walks.stage import DAY, EIGHT, HOUR, MINUTE, engine, story, type_, typed
 

@@ -15,21 +15,21 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.app import SystemClock
+from horae.app import keep, open_house
 from horae.config import load
 from horae.core.arming import scan_plan
+from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
 from horae.core.source import Scan
 from horae.files.read import find_plans, read_plan
-from horae.house import keep, open_house
 from horae.org.document import read
-from horae.porch import keys_of
 from horae.sources.board.tasks import Board
 from horae.sources.crew.lifecycle import parse_lifecycle
 from horae.sources.crew.rules import parse_crew
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import Front, app, operation_of
+from horae.web.app import keys_of
 from horae.web.guard import guarded
 from horae.web.page import Papers, routes
 from horae.web.serve import listen_tcp, serve_tcp
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
+    from horae.app import House
     from horae.core.ports import Listed
-    from horae.house import House
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.keys import Keys
 

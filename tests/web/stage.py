@@ -15,14 +15,14 @@ from uuid import uuid4
 import httpx
 from starlette.applications import Starlette
 
-from horae.app import SystemClock
+from horae.app import Runners
 from horae.core.actor import local_actor
+from horae.core.clock import SystemClock
 from horae.core.engine import Almanac
 from horae.core.entry import Work
 from horae.core.gate import Capacity
 from horae.core.service import Desk, EngineFacts
 from horae.hands import AskedTasks, AskedWorkflows
-from horae.house import Runners
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import Asking

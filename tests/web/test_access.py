@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from core.world import story
-from horae.app import SystemClock
 from horae.cli.client import Far
 from horae.core.actor import current_actor
+from horae.core.clock import SystemClock
 from horae.core.ports import LedgerBusyError
 from horae.core.scope import Scope, allows, scope_words
 from horae.errors import HoraeError

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import httpx
 
 from core.world import story
-from horae.app import SystemClock
 from horae.core.actor import user_name
+from horae.core.clock import SystemClock
 from horae.core.ports import LedgerWriteError
 from horae.process import output
 from horae.web.api import BODY, OPERATIONS, Front, app

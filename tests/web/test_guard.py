@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from core.world import story
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.testing import ManualClock
 from horae.web import SOCKET, guard
 from horae.web.answer import HEADERS, voice_of

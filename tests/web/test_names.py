@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from core.world import story
-from horae.app import SystemClock
 from horae.config import load
-from horae.porch import keys_of
+from horae.core.clock import SystemClock
 from horae.store.sqlite import SqliteLedger
 from horae.web.api import OPERATIONS
+from horae.web.app import keys_of
 from horae.web.keys import Keys
 from horae.web.names import BITS
 from web.stage import COOKIE, Near, engine

@@ -15,7 +15,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from core.world import story
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.web import guard
 from horae.web.api import operation_of
 from horae.web.guard import guarded

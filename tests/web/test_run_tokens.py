@@ -13,17 +13,17 @@ import httpx
 import pytest
 
 from core.world import story
+from horae.app import House, keep, open_house, run_once
 from horae.config import load
 from horae.core.arming import PolicyError, policy_of
 from horae.core.decide import Status
 from horae.core.entry import Policy
 from horae.core.run_tokens import RunTokens
-from horae.house import House, keep, open_house, run_once
-from horae.porch import open_porch
 from horae.sources.agents.rules import AgentError, parse_agent
 from horae.sources.board.rules import complaints
 from horae.sources.board.task import parse
 from horae.store.codec import read_policy, write_policy
+from horae.web.app import open_porch
 from reasons import because
 from web.stage import shell
 

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from core.world import story
-from horae.app import SystemClock
 from horae.core.actor import acting
+from horae.core.clock import SystemClock
 from horae.core.scope import OPERATOR, Scope
 from horae.core.sessions import LASTS, RENEWED
 from horae.testing import ManualClock

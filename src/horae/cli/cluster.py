@@ -142,7 +142,7 @@ def migrate(*, target: str | None, data: str | None, root: str, form: str | None
     contain a ledger; its tables are created. The SQLite ledger is only read, and is kept.
     Without one, only the tables are created.
     """
-    from horae.app import SystemClock
+    from horae.core.clock import SystemClock
     from horae.store.carrier import prepare
     from horae.store.database import DATABASE
     from horae.store.moving import move

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
+    from horae.app import House
     from horae.cli.desk import Place
-    from horae.house import House
 
 REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
 FIRST_MINUTE: Final = 60.0  # in which an engine starts no tick by itself
@@ -85,11 +85,11 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
-    from horae.app import machine_zone
     from horae.cli.desk import Place
     from horae.cli.log import logging_to
     from horae.cli.up import run_plans
     from horae.config import load
+    from horae.core.clock import machine_zone
     from horae.process.launcher import allow_descriptors
 
     _forget_settings(os.environ)
@@ -151,7 +151,7 @@ def write_plan(root: Path, *, listen: str | None = None) -> None:
     """Write the plan of the demo and its other files into a directory."""
     from importlib.resources import files
 
-    from horae.app import SystemClock
+    from horae.core.clock import SystemClock
     from horae.core.entry import key_time
     from horae.files.edit import create
 

@@ -14,11 +14,11 @@ from functools import partial
 from os.path import realpath, relpath
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from horae.app import SystemClock
 from horae.cli.moments import chosen_zone, parse_moment
 from horae.cli.output import echo
 from horae.config import load
 from horae.core.actor import acting, own_actor, own_run, user_name
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
 from horae.core.service import Backfill, Desk, EngineFacts, Line, Rest, no_progress

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from horae.app import SystemClock
 from horae.cli.maintenance import Check, Grade
+from horae.core.clock import SystemClock
 from horae.errors import HoraeError
 from horae.store.lock import holder_of
 from horae.timing.duration import format_duration

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.desk import NoLedgerError, Place, engine_of, read, refuse_no_root, say_source
 from horae.cli.options import at_option, data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_rows
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.receipt import FINAL
 from horae.core.text import moment_text

@@ -113,7 +113,7 @@ def init(*, root: str) -> int:
 
     Existing files are not changed.
     """
-    from horae.app import SystemClock, machine_zone
+    from horae.core.clock import SystemClock, machine_zone
     from horae.core.text import wall_text
     from horae.files.edit import create
     from horae.timing.zone import local

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.client import Far
 from horae.cli.desk import (
     NoLedgerError,
@@ -27,6 +26,7 @@ from horae.cli.moments import parse_moment
 from horae.cli.options import at_option, place_options
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load, untrusted
+from horae.core.clock import SystemClock
 from horae.core.decide import GRACE, Status
 from horae.core.explain import (
     AskedMomentError,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.desk import (
     NoLedgerError,
     Place,
@@ -29,6 +28,7 @@ from horae.cli.options import place_options
 from horae.cli.output import Form, Output, form_options, print_answer, print_json, print_line
 from horae.config import load
 from horae.core.actor import acting, user_name
+from horae.core.clock import SystemClock
 from horae.core.ports import LedgerDamagedError, LedgerError
 from horae.core.secret import FOLDER
 from horae.core.text import moment_text
@@ -433,7 +433,7 @@ def check_python(version: tuple[int, ...], platform: str) -> Check:
 
 
 def _check_reader() -> Check:
-    from horae.house import ReaderError
+    from horae.app import ReaderError
     from horae.org.selftest import misread
 
     wrong = misread()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.app import SystemClock, machine_zone
+from horae.core.clock import SystemClock, machine_zone
 from horae.timing.rfc3339 import Rfc3339Error, parse_rfc3339
 from horae.timing.zone import instant, zone
 

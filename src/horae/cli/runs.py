@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.client import EngineUnreachableError, Far
 from horae.cli.desk import (
     Place,
@@ -28,6 +27,7 @@ from horae.cli.options import place_options
 from horae.cli.output import Form, Output, clean, echo, form_options, print_answer
 from horae.config import load
 from horae.core.actor import own_run
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.reason import HELD_BACK, ReasonCode
 from horae.core.receipt import FINAL, OPEN, is_planned
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
 
+    from horae.app import House
     from horae.config import Config
     from horae.core.ports import Filed, Run
     from horae.core.service import Desk, Line, RunLine
-    from horae.house import House
     from horae.sources.triggers.rules import Order
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
@@ -233,7 +233,7 @@ def _retry_planned(
     at, word = filed.receipt.planned_at, str(filed.entry)
     name = f"retry-{filed.number}-{new_id()}"
     if far is None:
-        from horae.house import repeat_once
+        from horae.app import repeat_once
 
         if waits is False or place.store is not None:
             raise _no_engine(place, "and only an engine can do that; start it with `horae up`")
@@ -444,7 +444,7 @@ def _run_alone(
     place: Place, config: Config, entry: str, note: str, output: Output, *, raw: bool
 ) -> dict[str, Any]:
     """Run an entry without an engine, unless machines share the ledger; return its receipt."""
-    from horae.house import run_once
+    from horae.app import run_once
 
     if place.store is not None:
         raise _no_engine(place, "and no node leads; `horae cluster nodes` lists the nodes")
@@ -460,7 +460,7 @@ async def run_here(
     raw: bool,
 ) -> dict[str, Any]:
     """Run something in this very process, show what it puts out, and return its receipt."""
-    from horae.house import open_house
+    from horae.app import open_house
 
     refuse_no_root(config.root, config.data)
     async with open_house(config) as house:

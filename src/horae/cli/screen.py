@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from horae.app import House
     from horae.core.gate import Obstacle
     from horae.core.service import EntryLine, Line, Standing
-    from horae.house import House
 
 
 def drawn(

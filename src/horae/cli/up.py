@@ -30,10 +30,10 @@ from horae.timing.zone import local, zone
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from horae.app import House
     from horae.cluster.node import Member
     from horae.config import Config
     from horae.core.ports import Event, Ledger
-    from horae.house import House
 
 log = logging.getLogger(__name__)
 events_log = logging.getLogger(EVENTS)
@@ -86,9 +86,9 @@ def up(
     This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
     times, shows events, and serves the page, a web page for the browser.
     """
-    from horae.app import machine_zone
     from horae.cli.desk import refuse_no_root
     from horae.config import load
+    from horae.core.clock import machine_zone
     from horae.process.launcher import allow_descriptors
 
     if os.path.isfile(root):
@@ -114,7 +114,7 @@ def up(
 
 def _leave_behind(config: Config, *, yes: bool) -> bool:
     """Begin a new ledger in place of a lost one, if somebody agrees; one that is whole stays."""
-    from horae.app import SystemClock
+    from horae.core.clock import SystemClock
     from horae.core.ports import LedgerWholeError
     from horae.store.database import DATABASE, loss_of
     from horae.store.lock import holder_of
@@ -287,14 +287,14 @@ async def run_plans(
     `begin` gets the link of the page and prints its own first lines in place of the usual ones;
     `pace` is the least number of seconds between two events in the log.
     """
-    from horae.house import keep, open_house
+    from horae.app import keep, open_house
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     async with open_house(config) as house:
-        from horae.porch import open_porch
+        from horae.web.app import open_porch
 
         house.almanac.may_be_empty = empty_plan
         newest = await house.ledger.newest_event()

@@ -20,21 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from horae import __version__
-from horae.app import SharedClock, SystemClock
-from horae.cluster.forward import Porter
-from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
-from horae.cluster.queue import Carried, Worker
-from horae.config import Address, load
-from horae.core.access import REVOKED
-from horae.core.decide import Status
-from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
-from horae.core.reason import Reason, ReasonCode
-from horae.core.scope import OPERATOR
-from horae.core.sessions import ENDED
-from horae.errors import Exit, HoraeError
-from horae.files.git.repository import is_repository
-from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
-from horae.house import (
+from horae.app import (
     Rooms,
     keep,
     limits_of,
@@ -43,7 +29,20 @@ from horae.house import (
     try_reader,
     wire,
 )
-from horae.porch import app_of, keys_of, open_porch
+from horae.cluster.forward import Porter
+from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
+from horae.cluster.queue import Carried, Worker
+from horae.config import Address, load
+from horae.core.access import REVOKED
+from horae.core.clock import SharedClock, SystemClock
+from horae.core.decide import Status
+from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, StaleTermError
+from horae.core.reason import Reason, ReasonCode
+from horae.core.scope import OPERATOR
+from horae.core.sessions import ENDED
+from horae.errors import Exit, HoraeError
+from horae.files.git.repository import is_repository
+from horae.files.git.trees import ClusterError, PlanTree, Trees, Undelivered
 from horae.process.cgroup import delegated_cgroup
 from horae.process.processes import LOG_NAME, Processes
 from horae.readiness import registry_of
@@ -54,6 +53,7 @@ from horae.store.carrier import Carrier, enqueue, enqueue_all, prepare as prepar
 from horae.store.database import prepare
 from horae.store.lock import Lock
 from horae.store.postgres import NODE, TOKEN, PostgresLedger, for_leases, for_work, machines_of
+from horae.web.app import app_of, keys_of, open_porch
 from horae.web.keys import HOST, Keys, keep_token, new_token
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from horae.app import House
     from horae.cluster.lease import Leader, Membership
     from horae.config import Config
     from horae.core.ports import Ended, Event, Filed, Held, Job, Run, Runner, Unreleased
-    from horae.house import House
     from horae.sources.plans.runner import Place
     from horae.store.ledger import BookLedger
 

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import pytest
 
 import horae
+from horae.app import open_house, run_once
 from horae.config import load
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.ports import Ended, Held, Run, RunError
 from horae.core.tool_policy import ToolPolicy, parse_policy
-from horae.house import open_house, run_once
 from horae.process.processes import UNRELEASED, Processes, can_kill_trees
 from horae.sources.agents.rules import parse_agent
 from horae.sources.agents.runner import (

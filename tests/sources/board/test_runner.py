@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status
 from horae.core.engine import Almanac
 from horae.core.entry import Work, key_time

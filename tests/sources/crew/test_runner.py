@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import horae.house
-from horae.app import SystemClock
+import horae.app
+from horae.app import keep, new_id, open_house
 from horae.cli.client import Far
 from horae.cli.ledger import print_status
 from horae.config import load
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.receipt import FINAL
 from horae.core.service import Desk
-from horae.house import keep, new_id, open_house
 from horae.sources.crew.source import CrewSource
 from horae.sources.crew.tick import read_memory
 from horae.timing import backoff
@@ -37,9 +37,9 @@ from reasons import because
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
+    from horae.app import House
     from horae.core.ports import Filed, Run
     from horae.core.service import AgentLine
-    from horae.house import House
 
 PERSON = {
     "GIT_AUTHOR_NAME": "ada",
@@ -73,8 +73,8 @@ DAY = """\
 HASTY = (
     "import sys; from datetime import timedelta; from horae.timing import backoff;"
     "backoff.GRACE = timedelta(milliseconds=300);"
-    "import functools, horae.app, horae.house as h;"
-    "h.CrewSource = functools.partial(h.CrewSource, now=horae.app.SystemClock().now);"
+    "import functools, horae.core.clock, horae.app as h;"
+    "h.CrewSource = functools.partial(h.CrewSource, now=horae.core.clock.SystemClock().now);"
     "from horae.cli.main import main; sys.argv[0] = 'horae'; main()"
 )
 
@@ -714,7 +714,7 @@ async def test_ticks_come_by_themselves_in_their_rhythm(
 ) -> None:
     monkeypatch.setattr(backoff, "GRACE", timedelta(milliseconds=300))
     source = partial(CrewSource, now=SystemClock().now)
-    monkeypatch.setattr(horae.house, "CrewSource", source)
+    monkeypatch.setattr(horae.app, "CrewSource", source)
     ground.crew(":INTERVAL: 300")
     ground.agent("echo x >> SIDE/ticks")
     async with kept(ground) as here:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.core.decide import Receipt, Status
 from horae.core.entry import Origin, Policy
 from horae.core.ports import Filed, Job, Run

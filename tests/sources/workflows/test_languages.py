@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.app import SystemClock
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.ports import RunError
 from horae.process.processes import can_kill_trees

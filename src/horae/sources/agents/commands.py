@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.options import place_options
 from horae.cli.output import (
     Form,
@@ -26,6 +25,7 @@ from horae.cli.output import (
     print_rows,
 )
 from horae.config import load, settings_hint
+from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.entry import Origin
 from horae.core.reason import ReasonCode

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import click
 
 from horae import __version__
-from horae.app import SystemClock
 from horae.cli.desk import record_edits
 from horae.cli.output import clean, echo
 from horae.cli.run import run
+from horae.core.clock import SystemClock
 from horae.errors import Exit, HoraeError
 from horae.sources.board.commands import (
     TaskNumber,

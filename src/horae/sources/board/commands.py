@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.desk import record_edits
 from horae.cli.group import SharedGroup
 from horae.cli.known import Ledgers
@@ -20,6 +19,7 @@ from horae.cli.options import at_option, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.config import load
 from horae.core.arming import cron_rule, policy_of
+from horae.core.clock import SystemClock
 from horae.core.entry import key_time
 from horae.core.text import moment_text
 from horae.errors import Exit, HoraeError, ScheduleError

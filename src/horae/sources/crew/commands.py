@@ -84,7 +84,7 @@ def _tick(
     if far is None and place.store is not None:
         raise EngineUnreachableError(str(place.directory), "no node is the leader now")
     if far is None:
-        from horae.house import tick_once
+        from horae.app import tick_once
 
         config = load(root, flags={"data": data})
         made = run_here(config, lambda house: tick_once(house, name, note=note), output, raw=raw)

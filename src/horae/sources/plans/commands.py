@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horae.app import SystemClock
 from horae.cli.desk import Place, actor_at, record_edits
 from horae.cli.options import at_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import plan_root
 from horae.config import load
 from horae.core.actor import acting
+from horae.core.clock import SystemClock
 from horae.errors import Exit
 from horae.files.git.repository import Git, repository_of
 from horae.sources.plans import claims

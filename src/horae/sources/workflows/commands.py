@@ -132,7 +132,7 @@ async def _run_all(
     """Run the workflows one after the other; tell whether somebody stopped it."""
     from secrets import token_hex
 
-    from horae.app import SystemClock
+    from horae.core.clock import SystemClock
     from horae.process.processes import Processes
     from horae.sources.workflows.run import block_agents
     from horae.sources.workflows.runner import WorkflowRunner, order_of
@@ -213,8 +213,8 @@ class _Screen:
         """Draw the steps again and again until the run is over."""
         from rich.live import Live
 
-        from horae.app import SystemClock
         from horae.cli.tables import console
+        from horae.core.clock import SystemClock
 
         clock = SystemClock()
         over = asyncio.ensure_future(ended)

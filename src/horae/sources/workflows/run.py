@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from horae.app import SystemClock
 from horae.config import load
+from horae.core.clock import SystemClock
 from horae.files.read import read_plan
 from horae.process.processes import Processes
 from horae.secrets import secrets_of

@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from horae.app import SystemClock, machine_zone
+from horae.core.clock import SystemClock, machine_zone
 
 
 def test_the_clock_is_in_utc_and_goes_forward() -> None:

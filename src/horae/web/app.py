@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from horae.app import new_id
 from horae.core.actor import local_actor
 from horae.core.entry import Entry
 from horae.core.service import CannotRunError
 from horae.files.git.repository import Git, is_repository
 from horae.files.read import find_plans, read_plan
 from horae.hands import AskedTasks, AskedWorkflows, commits
-from horae.house import new_id
 from horae.readiness import readiness_of
 from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from horae.app import House
     from horae.config import Config
     from horae.core.ports import Clock, Listed
-    from horae.house import House
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.store.ledger import BookLedger
 

@@ -1,0 +1,76 @@
+"""Where the rooms meet the machine: its clock and its zone."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from horae.timing.zone import ZoneError, zone
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+    from zoneinfo import ZoneInfo
+
+_UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Zulu"})
+_LOCALTIME: Final = Path("/etc/localtime")
+
+
+class SystemClock:
+    """The one place that asks the machine for the time."""
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        return datetime.now(UTC)
+
+    def elapsed(self) -> timedelta:
+        """Return how long the machine has been up, its sleep included, whatever its clock shows."""
+        import time
+
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return timedelta(seconds=time.clock_gettime(clock))
+
+    async def wait(self, event: asyncio.Event, *, until: datetime) -> None:
+        """Return when the moment has come or the event is set, whichever is first."""
+        import asyncio
+
+        left = (until - self.now()).total_seconds()
+        # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event is set.
+        with suppress(TimeoutError):  # the wait is over
+            async with asyncio.timeout(max(0.0, left)):
+                await event.wait()
+
+
+class SharedClock(SystemClock):
+    """The clock of a database that several machines share, kept by what really passes here.
+
+    Whatever this machine's own clock shows changes nothing. Before it is set it cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self._epoch: datetime | None = None
+
+    def set(self, now: datetime, *, asked: timedelta) -> None:
+        """Take over a time that was asked for when *asked* had elapsed, and has just come."""
+        self._epoch = now - (asked + self.elapsed()) / 2
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        assert self._epoch is not None, "the database is asked for its time first"
+        return self._epoch + self.elapsed()
+
+
+def machine_zone(environ: Mapping[str, str] | None = None) -> ZoneInfo:
+    """Return the zone that the machine is set to: TZ, else /etc/localtime, else UTC."""
+    named = (os.environ if environ is None else environ).get("TZ", "").removeprefix(":")
+    target = os.path.realpath(_LOCALTIME)
+    linked = target.partition("zoneinfo/")[2].removeprefix("posix/")
+    for name in (named, linked):
+        try:
+            return zone("UTC" if name in _UTC else name)
+        except ZoneError:
+            continue
+    return zone("UTC")
