@@ -88,7 +88,6 @@ NOT_YET = {
     ("sources.agents.rules", "sources.crew"),
     ("sources.agents.runner", "sources.plans"),
     ("sources.agents.runner", "sources.workflows"),
-    ("sources.agents.source", "sources.triggers"),
     ("sources.agents.source", "web"),
     ("sources.board.batty", "__version__"),
     ("sources.board.commands", "sources.crew"),

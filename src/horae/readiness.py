@@ -16,6 +16,7 @@ from horae.config import settings_hint
 from horae.core.command import Unready, call_of
 from horae.core.entry import Entry, Origin, Work
 from horae.core.ports import RunError
+from horae.core.prompt import read_order
 from horae.core.tool_policy import ToolPolicyError
 from horae.errors import HoraeError
 from horae.org.document import read
@@ -24,7 +25,6 @@ from horae.secrets import secrets_of
 from horae.sources.agents.runner import AgentNotFoundError, Registry, provider_of
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.rules import parse_crew
-from horae.sources.triggers.rules import read_order
 from horae.sources.triggers.runner import agent_of, policy_for, unnamed
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step
+from horae.core.prompt import read_order
 from horae.sources.triggers.agent_cli import agent
-from horae.sources.triggers.rules import read_order
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.store import BookTriggers, TriggerSource
 from horae.store.sqlite import SqliteLedger

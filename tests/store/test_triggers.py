@@ -16,12 +16,12 @@ from horae.core.command import Unready
 from horae.core.decide import Status, decide
 from horae.core.entry import CatchUp, Entry, OnceRule, Unarmed, Work
 from horae.core.ports import PATIENCE, LedgerBusyError, Process, Step
+from horae.core.prompt import AgentUnavailableError
 from horae.core.source import Scan
 from horae.errors import HoraeError
 from horae.sources.triggers.rules import TriggerError
 from horae.sources.triggers.service import (
     AgentCard,
-    AgentUnavailableError,
     ApproverError,
     Polls,
     TriggerConflictError,

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from horae.app import House
     from horae.config import Config
     from horae.core.ports import Filed, Run
+    from horae.core.prompt import PromptOrder
     from horae.core.service import Desk, Line, RunLine
-    from horae.sources.triggers.rules import Order
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
@@ -248,9 +248,9 @@ def _retry_planned(
     return _follow(far, done.lines[0], output, waits=waits, raw=raw)
 
 
-def _order(place: Place, filed: Filed) -> Order | None:
+def _order(place: Place, filed: Filed) -> PromptOrder | None:
     """Return what a receipt of a trigger was given; None if its text is pruned."""
-    from horae.sources.triggers.rules import read_order
+    from horae.core.prompt import read_order
 
     async def asking() -> str | None:
         async with reader_of(place) as ledger:
@@ -261,7 +261,7 @@ def _order(place: Place, filed: Filed) -> Order | None:
 
 
 def _retry_trigger(
-    place: Place, filed: Filed, order: Order, *, root: str, data: str | None, form: str | None
+    place: Place, filed: Filed, order: PromptOrder, *, root: str, data: str | None, form: str | None
 ) -> int:
     """Start the agent of a trigger with what an earlier receipt was given."""
     from horae.sources.triggers.commands import Room

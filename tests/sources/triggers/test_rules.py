@@ -21,13 +21,13 @@ from horae.core.entry import (
     Unarmed,
     Work,
 )
+from horae.core.prompt import PromptOrder, read_order
 from horae.core.tool_policy import Mode, ToolPolicy
 from horae.sources.triggers.rules import (
     KNOWN,
     Definition,
     Delivery,
     Kind,
-    Order,
     Task,
     Trigger,
     TriggerError,
@@ -38,7 +38,6 @@ from horae.sources.triggers.rules import (
     parse_tools,
     poll_command,
     read_delivery,
-    read_order,
     read_polled,
     scanned,
     view,
@@ -326,7 +325,7 @@ def test_what_is_handed_over_fills_places_and_changes_nothing_else() -> None:
 @settings(deadline=None)
 @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=9), max_size=3))
 def test_an_order_is_the_same_after_the_ledger(template: str, values: dict[str, str]) -> None:
-    order = Order(template, values, values, ToolPolicy(Mode.DENY_ALL))
+    order = PromptOrder(template, values, values, ToolPolicy(Mode.DENY_ALL))
     assert read_order(order.text()) == order
 
 

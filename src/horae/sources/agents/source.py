@@ -16,11 +16,10 @@ from horae.core.arming import Scanned
 from horae.core.decide import Receipt, Status
 from horae.core.entry import Entry, OnDemandRule, Origin, Overlap, Policy, Work
 from horae.core.identity import Mark
+from horae.core.prompt import AgentUnavailableError, PromptOrder
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import OPEN
 from horae.core.source import Scan
-from horae.sources.triggers.rules import Order
-from horae.sources.triggers.service import AgentUnavailableError
 from horae.web.request import is_number
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Asking:
 def order_text(asked: Mapping[str, Any]) -> str:
     """Return what a request says as the order that its receipt carries."""
     given = {name: asked.get(name) for name in ("task", "system", "model")}
-    return Order(_PROMPT, {name: str(value) for name, value in given.items() if value}).text()
+    return PromptOrder(_PROMPT, {name: str(value) for name, value in given.items() if value}).text()
 
 
 def _address(agent: str) -> str:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.core.actor import by_words, current_actor
 from horae.core.decide import Status
 from horae.core.entry import Overlap, key_time
+from horae.core.prompt import read_order
 from horae.core.reason import HELD_BACK, Reason, ReasonCode
 from horae.sources.triggers.base import Base
 from horae.sources.triggers.errors import ApproverError, TriggerConflictError, TriggerNotFoundError
-from horae.sources.triggers.rules import read_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from horae.core.ports import Filed
+    from horae.core.prompt import PromptOrder
     from horae.core.tool_policy import ToolPolicy
-    from horae.sources.triggers.rules import Order, Trigger
+    from horae.sources.triggers.rules import Trigger
 
 SOURCE: Final = "trigger"
 APPROVAL: Final = timedelta(seconds=300)  # how long a person may take to approve
@@ -38,7 +39,7 @@ class _Look:
     agents: dict[tuple[str, ToolPolicy | None], tuple[Reason | None, Reason | None]] = field(
         default_factory=dict
     )
-    orders: dict[str, Order] = field(default_factory=dict)  # by digest
+    orders: dict[str, PromptOrder] = field(default_factory=dict)  # by digest
 
 
 class Doorman(Base):
@@ -130,15 +131,15 @@ class Doorman(Base):
         )
         return True
 
-    async def _order(self, filed: Filed, known: dict[str, Order]) -> Order:
+    async def _order(self, filed: Filed, known: dict[str, PromptOrder]) -> PromptOrder:
         """Return the order that a receipt carries; *known* are those already read, by digest."""
         if filed.digest not in known:
             known[filed.digest] = read_order(await self._ledger.text(filed.digest) or "")
         return known[filed.digest]
 
-    async def _awaiting(self) -> list[tuple[Filed, Order]]:
+    async def _awaiting(self) -> list[tuple[Filed, PromptOrder]]:
         """Return the held receipts that wait for an approval, the first asked for first."""
-        known: dict[str, Order] = {}
+        known: dict[str, PromptOrder] = {}
         found = [(each, await self._order(each, known)) for each in await self._held()]
         return [(filed, order) for filed, order in found if order.is_asked]
 
@@ -153,7 +154,7 @@ class Doorman(Base):
             if cursor is None:
                 return found[::-1]
 
-    async def _one_awaiting(self, number: int) -> tuple[Filed, Order]:
+    async def _one_awaiting(self, number: int) -> tuple[Filed, PromptOrder]:
         """Return the receipt of a number that waits for an approval, and its order."""
         filed = await self._ledger.receipt(number)
         if filed is None or filed.source != SOURCE:
@@ -169,7 +170,7 @@ class Doorman(Base):
         """Let what was held for a tool policy start under the one that its workflow has now."""
         entry = await self._store.entry(trigger.id)
         now, definition = self._clock.now(), trigger.definition
-        known: dict[str, Order] = {}
+        known: dict[str, PromptOrder] = {}
         for filed in await self._held():
             is_held_back = filed.receipt.reason.code in HELD_BACK
             if entry is None or filed.entry != entry.number or not is_held_back:
@@ -189,7 +190,7 @@ class Doorman(Base):
         if await self._why_not(agent):
             return
         now = self._clock.now()
-        known: dict[str, Order] = {}
+        known: dict[str, PromptOrder] = {}
         for filed in await self._held():
             order = await self._order(filed, known)
             if agent not in filed.agents or order.is_asked:
@@ -209,7 +210,7 @@ def _approver() -> str:
     return actor
 
 
-def _approval(filed: Filed, order: Order) -> dict[str, Any]:
+def _approval(filed: Filed, order: PromptOrder) -> dict[str, Any]:
     """Return what somebody is asked to approve."""
     receipt = filed.receipt
     return {
@@ -224,7 +225,7 @@ def _approval(filed: Filed, order: Order) -> dict[str, Any]:
     }
 
 
-def waits(order: Order) -> Reason:
+def waits(order: PromptOrder) -> Reason:
     """Return why a receipt is held whose order somebody was asked to approve."""
     words = f"waiting for approval until {key_time(order.asked_until)}"
     return Reason(ReasonCode.APPROVAL_REQUIRED, words)

@@ -11,13 +11,13 @@ from horae.core.actor import by_words
 from horae.core.decide import Receipt, Status
 from horae.core.entry import key_time
 from horae.core.ports import SecretError
+from horae.core.prompt import AgentUnavailableError
 from horae.core.reason import Reason, ReasonCode
 from horae.core.receipt import OPEN
 from horae.core.secret import is_kept, is_reference, looks_secret
 from horae.sources.triggers.approvals import APPROVAL, waits
 from horae.sources.triggers.base import Base
 from horae.sources.triggers.errors import (
-    AgentUnavailableError,
     TriggerConflictError,
     TriggerNotFoundError,
     UnsignedError,

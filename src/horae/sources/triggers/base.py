@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from horae.core.entry import key_time
 from horae.core.ports import SecretError
+from horae.core.prompt import read_order
 from horae.core.reason import Reason, ReasonCode
 from horae.core.secret import is_kept, is_reference
 from horae.sources.triggers.errors import TriggerConflictError, TriggerNotFoundError
 from horae.sources.triggers.ports import AgentCard, agent_id, dispatch_id
-from horae.sources.triggers.rules import TriggerError, enforced, read_order, view
+from horae.sources.triggers.rules import TriggerError, enforced, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

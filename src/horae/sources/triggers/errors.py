@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from horae.core.actor import actor_words
+from horae.core.prompt import AgentUnavailableError
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.rules import TriggerError
 
@@ -42,18 +43,6 @@ class TriggerConflictError(HoraeError):
     exit_code = Exit.CONFLICT
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
-class AgentUnavailableError(HoraeError):
-    """An agent that cannot take anything now."""
-
-    code = "agent_unavailable"
-    exit_code = Exit.TEMPORARY
-
-    def __init__(self, agent: str, reason: str) -> None:
-        self.agent = agent
         self.reason = reason
         super().__init__(reason)
 

@@ -30,10 +30,10 @@ from horae.core.entry import (
     key_time,
 )
 from horae.core.identity import Mark
-from horae.core.prompt import problems, render
+from horae.core.prompt import STANDARD, PromptOrder, problems
 from horae.core.receipt import GONE
 from horae.core.secret import is_reference
-from horae.core.tool_policy import OPEN, Mode, ToolPolicy, ToolPolicyError, parse_policy
+from horae.core.tool_policy import OPEN, ToolPolicy, ToolPolicyError, parse_policy
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.org.plan import is_id
 from horae.sources.triggers.webhook import SECRETS, Scheme, scheme_of, wrong_secret
@@ -51,7 +51,6 @@ POLL: Final = 60  # seconds between two looks, unless a trigger says otherwise
 MASK: Final = "***"  # what is shown of a secret
 _LONGEST_VALUE: Final = 64 * 1024  # characters of one value that somebody sends
 _MOST_FACTS: Final = 100
-_MARK: Final = "#!horae-order "  # how an order begins that is more than its template
 
 
 class Kind(StrEnum):
@@ -86,8 +85,7 @@ class DispatchStatus(StrEnum):
 
 
 GITHUB: Final = frozenset({Kind.GITHUB_ISSUES, Kind.GITHUB_PULL_REQUESTS})
-_STANDARD: Final = ("title", "body", "url", "labels", "assignee", "source_id", "metadata")
-_COMMON: Final = (*_STANDARD, "trigger_type", "workflow_id", "fire_time")
+_COMMON: Final = (*STANDARD, "trigger_type", "workflow_id", "fire_time")
 _OWN: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.CRON: ("cron_expression",),
     Kind.DELAY: ("run_at",),
@@ -579,95 +577,12 @@ def _digest(text: str) -> str:
 # Orders
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a run of a trigger is to do: a template, what is known for it, and which tools.
-
-    `approval` is empty until somebody is asked to give one; then it says *until* when, and
-    once it was given *at* which moment and *by* whom.
-    """
-
-    template: str
-    values: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    tools: ToolPolicy = OPEN
-    approval: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether a person has to say yes before it starts, and nobody has."""
-        return self._waits_for_a_word and "at" not in self.approval
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether somebody was asked to say yes, and has not answered."""
-        return self.needs_approval and "until" in self.approval
-
-    @property
-    def asked_until(self) -> datetime:
-        return parse_rfc3339(self.approval["until"])
-
-    def asked(self, *, until: datetime) -> Order:
-        """Return it as it stands while somebody is asked to approve it."""
-        return replace(self, approval={"until": key_time(until)})
-
-    def approved(self, *, by: str, at: datetime) -> Order:
-        """Return it as it stands when somebody has said yes."""
-        return replace(self, approval={**self.approval, "by": by, "at": key_time(at)})
-
-    @property
-    def _waits_for_a_word(self) -> bool:
-        return self.tools.mode is Mode.REQUIRE_APPROVAL
-
-    @property
-    def enforced(self) -> ToolPolicy | None:
-        """What the runner must enforce; an approval is given to the whole of it, not to tools."""
-        return None if self.tools == OPEN or self._waits_for_a_word else self.tools
-
-    def text(self) -> str:
-        """Return the order as one text, which a digest can stand for."""
-        is_plain = "{{" not in self.template and not self.template.startswith(_MARK)
-        if is_plain and self.tools == OPEN:
-            return self.template
-        head = {
-            "values": dict(self.values),
-            "metadata": dict(self.metadata),
-            "tools": self.tools.data(),
-            **({"approval": dict(self.approval)} if self.approval else {}),
-        }
-        return f"{_MARK}{json.dumps(head, sort_keys=True)}\n{self.template}"
-
-    def prompt(self, *, key: str, planned_at: datetime) -> str:
-        """Return what the agent is told, when its time has come."""
-        fire_time = key_time(planned_at)
-        is_cron = self.values.get("trigger_type") == Kind.CRON
-        facts = {**self.metadata, **({"fire_time": fire_time} if is_cron else {})}
-        told = "\n".join(f"{name}: {facts[name]}" for name in sorted(facts))
-        values = dict.fromkeys(_STANDARD, "") | dict(self.values)
-        values |= {"source_id": key, "fire_time": fire_time, "metadata": told}
-        return render(self.template, values)
-
-
-def read_order(text: str) -> Order:
-    """Return the order that a text is.
-
-    >>> read_order("Water the garden.").template
-    'Water the garden.'
-    """
-    if not text.startswith(_MARK):
-        return Order(text)
-    head, _, template = text.removeprefix(_MARK).partition("\n")
-    data = json.loads(head)
-    tools = parse_policy(data["tools"])
-    return Order(template, data["values"], data["metadata"], tools, data.get("approval", {}))
-
-
 def enforced(definition: Definition) -> ToolPolicy | None:
     """Return the tool policy that whoever runs a trigger must enforce, if there is one."""
-    return Order(definition.template, tools=definition.tools).enforced
+    return PromptOrder(definition.template, tools=definition.tools).enforced
 
 
-def order_of(trigger: Trigger, task: Task | None = None) -> Order:
+def order_of(trigger: Trigger, task: Task | None = None) -> PromptOrder:
     """Return what a trigger asks for; *task* is what was handed over with the request."""
     definition, config = trigger.definition, trigger.definition.config
     values = {"trigger_type": definition.kind.value, "workflow_id": trigger.id}
@@ -688,7 +603,7 @@ def order_of(trigger: Trigger, task: Task | None = None) -> Order:
         # What is handed over fills places; it does not change which trigger this is.
         values = given | values | {"title": title}
         metadata |= task.metadata
-    return Order(definition.template, values, metadata, definition.tools)
+    return PromptOrder(definition.template, values, metadata, definition.tools)
 
 
 def _delay_time(config: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from horae.core.entry import Origin
 from horae.core.ports import HeldBackError, Unreleased
+from horae.core.prompt import read_order
 from horae.core.scope import api_scopes
 from horae.process.processes import UNRELEASED
 from horae.sources.agents.rules import AgentDefinition
@@ -25,7 +26,7 @@ from horae.sources.agents.runner import (
 )
 from horae.sources.agents.source import NAME
 from horae.sources.plans.runner import facts_of
-from horae.sources.triggers.rules import parse_tools, read_order
+from horae.sources.triggers.rules import parse_tools
 from horae.timing.duration import parse_duration
 
 if TYPE_CHECKING:

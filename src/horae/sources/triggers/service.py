@@ -28,7 +28,6 @@ from horae.sources.triggers.apply import (
     said_lines,
 )
 from horae.sources.triggers.errors import (
-    AgentUnavailableError,
     ApproverError,
     FilesError,
     PollError,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentCard",
-    "AgentUnavailableError",
     "ApproverError",
     "Change",
     "Dispatched",
