@@ -59,7 +59,7 @@ async def serve(root: Path) -> None:
     async with open_house(load(str(root))) as house:
         keys = Keys(house.data, clock=house.clock)
         front = Front(
-            desk=house.desk,
+            service=house.service,
             almanac=house.almanac,
             facts=house.facts,
             log_of=house.log_of,

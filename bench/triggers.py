@@ -76,7 +76,7 @@ async def ours(place: Path) -> AsyncIterator[tuple[httpx.AsyncClient, House]]:
     (place / "horae.toml").write_text('[agent]\ncommand = "true"\n')
     async with open_house(load(str(place))) as house:
         front = Front(
-            desk=house.desk,
+            service=house.service,
             almanac=house.almanac,
             facts=house.facts,
             log_of=house.log_of,

@@ -33,7 +33,7 @@ ADAPTERS = {"commands.py", "routes.py", "page.py", "batty.py", "lifecycle_comman
 ADAPTED = {"cli", "web", "config", "app"}
 # Modules of a layer that may know the world; all others of timing, org, core and rules.py are pure.
 IMPURE_CORE = {
-    "access", "actor", "clock", "engine", "explain", "launch", "ports", "run_tokens", "sessions", "slots",
+    "access", "actor", "clock", "engine", "explain", "launch", "ports", "run_tokens", "service", "sessions", "slots",
     "source",
 }  # fmt: skip
 PURE_FILES = {
@@ -75,9 +75,6 @@ NOT_YET = {
     ("cluster.node", "store"),
     ("cluster.node", "web"),
     ("core.engine", "cluster"),
-    ("core.service.asking", "sources.crew"),
-    ("core.service.shapes", "sources.crew"),
-    ("core.service.standing", "sources.crew"),
     ("files.git.trees", "config"),
     ("files.git.trees", "sources.workflows"),
     ("process.logs", "sources.workflows"),

@@ -26,9 +26,9 @@ from horae.core.ports import LedgerBusyError, LedgerError, LedgerWriteError, Run
 from horae.core.receipt import FINAL
 from horae.core.run_tokens import RunTokens
 from horae.core.secret import FOLDER, is_own
-from horae.core.service import Desk, EngineFacts
-from horae.core.service.standing import broken_words
+from horae.core.service import Service, broken_words
 from horae.core.source import unexpected
+from horae.core.views import EngineFacts
 from horae.errors import Exit, HoraeError
 from horae.files.git.trees import Commits, Trees
 from horae.files.read import PlanFileError, head_of, names_of, obstacle
@@ -58,6 +58,7 @@ from horae.sources.board.tasks import (
 from horae.sources.crew.roster import Roster
 from horae.sources.crew.runner import KeeperRunner, Keeping, mirror
 from horae.sources.crew.source import CrewSource, Rhythm, SingleKeeper
+from horae.sources.crew.tick import agent_state
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner, agent_of
@@ -75,8 +76,8 @@ if TYPE_CHECKING:
     from horae.cluster.queue import SharedLedger
     from horae.config import Config
     from horae.core.ports import Clock, Ended, Filed, Held, Job, Process, Run, Runner, Unreleased
-    from horae.core.service import Line
     from horae.core.source import Source
+    from horae.core.views import ReceiptLine
     from horae.org.plan import Diagnostic
     from horae.sources.agents.runner import Agent
     from horae.store.ledger import BookLedger
@@ -214,14 +215,14 @@ class _WithToken:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """One plan root with its ledger, its engine, and the desk where people ask."""
+    """One plan root with its ledger, its engine, and the service where people ask."""
 
     config: Config
     root: Path
     clock: Clock
     ledger: BookLedger
     almanac: Almanac
-    desk: Desk
+    service: Service
     place: Place
     zone_name: str  # of the plans
     triggers: Triggers
@@ -422,7 +423,7 @@ def wire(rooms: Rooms) -> House:
         rooms.clock,
         rooms.ledger,
         rooms.almanac,
-        _desk(rooms),
+        _service(rooms),
         rooms.place,
         rooms.zone_name,
         triggers,
@@ -629,8 +630,8 @@ def _commits(config: Config, root: Path) -> Commits:
     return Commits(root, tuple(config.git_local or ()))
 
 
-def _desk(rooms: Rooms) -> Desk:
-    return Desk(
+def _service(rooms: Rooms) -> Service:
+    return Service(
         ledger=rooms.ledger,
         clock=rooms.clock,
         ids=new_id,
@@ -641,6 +642,7 @@ def _desk(rooms: Rooms) -> Desk:
         places=partial(names_of, rooms.root),
         unready=_readiness(rooms).of_entries,
         refuse_start=partial(_refuse_blank, rooms),
+        agent_state=agent_state,
         refuse_name=partial(refuse_double, Board(rooms.root / rooms.tasks, root=rooms.root)),
     )
 
@@ -772,15 +774,15 @@ async def keep(
 
 async def run_once(house: House, word: str, *, note: str = "") -> Filed:
     """Run one entry here and now, and nothing else; return how its receipt ended."""
-    return await _once(house, lambda: house.desk.run_now(word, note=note))
+    return await _once(house, lambda: house.service.run_now(word, note=note))
 
 
 async def repeat_once(house: House, word: str, *, at: datetime, name: str) -> Filed:
     """Run one entry for one past time, and nothing else; return how its receipt ended."""
 
-    async def ask() -> Line:
+    async def ask() -> ReceiptLine:
         end = at + timedelta(microseconds=1)
-        made = await house.desk.backfill(word, start=at, end=end, name=name)
+        made = await house.service.backfill(word, start=at, end=end, name=name)
         return made.lines[0]
 
     return await _once(house, ask)
@@ -788,10 +790,10 @@ async def repeat_once(house: House, word: str, *, at: datetime, name: str) -> Fi
 
 async def tick_once(house: House, name: str, *, note: str = "") -> Filed:
     """Let one agent tick here and now, and nothing else; return how its receipt ended."""
-    return await _once(house, lambda: house.desk.tick(name, note=note))
+    return await _once(house, lambda: house.service.tick(name, note=note))
 
 
-async def _once(house: House, ask: Callable[[], Awaitable[Line]]) -> Filed:
+async def _once(house: House, ask: Callable[[], Awaitable[ReceiptLine]]) -> Filed:
     """Read all sources, ask for one run, make it, and return how its receipt ended."""
     _refuse_other_plans(house)
     mirror(house.data / ROOT_NAME, str(house.root))

@@ -34,7 +34,7 @@
       LiteralSecretError    a secret where only its name can be kept
       LauncherLostError     a run that was not made, and may be asked for again
       OldRunsError          runs of an engine before this one           (runner.processes)
-      EntryNotFoundError    a name that no entry goes by                (engine.desk)
+      EntryNotFoundError    a name that no entry goes by                (engine.service)
       AmbiguousEntryError   a name that several go by
       ReceiptNotFoundError  a number that no receipt has
       RunNotFoundError      a run that is not there
@@ -42,10 +42,10 @@
       EntryStateError       an entry that is gone, not armed or at rest
       RequestError          a request that makes no sense
       AskedMomentError      a time of `why` that cannot be read         (engine.why)
-      NoLedgerError         a data directory without a ledger           (cli.desk)
+      NoLedgerError         a data directory without a ledger           (cli.service)
       BackupError           a backup that cannot be made there          (cli.keeping)
       NoBackupError         no backup that could be restored
-      EmptyRootError        a directory that is not there               (cli.desk)
+      EmptyRootError        a directory that is not there               (cli.service)
       OtherRootError        a ledger of the plans of another directory  (house)
       DataFileError         a file of the data directory                (house)
       SourceError           a source that failed as a whole             (engine.source)

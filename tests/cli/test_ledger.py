@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from horae.cli.desk import Place, copy
+from horae.cli.connection import Place, copy
 from horae.core.arming import scan_plan
 from horae.core.decide import Status, decide
 from horae.core.ports import Process, Step

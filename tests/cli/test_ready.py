@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from calling import HORAE, engine_up, wait_until
-from horae.cli import desk
+from horae.cli import connection
 from horae.cli.client import Far
 from horae.web import address
 
@@ -195,9 +195,9 @@ def test_an_unknown_keeper_and_an_empty_crew_are_said_at_the_start(
 def test_an_engine_that_is_just_starting_is_waited_for_and_an_old_one_is_not() -> None:
     now = datetime(2026, 4, 1, tzinfo=UTC)
     just = f"{now - timedelta(seconds=2):%Y-%m-%dT%H:%M:%SZ}"
-    assert desk._patience(just, now=now) == 15
-    assert desk._patience("2026-03-31T00:00:00Z", now=now) == 1
-    assert desk._patience("", now=now) == 1
+    assert connection._patience(just, now=now) == 15
+    assert connection._patience("2026-03-31T00:00:00Z", now=now) == 1
+    assert connection._patience("", now=now) == 1
 
 
 def test_an_alert_of_something_that_is_nowhere_is_a_finding(home: Call) -> None:

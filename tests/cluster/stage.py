@@ -68,7 +68,7 @@ class Stage:
             pytest.skip(found.problem)
         self.place = place
         self.origin = place / "origin.git"
-        self.desk = place / "desk"  # where a person edits the plan
+        self.service = place / "service"  # where a person edits the plan
         self.effects = place / "effects"
         self.members: dict[str, Node] = {}
         self.lease = lease
@@ -77,7 +77,7 @@ class Stage:
         self.do(f"CREATE DATABASE {self.name}", database="postgres")
         self._settings = SETTINGS.format(origin=self.origin, lease=lease)
         git(place, "init", "--bare", "--quiet", "--initial-branch=main", str(self.origin))
-        git(place, "clone", "--quiet", str(self.origin), str(self.desk))
+        git(place, "clone", "--quiet", str(self.origin), str(self.service))
         self.write({}, message="Begin")
 
     # The plan
@@ -86,13 +86,13 @@ class Stage:
         """Let these files be in the plan; *more* is added to its settings."""
         self._settings += more
         for name, text in {"horae.toml": self._settings, **files}.items():
-            path = self.desk / name
+            path = self.service / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        git(self.desk, "checkout", "--quiet", "-B", "main")
-        git(self.desk, "add", "--all")
-        git(self.desk, "commit", "--quiet", "--allow-empty", "--message", message)
-        git(self.desk, "push", "--quiet", "origin", "main")
+        git(self.service, "checkout", "--quiet", "-B", "main")
+        git(self.service, "add", "--all")
+        git(self.service, "commit", "--quiet", "--allow-empty", "--message", message)
+        git(self.service, "push", "--quiet", "origin", "main")
 
     def crew(
         self, agents: Mapping[str, str], files: Mapping[str, str], *, day: str, host: str = ""

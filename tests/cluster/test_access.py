@@ -51,7 +51,7 @@ def test_a_token_counts_on_every_machine_and_ends_on_every_machine(stage: Stage)
 
     def add(name: str, scopes: str, *place: str) -> str:
         """Return a token that is made on a machine, or where no member runs."""
-        where = place or ("--root", str(stage.desk), "--data", str(stage.place / "person"))
+        where = place or ("--root", str(stage.service), "--data", str(stage.place / "person"))
         code, said = horae(stage, "token", "add", name, "--scope", scopes, "--json", *where)
         assert code == 0, said
         return str(json.loads(said)["token"])

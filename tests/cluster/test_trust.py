@@ -20,13 +20,13 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
     role = stage.name.replace("c", "r", 1)
     stage.do(f"CREATE ROLE {role} LOGIN")
     stage.write({"plan.org": entry("Count", stage.effect("count"))})
-    code, said = horae(stage, "up", str(stage.desk), HORAE_STORE=stage.url(user=role))
+    code, said = horae(stage, "up", str(stage.service), HORAE_STORE=stage.url(user=role))
     assert code == 1
     assert (
         "the database role cannot change it; run `horae cluster migrate` once with a role" in said
     )
 
-    code, said = horae(stage, "cluster", "migrate", "--root", str(stage.desk), "--table")
+    code, said = horae(stage, "cluster", "migrate", "--root", str(stage.service), "--table")
     assert (code, said.startswith("the tables are created; ")) == (0, True)
     stage.do(f"GRANT USAGE ON SCHEMA horae TO {role}")
     stage.do(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA horae TO {role}")
@@ -38,9 +38,9 @@ def test_a_role_without_rights_on_the_schema_is_enough_for_a_member(stage: Stage
 
 
 def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
-    assert horae(stage, "cluster", "migrate", "--root", str(stage.desk))[0] == 0
+    assert horae(stage, "cluster", "migrate", "--root", str(stage.service))[0] == 0
     stage.do("UPDATE term SET version = version + 1")
-    code, said = horae(stage, "up", str(stage.desk), HORAE_CLUSTER_NAME="old")
+    code, said = horae(stage, "up", str(stage.service), HORAE_CLUSTER_NAME="old")
     assert code != 0
     assert "use the newer horae that wrote it, on every node" in said
 
@@ -54,7 +54,7 @@ def test_members_of_mixed_versions_are_refused(stage: Stage) -> None:
     ],
 )
 def test_a_wrong_address_is_said_without_a_traceback(stage: Stage, url: str, words: str) -> None:
-    code, said = horae(stage, "up", str(stage.desk), HORAE_STORE=url)
+    code, said = horae(stage, "up", str(stage.service), HORAE_STORE=url)
     assert code != 0
     assert words in said
     assert "Traceback" not in said
@@ -67,8 +67,8 @@ def test_a_plan_that_machines_cannot_share_is_refused(stage: Stage, tmp_path: Pa
     code, said = horae(stage, "up", str(alone))
     assert (code, "this directory has no origin" in said) == (2, True)
 
-    (stage.desk / "horae.toml").write_text(f'[git]\nlocal = ["{stage.origin}"]\n')
-    code, said = horae(stage, "up", str(stage.desk))
+    (stage.service / "horae.toml").write_text(f'[git]\nlocal = ["{stage.origin}"]\n')
+    code, said = horae(stage, "up", str(stage.service))
     assert (code, "set `zone` in horae.toml" in said) == (2, True)
 
     code, said = horae(stage, "cluster", "nodes", "--root", str(alone), HORAE_STORE="")

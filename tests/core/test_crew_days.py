@@ -20,7 +20,8 @@ from horae.core.engine import Almanac
 from horae.core.gate import Capacity
 from horae.core.ports import Ended, Process
 from horae.core.receipt import ENDS
-from horae.core.service import Desk, EngineFacts
+from horae.core.service import Service
+from horae.core.views import EngineFacts
 from horae.org.document import read
 from horae.sources.crew.briefing import hand, is_idle, survey
 from horae.sources.crew.lifecycle import (
@@ -35,6 +36,7 @@ from horae.sources.crew.rules import last_run_file, parse_crew, seconds_text
 from horae.sources.crew.source import CrewSource, Rhythm
 from horae.sources.crew.tick import (
     Beat,
+    agent_state,
     begun,
     ended,
     mirrored,
@@ -191,7 +193,13 @@ class Box:
         self._capacity = Capacity(slots=4, crew=slots)
         self._turns: asyncio.Task[None] | None = None
         self.starts: list[datetime] = []
-        self.desk = Desk(ledger=ledger, clock=self.clock, ids=lambda: "x", poke=self._poked)
+        self.service = Service(
+            ledger=ledger,
+            clock=self.clock,
+            ids=lambda: "x",
+            poke=self._poked,
+            agent_state=agent_state,
+        )
 
     def _poked(self) -> None:
         self.almanac.note_change()
@@ -482,11 +490,11 @@ async def test_a_tick_that_is_asked_for_replaces_the_pending_one(tmp_path: Path)
     async with box(tmp_path, member("reed", ":INTERVAL: 1h"), script) as here:
         await here.advance(30 * MINUTE)
         assert len(script.beats) == 1
-        line = await here.desk.tick("reed", note="to see it")
+        line = await here.service.tick("reed", note="to see it")
         asked = here.clock.now()
         assert (line.filed.receipt.key, line.filed.status) == ("tick:2", Status.WAITING)
         await here.advance(MINUTE)
-        status = await here.desk.status(NOBODY)
+        status = await here.service.status(NOBODY)
         [agent] = status.agents
         assert (agent.is_running, agent.entry.next_at) == (True, None)
         await here.advance(64 * MINUTE - SECOND)
@@ -503,7 +511,7 @@ async def test_a_tick_in_the_boot_grace_comes_at_once_and_a_long_one_is_never_do
 ) -> None:
     script = Script(lambda _: Ending(after=20 * MINUTE))
     async with box(tmp_path, member("lark", ":CONTINUOUS: true"), script) as here:
-        await here.desk.tick("lark")
+        await here.service.tick("lark")
         await here.advance(19 * MINUTE)
         await here.almanac.rescan("crew")
         await here.advance(5 * MINUTE)
@@ -519,15 +527,15 @@ async def test_a_status_tells_how_each_agent_is(tmp_path: Path) -> None:
     outcome = Status.FAILED
     script = Script(lambda _: Ending(outcome), {"wren": CANONICAL})
     async with box(tmp_path, member("wren", ":INTERVAL: 10m"), script) as here:
-        [agent] = (await here.desk.status(NOBODY)).agents
+        [agent] = (await here.service.status(NOBODY)).agents
         assert (agent.outcome, agent.last_run_at, agent.place) == (None, None, None)
         assert agent.entry.next_at == NOW + GRACE
         await here.advance(50 * MINUTE)
-        [agent] = (await here.desk.status(NOBODY)).agents
+        [agent] = (await here.service.status(NOBODY)).agents
         assert (agent.outcome, agent.entry.failures, agent.is_stuck) == (Status.FAILED, 5, True)
         outcome = Status.NO_WORK
         await here.advance(30 * MINUTE)
-        told = (await here.desk.status(NOBODY)).data()["agents"]
+        told = (await here.service.status(NOBODY)).data()["agents"]
         assert isinstance(told, list)
         assert told[0]["lifecycle"] == {
             "state": "wake_plan",

@@ -695,7 +695,7 @@ async def test_what_is_asked_for_as_a_scan_ends_is_not_lost() -> None:
 
         here.source.scan = scan  # type: ignore[method-assign]
         here.almanac.request("org")
-        task = here.almanac._desks["org"].request
+        task = here.almanac._readers["org"].request
         assert task is not None
         # The first callback of a task that is done runs before all that it wakes.
         task.add_done_callback(lambda _: here.almanac.request("org"))

@@ -1,4 +1,4 @@
-"""The desk answers what is, what was and why, and files what people ask for."""
+"""The service answers what is, what was and why, and files what people ask for."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from horae.core.entry import Entry, Origin, Policy, key_time
 from horae.core.explain import Ask, AskedMomentError, _Kept, answer_of, parse_ask
 from horae.core.ports import Filed, Process, Step
 from horae.core.project import project
-from horae.core.service import (
-    MOST,
+from horae.core.service import MOST, Service
+from horae.core.source import Scan
+from horae.core.views import (
     AmbiguousEntryError,
-    Desk,
     EngineFacts,
     EntryNotFoundError,
     EntryStateError,
@@ -33,7 +33,6 @@ from horae.core.service import (
     RunNotFoundError,
     RunStateError,
 )
-from horae.core.source import Scan
 from horae.org.document import read
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from horae.core.ports import Listed
-    from horae.core.service import Why
+    from horae.core.views import WhyReport
 
 P = ParamSpec("P")
 
@@ -77,14 +76,14 @@ def cron(title: str = "Digest", when: str = "0 9 * * *", *properties: str) -> st
 
 
 class Office:
-    """A desk on a ledger of its own, in a time of our own."""
+    """A service on a ledger of its own, in a time of our own."""
 
     def __init__(self, ledger: SqliteLedger) -> None:
         self.ledger = ledger
         self.clock = ManualClock(NOW)
         self.pokes = 0
         names = count(1)
-        self.desk = Desk(
+        self.service = Service(
             ledger=ledger, clock=self.clock, ids=lambda: f"id{next(names)}", poke=self._poke
         )
 
@@ -120,8 +119,8 @@ class Office:
                 run.number, outcome, reason=because("so it went"), now=now, term=1
             )
 
-    async def why(self, text: str) -> Why:
-        said = await self.desk.why(parse_ask(text))
+    async def why(self, text: str) -> WhyReport:
+        said = await self.service.why(parse_ask(text))
         json.dumps(said.data())
         return said
 
@@ -129,7 +128,7 @@ class Office:
         return [each.said for each in (await self.why(text)).answers]
 
     async def keys(self, word: str) -> list[str]:
-        lines = (await self.desk.history(word)).lines
+        lines = (await self.service.history(word)).lines
         return [line.filed.receipt.key for line in reversed(lines)]
 
 
@@ -151,9 +150,9 @@ async def office(*workflows: str) -> AsyncIterator[Office]:
 @story
 async def test_an_entry_goes_by_number_id_title_and_place() -> None:
     async with office(cron("Water"), cron("Digest", "0 9 * * *", ":ID: digest-1")) as here:
-        number = (await here.desk.named("Digest")).number
+        number = (await here.service.named("Digest")).number
         for word in (str(number), "digest-1", "plan.org:6", "DIGEST"):
-            assert (await here.desk.named(word)).number == number
+            assert (await here.service.named(word)).number == number
 
 
 @story
@@ -165,7 +164,7 @@ async def test_a_name_of_several_entries_lists_them() -> None:
         )
         await here.ledger.scan("org", Scan(found), now=NOW, term=1)
         with pytest.raises(AmbiguousEntryError) as error:
-            await here.desk.named("Digest")
+            await here.service.named("Digest")
         assert [each["file"] for each in error.value.candidates] == ["a.org", "b.org"]
         assert "a.org:1" in str(error.value)
         assert "b.org:2" in str(error.value)
@@ -177,18 +176,18 @@ async def test_one_that_is_still_there_is_meant_before_one_that_is_gone() -> Non
     async with office(cron("Digest", "0 9 * * *")) as here:
         await here.scan()
         await here.scan("* Other :workflow:\n", cron("Digest", "0 7 * * MON"), file="new.org")
-        assert (await here.desk.named("Digest")).item.origin.file == "new.org"
+        assert (await here.service.named("Digest")).item.origin.file == "new.org"
 
 
 @story
 async def test_an_unknown_name_is_answered_with_near_ones() -> None:
     async with office(cron("Nightly digest"), cron("Water the beans")) as here:
         with pytest.raises(EntryNotFoundError, match="did you mean 'Nightly digest'"):
-            await here.desk.named("nightly digst")
+            await here.service.named("nightly digst")
         with pytest.raises(EntryNotFoundError, match="'Water the beans'"):
-            await here.desk.named("BEANS")
+            await here.service.named("BEANS")
         with pytest.raises(EntryNotFoundError, match="`horae list` shows"):
-            await here.desk.named("7")
+            await here.service.named("7")
 
 
 # Status
@@ -199,7 +198,7 @@ async def test_a_status_says_what_runs_waits_and_comes() -> None:
     async with office(cron("Digest"), cron("Water"), cron("Late one", "30 9 * * *")) as here:
         [one, _] = await here.decide(NINE)
         await here.run(one, None)
-        stands = await here.desk.status(ENGINE)
+        stands = await here.service.status(ENGINE)
         assert stands.counts == {
             Status.WAITING: 1,
             Status.HELD: 0,
@@ -226,24 +225,24 @@ async def test_a_status_says_what_was_late_missed_or_failed_in_the_last_day() ->
         for each in filed:
             if each.title == "Fail":
                 await here.run(each, Status.FAILED)
-        stands = await here.desk.status(ENGINE)
+        stands = await here.service.status(ENGINE)
         assert [line.title for line in stands.late] == ["Fail", "Digest"]
         assert stands.late[0].late == timedelta(minutes=5)
         assert [line.title for line in stands.missed] == ["Poll"]
         assert [line.title for line in stands.failed] == ["Fail"]
         await here.decide(NINE + 3 * HOUR)
-        [poll] = (await here.desk.status(ENGINE)).missed
+        [poll] = (await here.service.status(ENGINE)).missed
         assert (poll.times, poll.filed.receipt.planned_at) == (3, NINE + 2 * HOUR)
         here.clock.step(DAY + 4 * HOUR)
-        stands = await here.desk.status(ENGINE)
+        stands = await here.service.status(ENGINE)
         assert (stands.missed, stands.failed) == ((), ())
 
 
 @story
 async def test_a_status_says_what_rests_and_what_is_not_armed_and_why() -> None:
     async with office(cron("Digest"), cron("Never", "0 0 30 2 *")) as here:
-        await here.desk.pause("Digest", note="away")
-        stands = await here.desk.status(ENGINE)
+        await here.service.pause("Digest", note="away")
+        stands = await here.service.status(ENGINE)
         [rests] = stands.paused
         assert rests.pause is not None
         assert (rests.title, rests.pause.note) == ("Digest", "away")
@@ -258,7 +257,7 @@ async def test_what_has_come_and_is_not_decided_is_a_problem() -> None:
     async with office(cron("Digest")) as here:
         here.clock.step(2 * HOUR)
         nobody = EngineFacts(is_running=False, directory=".horae")
-        [problem] = (await here.desk.status(nobody)).problems
+        [problem] = (await here.service.status(nobody)).problems
         assert problem == (
             "1 scheduled time has passed without a decision: "
             "no engine is running; start one with `horae up`"
@@ -271,9 +270,9 @@ async def test_an_engine_has_a_minute_to_decide_about_what_came_before_it() -> N
         here.clock.step(2 * HOUR)
         now = here.clock.now()
         begins = EngineFacts(True, ".horae", since=key_time(now - GRACE / 2))
-        assert (await here.desk.status(begins)).problems == ()
+        assert (await here.service.status(begins)).problems == ()
         begun = replace(begins, since=key_time(now - 2 * GRACE))
-        [problem] = (await here.desk.status(begun)).problems
+        [problem] = (await here.service.status(begun)).problems
         assert problem.endswith("passed without a decision: the engine is falling behind")
 
 
@@ -283,7 +282,7 @@ async def test_an_entry_that_fails_again_and_again_is_a_problem() -> None:
         for day in range(3):
             [filed] = await here.decide(NINE + day * DAY)
             await here.run(filed, Status.FAILED)
-        [problem] = (await here.desk.status(ENGINE)).problems
+        [problem] = (await here.service.status(ENGINE)).problems
         assert problem.startswith("Digest (plan.org:1) failed 3 times in a row")
 
 
@@ -292,7 +291,7 @@ async def test_a_status_shows_no_more_than_it_was_asked_for() -> None:
     many = scaled(200) + 5
     async with office(*(cron(f"Entry {n}") for n in range(many))) as here:
         await here.decide(NINE + HOUR)
-        stands = await here.desk.status(ENGINE, limit=4)
+        stands = await here.service.status(ENGINE, limit=4)
         assert [len(each) for each in (stands.waiting, stands.coming, stands.late)] == [4, 4, 4]
         assert stands.counts[Status.WAITING] == many
 
@@ -306,7 +305,7 @@ async def test_a_status_reads_no_entry_that_it_does_not_show() -> None:
             raise AssertionError("every entry is read")
 
         here.ledger.entries = refuse  # type: ignore[method-assign]
-        stands = await here.desk.status(ENGINE, limit=5)
+        stands = await here.service.status(ENGINE, limit=5)
         here.ledger.entries = listed  # type: ignore[method-assign]
         assert (stands.entries, len(stands.coming)) == (60, 5)
 
@@ -328,7 +327,7 @@ async def counted(deeds: list[tuple[str, int]]) -> None:
         for deed, which in deeds:
             await do(here, deed, which, plans, there)
         now = here.clock.now()
-        stands = await here.desk.status(ENGINE, limit=100)
+        stands = await here.service.status(ENGINE, limit=100)
         entries = [each for each in await here.ledger.entries() if each.gone_at is None]
         armed = [each for each in entries if each.is_armed]
         late = [each for each in armed if each.next_at and each.next_at < now - GRACE]
@@ -363,7 +362,7 @@ async def do(here: Office, deed: str, which: int, plans: list[str], there: dict[
                     await here.run(filed, Status.FAILED)
 
 
-# Why
+# WhyReport
 
 
 @story
@@ -419,7 +418,7 @@ async def test_a_moment_from_before_the_entry_was_seen_is_not_run() -> None:
 async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
     async with office(cron("Digest")) as here:
         with acting("token:ops"):
-            await here.desk.pause("Digest", note="away")
+            await here.service.pause("Digest", note="away")
         [coming] = await here.said("Digest@2026-04-02T09:00")
         assert (
             "is paused by token ops, since 2026-04-01 Wed 08:00 UTC (away): this time is" in coming
@@ -427,7 +426,7 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
         here.clock.step(2 * HOUR)
         [past] = await here.said("Digest@2026-04-01T09:00")
         assert past.endswith("this time is skipped on resume")
-        await here.desk.resume("Digest")
+        await here.service.resume("Digest")
         [skipped] = await here.said("Digest@2026-04-01T09:00")
         assert skipped.startswith("skipped: paused from")
 
@@ -435,7 +434,7 @@ async def test_a_moment_under_a_pause_is_said_to_be_skipped() -> None:
 @story
 async def test_a_pause_that_ends_before_a_moment_does_not_skip_it() -> None:
     async with office(cron("Digest")) as here:
-        await here.desk.pause("Digest", until=timedelta(hours=2))
+        await here.service.pause("Digest", until=timedelta(hours=2))
         assert await here.said("Digest@2026-04-02T09:00") == ["scheduled in 1d1h"]
 
 
@@ -512,7 +511,7 @@ async def test_a_name_alone_asks_for_the_last_moment_and_the_next() -> None:
         await here.run(filed)
         last_and_next = ["done: so it went", "scheduled in 23h59m"]
         assert await here.said("Digest") == last_and_next
-        await here.desk.backfill("Digest", start=NOW - 9 * DAY)
+        await here.service.backfill("Digest", start=NOW - 9 * DAY)
         assert await here.said("Digest") == last_and_next
 
 
@@ -537,7 +536,7 @@ async def test_a_moment_that_followed_an_end_is_not_taken_for_another_rule() -> 
 @story
 async def test_a_long_answer_is_cut_and_says_so() -> None:
     async with office(cron("Poll", "* * * * *")) as here:
-        said = await here.desk.why(parse_ask("Poll@2026-04-02"), limit=5)
+        said = await here.service.why(parse_ask("Poll@2026-04-02"), limit=5)
         assert (len(said.answers), said.is_cut) == (5, True)
 
 
@@ -603,7 +602,7 @@ async def test_a_history_is_newest_first_and_its_cursor_leads_through_all_of_it(
         seen: list[int] = []
         cursor = None
         while True:
-            page = await here.desk.history("Water", limit=3, cursor=cursor)
+            page = await here.service.history("Water", limit=3, cursor=cursor)
             seen += [line.filed.number for line in page.lines]
             cursor = page.cursor
             if cursor is None:
@@ -617,12 +616,12 @@ async def test_a_history_can_be_narrowed() -> None:
     async with office(cron("Digest"), cron("Poll", "0 * * * *", ":CATCHUP: none")) as here:
         await here.decide(NINE + 5 * MINUTE)
         await here.decide(NINE + 65 * MINUTE)
-        missed = await here.desk.history(statuses=[Status.MISSED])
+        missed = await here.service.history(statuses=[Status.MISSED])
         assert [line.title for line in missed.lines] == ["Poll", "Poll"]
-        early = await here.desk.history(until=NINE)
+        early = await here.service.history(until=NINE)
         assert {line.filed.receipt.planned_at for line in early.lines} == {NINE}
         with pytest.raises(RequestError, match=r"the period .* is empty|the period is empty"):
-            await here.desk.history(since=NINE, until=NOW)
+            await here.service.history(since=NINE, until=NOW)
 
 
 # Requests
@@ -631,7 +630,7 @@ async def test_a_history_can_be_narrowed() -> None:
 @story
 async def test_a_pause_may_last_for_a_while_and_pokes_the_engine() -> None:
     async with office(cron("Digest")) as here:
-        rest = await here.desk.pause("Digest", note="away", until=timedelta(hours=2))
+        rest = await here.service.pause("Digest", note="away", until=timedelta(hours=2))
         assert rest.entry.pause is not None
         assert (rest.changed, rest.entry.pause.until) == (True, NOW + 2 * HOUR)
         assert here.pokes == 1
@@ -641,19 +640,19 @@ async def test_a_pause_may_last_for_a_while_and_pokes_the_engine() -> None:
 @story
 async def test_pausing_twice_changes_nothing_and_to_pause_otherwise_is_refused() -> None:
     async with office(cron("Digest")) as here:
-        await here.desk.pause("Digest")
-        assert (await here.desk.pause("Digest")).changed is False
+        await here.service.pause("Digest")
+        assert (await here.service.pause("Digest")).changed is False
         with pytest.raises(
             EntryStateError, match=r"already paused by the engine, since .*; resume it before"
         ):
-            await here.desk.pause("Digest", note="another reason")
+            await here.service.pause("Digest", note="another reason")
 
 
 @story
 async def test_a_pause_cannot_end_in_the_past() -> None:
     async with office(cron("Digest")) as here:
         with pytest.raises(RequestError, match="2026-04-01 Wed 08:00 UTC is in the past"):
-            await here.desk.pause("Digest", until=NOW)
+            await here.service.pause("Digest", until=NOW)
 
 
 @story
@@ -661,10 +660,10 @@ async def test_what_is_gone_neither_rests_nor_goes_on_nor_runs() -> None:
     async with office(cron("Digest")) as here:
         await here.scan()
         for asked in (
-            here.desk.pause("Digest"),
-            here.desk.resume("Digest"),
-            here.desk.run_now("Digest"),
-            here.desk.backfill("Digest", start=NOW - DAY),
+            here.service.pause("Digest"),
+            here.service.resume("Digest"),
+            here.service.run_now("Digest"),
+            here.service.backfill("Digest", start=NOW - DAY),
         ):
             with pytest.raises(EntryStateError, match="the entry was removed at"):
                 await asked
@@ -673,10 +672,10 @@ async def test_what_is_gone_neither_rests_nor_goes_on_nor_runs() -> None:
 @story
 async def test_a_resumed_entry_goes_on_from_now() -> None:
     async with office(cron("Digest")) as here:
-        assert (await here.desk.resume("Digest")).changed is False
-        await here.desk.pause("Digest")
+        assert (await here.service.resume("Digest")).changed is False
+        await here.service.pause("Digest")
         here.clock.step(2 * HOUR)
-        rest = await here.desk.resume("Digest")
+        rest = await here.service.resume("Digest")
         assert rest.changed is True
         assert (rest.entry.pause, rest.entry.next_at) == (None, NINE + DAY)
 
@@ -685,24 +684,24 @@ async def test_a_resumed_entry_goes_on_from_now() -> None:
 async def test_a_manual_run_is_a_receipt_of_its_own_and_moves_no_slot() -> None:
     async with office(cron("Digest")) as here:
         with acting("cli:ada"):
-            one = await here.desk.run_now("Digest", note="to see it")
-        two = await here.desk.run_now("Digest")
+            one = await here.service.run_now("Digest", note="to see it")
+        two = await here.service.run_now("Digest")
         assert await here.keys("Digest") == ["manual:id1", "manual:id2"]
         assert one.filed.receipt.reason == "requested by ada, on the command line: to see it"
         assert two.late == timedelta(0)
-        assert (await here.desk.entry("Digest")).next_at == NINE
+        assert (await here.service.entry("Digest")).next_at == NINE
         assert here.pokes == 2
 
 
 @story
 async def test_the_same_idempotency_key_is_the_same_run() -> None:
     async with office(cron("Digest")) as here:
-        one = await here.desk.run_now("Digest", idempotency_key="abc")
-        two = await here.desk.run_now("Digest", idempotency_key="abc")
+        one = await here.service.run_now("Digest", idempotency_key="abc")
+        two = await here.service.run_now("Digest", idempotency_key="abc")
         assert one.filed.number == two.filed.number
         assert await here.keys("Digest") == ["idem:abc"]
         with pytest.raises(RequestError, match="1 to 200 printable characters"):
-            await here.desk.run_now("Digest", idempotency_key="a\nb")
+            await here.service.run_now("Digest", idempotency_key="a\nb")
 
 
 @story
@@ -711,18 +710,18 @@ async def test_what_is_not_armed_cannot_be_run() -> None:
         with pytest.raises(
             EntryStateError, match=r"the entry is not armed .* `horae explain plan.org:1`"
         ):
-            await here.desk.run_now("Never")
+            await here.service.run_now("Never")
 
 
 @story
 async def test_what_rests_is_neither_run_nor_made_good() -> None:
     async with office(cron("Digest")) as here:
-        await here.desk.backfill("Digest", start=NOW - DAY, name="spring")
-        await here.desk.pause("Digest")
+        await here.service.backfill("Digest", start=NOW - DAY, name="spring")
+        await here.service.pause("Digest")
         for asked in (
-            here.desk.run_now("Digest"),
-            here.desk.backfill("Digest", start=NOW - DAY),
-            here.desk.backfill("Digest", start=NOW - 2 * DAY, name="spring"),
+            here.service.run_now("Digest"),
+            here.service.backfill("Digest", start=NOW - DAY),
+            here.service.backfill("Digest", start=NOW - 2 * DAY, name="spring"),
         ):
             with pytest.raises(
                 EntryStateError,
@@ -735,7 +734,7 @@ async def test_what_rests_is_neither_run_nor_made_good() -> None:
 async def test_a_backfill_files_every_moment_of_its_window_oldest_first() -> None:
     async with office(cron("Digest")) as here:
         progress: list[tuple[int, int]] = []
-        done = await here.desk.backfill(
+        done = await here.service.backfill(
             "Digest",
             start=NINE - 3 * DAY,
             end=NINE - DAY,
@@ -754,8 +753,8 @@ async def test_a_backfill_files_every_moment_of_its_window_oldest_first() -> Non
 async def test_the_same_backfill_again_gives_the_same_receipts() -> None:
     async with office(cron("Digest")) as here:
         start = NOW - 3 * DAY
-        once = await here.desk.backfill("Digest", start=start, end=NOW, name="spring")
-        again = await here.desk.backfill("Digest", start=start, end=NOW, name="spring")
+        once = await here.service.backfill("Digest", start=start, end=NOW, name="spring")
+        again = await here.service.backfill("Digest", start=start, end=NOW, name="spring")
         assert once.data() == again.data()
         assert len(await here.keys("Digest")) == 3
 
@@ -763,7 +762,7 @@ async def test_the_same_backfill_again_gives_the_same_receipts() -> None:
 @story
 async def test_a_dry_run_files_nothing() -> None:
     async with office(cron("Digest")) as here:
-        plan = await here.desk.backfill("Digest", start=NOW - 3 * DAY, dry_run=True)
+        plan = await here.service.backfill("Digest", start=NOW - 3 * DAY, dry_run=True)
         assert plan.moments == (NINE - 3 * DAY, NINE - 2 * DAY, NINE - DAY)
         assert (await here.keys("Digest"), here.pokes) == ([], 0)
 
@@ -781,7 +780,7 @@ def test_too_long_a_backfill_is_refused_with_its_number(workflow: str, total: st
             with pytest.raises(
                 RequestError, match=f"the period has {total} scheduled times, .* at most 10,000"
             ):
-                await here.desk.backfill("Poll", start=at("2016-04-01T08:00Z"))
+                await here.service.backfill("Poll", start=at("2016-04-01T08:00Z"))
             assert await here.keys("Poll") == []
 
     asyncio.run(asked())
@@ -791,7 +790,7 @@ def test_too_long_a_backfill_is_refused_with_its_number(workflow: str, total: st
 async def test_a_backfill_of_as_many_as_may_be_is_filed() -> None:
     most = MOST if scaled(100) == 100 else 1500
     async with office(cron("Poll", "* * * * *")) as here:
-        done = await here.desk.backfill("Poll", start=NOW - most * MINUTE)
+        done = await here.service.backfill("Poll", start=NOW - most * MINUTE)
         assert len(done.lines) == most
         numbers = [line.filed.number for line in done.lines]
         assert numbers == sorted(set(numbers))
@@ -801,15 +800,15 @@ async def test_a_backfill_of_as_many_as_may_be_is_filed() -> None:
 async def test_a_backfill_lies_in_the_past() -> None:
     async with office(cron("Digest")) as here:
         with pytest.raises(RequestError, match="is in the future"):
-            await here.desk.backfill("Digest", start=NOW, end=NOW + DAY)
+            await here.service.backfill("Digest", start=NOW, end=NOW + DAY)
         with pytest.raises(RequestError, match=r"the period .* is empty|the period is empty"):
-            await here.desk.backfill("Digest", start=NOW, end=NOW - DAY)
+            await here.service.backfill("Digest", start=NOW, end=NOW - DAY)
 
 
 @story
 async def test_what_counts_from_its_own_ends_has_no_moments_to_make_good() -> None:
     async with office("* Rest :workflow:\nSCHEDULED: <2026-04-02 Thu .+2d>\n") as here:
-        done = await here.desk.backfill("Rest", start=NOW - 9 * DAY)
+        done = await here.service.backfill("Rest", start=NOW - 9 * DAY)
         assert (done.moments, done.follows_ends) == ((), True)
 
 
@@ -819,7 +818,7 @@ async def test_what_has_no_schedule_is_told_so_and_not_that_it_follows_its_ends(
     once = "* Once :workflow:\nSCHEDULED: <2020-04-02 Thu>\n"
     async with office(f"* Deploy :workflow:\n{alert}{once}") as here:
         for name, has_schedule in (("Deploy", False), ("Tell", False), ("Once", True)):
-            done = await here.desk.backfill(name, start=NOW - 9 * DAY)
+            done = await here.service.backfill(name, start=NOW - 9 * DAY)
             assert (done.moments, done.follows_ends) == ((), False)
             assert done.has_schedule is has_schedule
 
@@ -838,8 +837,8 @@ def test_a_backfill_is_exactly_the_projection_of_its_window(
 
     async def asked() -> None:
         async with office(cron("Digest", f"0 {hour} * * {step}", ":TZ: Europe/Berlin")) as here:
-            plan = await here.desk.backfill("Digest", start=first, end=last, dry_run=True)
-            entry = (await here.desk.named("Digest")).item
+            plan = await here.service.backfill("Digest", start=first, end=last, dry_run=True)
+            entry = (await here.service.named("Digest")).item
             assert isinstance(entry, Entry)
             within = [each.at for each in project(entry, first - DAY, last + DAY)]
             assert list(plan.moments) == [each for each in within if first <= each < last]
@@ -851,15 +850,15 @@ def test_a_backfill_is_exactly_the_projection_of_its_window(
 async def test_only_the_past_is_pruned() -> None:
     async with office(cron("Digest")) as here:
         with pytest.raises(RequestError, match="is in the future; prune needs a past time"):
-            await here.desk.prune(before=NOW + DAY)
-        assert (await here.desk.prune(before=NOW, dry_run=True)).receipts == 0
+            await here.service.prune(before=NOW + DAY)
+        assert (await here.service.prune(before=NOW, dry_run=True)).receipts == 0
 
 
 @story
 async def test_what_is_asked_for_is_no_account_of_a_moment() -> None:
     async with office(cron("Digest")) as here:
         asked = Receipt("manual:1", Status.WAITING, because("requested"), NINE, NINE)
-        number = (await here.desk.named("Digest")).number
+        number = (await here.service.named("Digest")).number
         await here.ledger.add(number, [asked], now=NOW, term=1)
         assert await here.said("Digest@2026-04-01T09:00") == [
             "scheduled in 1h",
@@ -875,54 +874,54 @@ async def test_a_receipt_and_a_run_are_told_by_their_numbers() -> None:
     async with office(cron()) as here:
         [filed] = await here.decide(NINE)
         await here.run(filed)
-        told = (await here.desk.receipt(filed.number)).data()
+        told = (await here.service.receipt(filed.number)).data()
         json.dumps(told)
         assert (told["title"], told["status"]) == ("Digest", "done")
-        [run] = (await here.desk.receipt(filed.number)).runs
-        about = (await here.desk.run(run.number)).data()
+        [run] = (await here.service.receipt(filed.number)).runs
+        about = (await here.service.run(run.number)).data()
         assert (about["receipt"], about["title"], about["outcome"]) == (
             filed.number,
             "Digest",
             "done",
         )
         with pytest.raises(ReceiptNotFoundError, match="there is no receipt 99"):
-            await here.desk.receipt(99)
+            await here.service.receipt(99)
         with pytest.raises(RunNotFoundError, match="there is no run 99"):
-            await here.desk.run(99)
+            await here.service.run(99)
 
 
 @story
 async def test_the_last_run_of_an_entry_is_the_one_that_was_started_last() -> None:
     async with office(cron(), cron("Never", "0 10 * * *")) as here:
         [first] = await here.decide(NINE)
-        later = (await here.desk.run_now("Digest")).filed
+        later = (await here.service.run_now("Digest")).filed
         await here.run(later)
         await here.run(first)
-        last = await here.desk.last_run("digest")
+        last = await here.service.last_run("digest")
         assert (last.run.number, last.line.filed.number) == (2, first.number)
         with pytest.raises(RunNotFoundError, match="Never has no run"):
-            await here.desk.last_run("Never")
+            await here.service.last_run("Never")
 
 
 @story
 async def test_the_one_run_that_goes_on_is_found_by_its_entry() -> None:
     async with office(cron("Digest", "0 9 * * *", ":OVERLAP: allow")) as here:
         with pytest.raises(RunStateError, match="no run is in progress"):
-            await here.desk.going("Digest")
-        await here.run((await here.desk.run_now("Digest")).filed, None)
-        assert (await here.desk.going("Digest")).run.number == 1
-        await here.run((await here.desk.run_now("Digest")).filed, None)
+            await here.service.going("Digest")
+        await here.run((await here.service.run_now("Digest")).filed, None)
+        assert (await here.service.going("Digest")).run.number == 1
+        await here.run((await here.service.run_now("Digest")).filed, None)
         with pytest.raises(
             RunStateError, match="several runs are in progress; name one: 1, 2"
         ) as told:
-            await here.desk.going("Digest")
+            await here.service.going("Digest")
         assert sorted(told.value.runs) == [1, 2]
 
 
 @story
 async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
     async with office(cron()) as here:
-        filed = (await here.desk.run_now("Digest")).filed
+        filed = (await here.service.run_now("Digest")).filed
         await here.run(filed, None)
         asked: list[tuple[int, str]] = []
 
@@ -931,44 +930,44 @@ async def test_a_run_is_cancelled_once_and_only_while_it_goes_on() -> None:
             return len(asked) == 1
 
         with acting("token:ops"):
-            assert (await here.desk.cancel(1, end=end, reason="enough")).changed
-        assert not (await here.desk.cancel(1, end=end)).changed
+            assert (await here.service.cancel(1, end=end, reason="enough")).changed
+        assert not (await here.service.cancel(1, end=end)).changed
         assert asked[0] == (filed.number, "cancelled by token ops: enough")
         now = here.clock.now()
         await here.ledger.end(1, Status.KILLED, reason=because("so it went"), now=now, term=1)
         with pytest.raises(RunStateError, match="run 1 already ended at 2026-04-01"):
-            await here.desk.cancel(1, end=end)
+            await here.service.cancel(1, end=end)
         assert len(asked) == 2, "nobody is asked to end what is over"
 
 
 @story
 async def test_who_would_cancel_what_waits_to_be_tried_again_is_told_how() -> None:
     async with office(cron("Digest", "0 9 * * *", ":RETRY: 3 1h")) as here:
-        filed = (await here.desk.run_now("Digest")).filed
+        filed = (await here.service.run_now("Digest")).filed
         await here.run(filed, Status.FAILED)
         remedy = f"receipt {filed.number} is waiting to start at .*`horae pause {filed.entry}`"
         with pytest.raises(RunStateError, match=f"no run is in progress; {remedy}"):
-            await here.desk.going("Digest")
+            await here.service.going("Digest")
         with pytest.raises(RunStateError, match=f"run 1 already ended at .*; {remedy}"):
-            await here.desk.cancel(1, end=lambda _, __: True)
-        await here.desk.pause("Digest")
-        told = (await here.desk.receipt(filed.number)).data()
+            await here.service.cancel(1, end=lambda _, __: True)
+        await here.service.pause("Digest")
+        told = (await here.service.receipt(filed.number)).data()
         assert told["status"] == "skipped", "what is said to help does"
         with pytest.raises(RunStateError, match="no run is in progress; see `horae status`"):
-            await here.desk.going("Digest")
+            await here.service.going("Digest")
 
 
 @story
 async def test_only_a_run_that_goes_on_has_a_slot_to_ride_in() -> None:
     async with office(cron(), cron("Child", "0 9 * * *")) as here:
-        parent = (await here.desk.run_now("Digest")).filed
+        parent = (await here.service.run_now("Digest")).filed
         await here.run(parent, None)
-        inside = await here.desk.run_now("Child", parent_run=1)
+        inside = await here.service.run_now("Child", parent_run=1)
         assert inside.filed.parent == parent.number
         await here.ledger.end(1, Status.DONE, reason=because(""), now=here.clock.now(), term=1)
-        assert (await here.desk.run_now("Child", parent_run=1)).filed.parent is None
+        assert (await here.service.run_now("Child", parent_run=1)).filed.parent is None
         with pytest.raises(RunNotFoundError):
-            await here.desk.run_now("Child", parent_run=99)
+            await here.service.run_now("Child", parent_run=99)
 
 
 @story
@@ -976,20 +975,20 @@ async def test_entries_and_events_come_in_pages_without_a_gap() -> None:
     async with office(*(cron(f"Entry {number}") for number in range(7))) as here:
         seen, cursor = [], 0
         while True:
-            roll = await here.desk.entries(limit=3, cursor=cursor)
+            roll = await here.service.entries(limit=3, cursor=cursor)
             seen += [each.number for each in roll.entries]
             if roll.cursor is None:
                 break
             cursor = roll.cursor
         assert seen == [1, 2, 3, 4, 5, 6, 7]
         await here.scan(cron("Entry 0"))
-        assert len((await here.desk.entries()).entries) == 1
-        assert len((await here.desk.entries(with_gone=True)).entries) == 7
-        happened = (await here.desk.events(limit=1000)).events
-        first = await here.desk.events(limit=3)
-        rest = await here.desk.events(after=first.after, limit=1000)
+        assert len((await here.service.entries()).entries) == 1
+        assert len((await here.service.entries(with_gone=True)).entries) == 7
+        happened = (await here.service.events(limit=1000)).events
+        first = await here.service.events(limit=3)
+        rest = await here.service.events(after=first.after, limit=1000)
         assert (*first.events, *rest.events) == happened
-        assert (await here.desk.events(after=rest.after)).after == rest.after
+        assert (await here.service.events(after=rest.after)).after == rest.after
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 
 from calling import Ending
 from commands import run_command
-from horae.cli.desk import Place, engine_of
+from horae.cli.connection import Place, engine_of
 from horae.cli.run import run
 from horae.core.clock import SystemClock
 from horae.core.decide import Status, decide

@@ -439,7 +439,7 @@ def test_a_tree_without_plans_is_no_error(tmp_path: Path) -> None:
 
 def test_hidden_things_are_passed_by_in_silence(tmp_path: Path) -> None:
     made(tmp_path, ".horae/a.org", ".venv/b.org", ".hidden.org", "._plan.org", "plan.org")
-    (tmp_path / ".#plan.org").symlink_to("ana@desk.4711:1767225600")  # an Emacs lock
+    (tmp_path / ".#plan.org").symlink_to("ana@service.4711:1767225600")  # an Emacs lock
     assert names_of(tmp_path) == ["plan.org"]
 
 

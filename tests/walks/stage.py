@@ -271,7 +271,7 @@ class Engine:
 
     async def tick(self, name: str = "wren") -> Filed:
         """Let an agent tick now, and return its receipt when that is over."""
-        asked = await self.house.desk.tick(name)
+        asked = await self.house.service.tick(name)
         return await self.over(asked.filed.number)
 
     async def over(self, number: int) -> Filed:
@@ -286,7 +286,7 @@ class Engine:
 
     async def agent(self, name: str = "wren") -> dict[str, Any]:
         """Return how an agent is, as everybody is told."""
-        standing = await self.house.desk.status(self.house.facts(), limit=100)
+        standing = await self.house.service.status(self.house.facts(), limit=100)
         [found] = [each for each in standing.agents if each.name == name]
         return found.data()
 

@@ -178,7 +178,7 @@ async def test_no_secret_is_where_it_does_not_belong_after_a_whole_life(
 
         # Runs that tell all they know, and fail.
         for word in ("Tell", "Steps"):
-            line = await here.house.desk.run_now(word)
+            line = await here.house.service.run_now(word)
             assert (await here.over(line.filed.number)).status is Status.FAILED
         said.append((await here.post("/agents/teller/message", {"content": "Hello."})).text)
         await here.rest()

@@ -267,7 +267,7 @@ async def test_an_appointment_fires_a_note_does_not_and_a_mismatch_is_nothing(
         assert await here.statuses("Market") == [Status.DONE]
         assert await here.receipts("Diary") == []
         assert await here.receipts("Slip") == []
-        rest = (await here.house.desk.status(here.house.facts())).unarmed
+        rest = (await here.house.service.status(here.house.facts())).unarmed
         assert {each.title: each.reason for each in rest}.keys() == {"Diary", "Slip"}, "surfaced"
 
 

@@ -50,7 +50,7 @@ async def edit(here: Engine, ground: Ground, text: str, name: str = FILE) -> Non
 
 
 async def problems(here: Engine) -> tuple[str, ...]:
-    return (await here.house.desk.status(here.house.facts(), limit=10)).problems
+    return (await here.house.service.status(here.house.facts(), limit=10)).problems
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert first.startswith(f"{kept} stays armed: {why}")
         assert not [each for each in others if FILE in each]
         assert ground.root.joinpath("told").read_text() == "daily\n"
-        why_said = await here.house.desk.why(Ask("daily"))
+        why_said = await here.house.service.why(Ask("daily"))
         assert why_said.entry.broken.startswith(why)
         await here.until(EIGHT + HOUR + MINUTE)
         assert (await here.receipts("daily"))[-1].status is Status.DONE
@@ -90,9 +90,11 @@ async def test_a_broken_file_keeps_its_last_good_trigger_and_says_so_first(
         assert len(await here.receipts("daily")) == 2
         await edit(here, ground, DAILY)
         assert await problems(here) == ()
-        assert (await here.house.desk.why(Ask("daily"))).entry.broken == ""
+        assert (await here.house.service.why(Ask("daily"))).entry.broken == ""
         await edit(here, ground, DAILY.replace("0 9 * *", "0 0 31 2"))
-        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the trigger is disabled"
+        assert (
+            await here.house.service.why(Ask("daily"))
+        ).entry.reason == "the trigger is disabled"
         [never] = await problems(here)
         assert never.endswith("it matches no date")
         await edit(here, ground, DAILY)
@@ -145,8 +147,10 @@ async def test_what_was_removed_while_no_engine_ran_is_no_longer_in_the_plan(
     async with engine(ground, now=EIGHT + DAY) as here:
         [closed] = await here.receipts("daily")
         assert (closed.status, closed.receipt.reason) == (Status.SKIPPED, "no longer in the plan")
-        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "no longer in the plan"
+        assert (await here.house.service.why(Ask("daily"))).entry.reason == "no longer in the plan"
         await edit(here, ground, DAILY)
-        assert (await here.house.desk.why(Ask("daily"))).entry.is_armed
+        assert (await here.house.service.why(Ask("daily"))).entry.is_armed
         await edit(here, ground, f"{DAILY}enabled: false\n")
-        assert (await here.house.desk.why(Ask("daily"))).entry.reason == "the trigger is disabled"
+        assert (
+            await here.house.service.why(Ask("daily"))
+        ).entry.reason == "the trigger is disabled"

@@ -266,7 +266,7 @@ def front_of(house: House, keys: Keys) -> Front:
     from horae.hands import AskedTasks
 
     return Front(
-        desk=house.desk,
+        service=house.service,
         almanac=house.almanac,
         facts=house.facts,
         log_of=house.log_of,

@@ -21,12 +21,14 @@ from horae.core.clock import SystemClock
 from horae.core.engine import Almanac
 from horae.core.entry import Work
 from horae.core.gate import Capacity
-from horae.core.service import Desk, EngineFacts
+from horae.core.service import Service
+from horae.core.views import EngineFacts
 from horae.hands import AskedTasks, AskedWorkflows
 from horae.process.processes import LOG_NAME, Processes
 from horae.sources.agents.runner import Registry
 from horae.sources.agents.source import Asking
 from horae.sources.board.tasks import Board
+from horae.sources.crew.tick import agent_state
 from horae.sources.plans.runner import CommandRunner, Place
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.runner import PromptRunner
@@ -241,7 +243,13 @@ async def engine(
             sources=[OrgSource(root, zone_name="UTC"), TriggerSource(ledger)],
             capacity=Capacity(slots),
         )
-        desk = Desk(ledger=ledger, clock=clock, ids=new_id, poke=almanac.note_change)
+        service = Service(
+            ledger=ledger,
+            clock=clock,
+            ids=new_id,
+            poke=almanac.note_change,
+            agent_state=agent_state,
+        )
 
         async def known(name: str) -> None:
             if name:
@@ -252,7 +260,7 @@ async def engine(
         )
         board = Board(root / "board" / "tasks")
         front = Front(
-            desk=desk,
+            service=service,
             almanac=almanac,
             facts=lambda: EngineFacts(True, str(data), pid=os.getpid()),
             log_of=lambda run: place.directory_of(run) / LOG_NAME,

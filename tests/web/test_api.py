@@ -266,7 +266,7 @@ async def test_receipts_are_chosen_as_a_history_is(tmp_path: Path) -> None:
 
 
 @story
-async def test_how_things_stand_says_what_the_desk_says(tmp_path: Path) -> None:
+async def test_how_things_stand_says_what_the_service_says(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
         stands = await here.get("status")
         assert stands["engine"]["running"] is True
@@ -533,7 +533,7 @@ async def test_a_bug_is_told_without_its_insides(
     async with engine(tmp_path) as here:
         front = here.front
         broken = Front(
-            desk=front.almanac,  # type: ignore[arg-type]
+            service=front.almanac,  # type: ignore[arg-type]
             almanac=front.almanac,
             facts=front.facts,
             log_of=front.log_of,

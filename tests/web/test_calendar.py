@@ -10,7 +10,8 @@ import httpx
 
 from core.world import story
 from horae.core.engine import Almanac
-from horae.core.service import Desk, EngineFacts
+from horae.core.service import Service
+from horae.core.views import EngineFacts
 from horae.sources.plans.source import OrgSource
 from horae.store.sqlite import SqliteLedger
 from horae.testing import ManualClock, ScriptedRunner
@@ -48,9 +49,9 @@ SCHEDULED: <2026-04-02 Thu 09:00 +1d>
 class Shown:
     """An engine that stands still, as the API shows it."""
 
-    def __init__(self, client: httpx.AsyncClient, desk: Desk, keys: Keys) -> None:
+    def __init__(self, client: httpx.AsyncClient, service: Service, keys: Keys) -> None:
         self.client = client
-        self.desk = desk
+        self.service = service
         self.keys = keys
 
     async def agenda(self, **query: object) -> Any:
@@ -73,9 +74,9 @@ async def shown(root: Path, data: Path) -> AsyncIterator[Shown]:
         sources=[OrgSource(root, zone_name="UTC")],
     )
     await almanac.rescan("org")
-    desk = Desk(ledger=ledger, clock=clock, ids=lambda: "x")
+    service = Service(ledger=ledger, clock=clock, ids=lambda: "x")
     front = Front(
-        desk=desk,
+        service=service,
         almanac=almanac,
         facts=lambda: EngineFacts(True, ""),
         log_of=lambda _: root,
@@ -86,7 +87,7 @@ async def shown(root: Path, data: Path) -> AsyncIterator[Shown]:
     assert front.keys is not None
     wire = httpx.ASGITransport(app(front))
     async with httpx.AsyncClient(transport=wire, base_url="http://localhost") as client:
-        yield Shown(client, desk, front.keys)
+        yield Shown(client, service, front.keys)
     await ledger.close()
 
 
@@ -129,9 +130,9 @@ async def test_an_agenda_has_any_window_and_one_entry_if_that_is_asked_for(tmp_p
 async def test_what_rests_is_not_shown_while_it_rests(tmp_path: Path) -> None:
     (tmp_path / "plan.org").write_text(MANY)
     async with shown(tmp_path, tmp_path) as here:
-        await here.desk.pause("Daily")
+        await here.service.pause("Daily")
         assert (await here.agenda(entry="Daily"))["fires"] == []
-        await here.desk.pause("Hourly", until=NOW + timedelta(hours=5))
+        await here.service.pause("Hourly", until=NOW + timedelta(hours=5))
         found = (await here.agenda(entry="Hourly", limit=1))["fires"]
         assert [each["at"] for each in found] == ["2026-04-01T18:00:00Z"]
 

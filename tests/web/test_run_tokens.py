@@ -42,7 +42,7 @@ class Kept:
 
     async def begin(self, title: str) -> Filed:
         """Let an entry run, and return its receipt."""
-        return (await self.house.desk.run_now(title)).filed
+        return (await self.house.service.run_now(title)).filed
 
     async def environment(self, name: str) -> dict[str, str]:
         """Return what a run finds in its environment."""
@@ -173,7 +173,7 @@ async def test_a_definition_and_a_task_ask_for_it_too(tmp_path: Path) -> None:
         assert tokens is not None
         for name, scopes in (("dispatch:1", {"read", "run"}), ("tick:1", {"read"})):
             if name == "tick:1":
-                await here.house.desk.tick("wren")
+                await here.house.service.tick("wren")
             known = await here.environment(name)
             assert known["HORAE_AGENT"] == "wren"
             found = tokens.find(known["HORAE_TOKEN"])

@@ -34,9 +34,11 @@ from horae.core.entry import Entry
 from horae.core.gate import Capacity
 from horae.core.ports import Process
 from horae.core.receipt import is_planned
-from horae.core.service import Desk, EngineFacts
+from horae.core.service import Service
+from horae.core.views import EngineFacts
 from horae.sources.board.recycle import trigger_of
 from horae.sources.board.source import BoardSource
+from horae.sources.crew.tick import agent_state
 from horae.sources.plans.source import OrgSource
 from horae.sources.triggers.service import Triggers
 from horae.sources.triggers.source import sync
@@ -297,7 +299,7 @@ async def house(root: Path, data: Path) -> AsyncIterator[House]:
     assert (await sync(str(root), triggers, store, environ={})).wrong == []
     await almanac.start()
     front = Front(
-        desk=Desk(ledger=ledger, clock=clock, ids=_numbers()),
+        service=Service(ledger=ledger, clock=clock, ids=_numbers(), agent_state=agent_state),
         almanac=almanac,
         facts=lambda: EngineFacts(True, ""),
         log_of=lambda _: root,
@@ -357,7 +359,7 @@ def resting(*, until: datetime | None, most: int | None = None) -> Act:
     async def pausing(here: House) -> None:
         assert here.front.ledger is not None
         for each in islice(await here.front.ledger.entries(), most):
-            await here.front.desk.pause(str(each.number), until=until)
+            await here.front.service.pause(str(each.number), until=until)
 
     return pausing
 
@@ -368,7 +370,7 @@ async def failing(here: House) -> None:
     assert ledger is not None
     for each in await ledger.entries():
         if isinstance(each.item, Entry) and each.item.policy.pause_after == 1:
-            line = await here.front.desk.run_now(str(each.number))
+            line = await here.front.service.run_now(str(each.number))
             run = await ledger.start(line.filed.number, now=now, term=1)
             assert run is not None
             await ledger.running(run.number, Process(1, 1), now=now, term=1)

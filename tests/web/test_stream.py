@@ -93,7 +93,7 @@ async def test_one_who_fell_behind_reads_on_in_the_ledger(
 ) -> None:
     monkeypatch.setattr(stream, "SHARED", 5)
     async with engine(tmp_path) as here:
-        feed = Feed(here.front.desk)
+        feed = Feed(here.front.service)
         behind, ahead = feed.listen(0), feed.listen(0)
         await anext(behind)
         await anext(ahead)
@@ -113,7 +113,7 @@ async def test_one_who_fell_behind_reads_on_in_the_ledger(
 @story
 async def test_a_quiet_stream_says_that_it_is_still_there(tmp_path: Path) -> None:
     async with engine(tmp_path) as here:
-        feed = Feed(here.front.desk)
+        feed = Feed(here.front.service)
         newest = (await here.get("events"))["after"]
         heard = feed.listen(newest, heartbeat=0.02)
         assert [await anext(heard) for _ in range(3)] == [

@@ -312,7 +312,7 @@ def _write(asked: _Asked, found: list[Adopted]) -> None:
 
 
 def _record(place: str, edits: list[tuple[str, str]]) -> None:
-    from horae.cli.desk import record_edits  # not on Windows
+    from horae.cli.connection import record_edits  # not on Windows
     from horae.cli.sources import plan_root
 
     record_edits(plan_root((place,)), edits)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from horae.app import House
-    from horae.cli.desk import Place
+    from horae.cli.connection import Place
 
 REQUESTED: Final = {"triage": 13.0, "deps": 18.0}  # seconds between requests for a tick
 FIRST_MINUTE: Final = 60.0  # in which an engine starts no tick by itself
@@ -85,7 +85,7 @@ def demo(*, seconds: float | None, keep: str | None) -> int:
     The plan is in a temporary directory, which is removed afterwards unless --keep names a
     directory. At the end a summary of the receipts is printed.
     """
-    from horae.cli.desk import Place
+    from horae.cli.connection import Place
     from horae.cli.log import logging_to
     from horae.cli.up import run_plans
     from horae.config import load
@@ -253,11 +253,11 @@ def _sum_up(place: Place, seconds: float) -> None:
     """Print how many receipts each entry has, and how their runs ended."""
     from rich.table import Table
 
-    from horae.cli.desk import read
+    from horae.cli.connection import read
     from horae.cli.tables import console, safe
 
     counts: dict[str, Counter[str]] = {}
-    for line in read(place, lambda desk: desk.history(limit=_MOST)).lines:
+    for line in read(place, lambda service: service.history(limit=_MOST)).lines:
         counts.setdefault(line.filed.title, Counter())[line.filed.receipt.status] += 1
     total = sum(each.total() for each in counts.values())
     receipts = "1 receipt" if total == 1 else f"{total} receipts"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.desk import NoLedgerError, Place, engine_of, read, refuse_no_root, say_source
+from horae.cli.connection import NoLedgerError, Place, engine_of, read, refuse_no_root, say_source
 from horae.cli.options import at_option, data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_rows
 from horae.core.clock import SystemClock
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from horae.core.service import Desk, EntryLine, Line
+    from horae.core.service import Service
+    from horae.core.views import EntryLine, ReceiptLine
 
 _MOST: Final = 1_000_000  # entries that are read
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
@@ -120,7 +121,7 @@ def list_(
     now = place.moment(at)
     with_gone = with_gone or State.GONE in states
     try:
-        found = read(place, lambda desk: _known(desk, with_gone=with_gone), at=now)
+        found = read(place, lambda service: _known(service, with_gone=with_gone), at=now)
         if at is None and output.form is Form.TABLE:
             say_source(engine_of(place))
     except NoLedgerError:
@@ -138,19 +139,19 @@ def list_(
     return Exit.OK
 
 
-async def _known(desk: Desk, *, with_gone: bool) -> list[EntryRow]:
+async def _known(service: Service, *, with_gone: bool) -> list[EntryRow]:
     """Return the entries that a ledger knows."""
-    roll = await desk.entries(limit=_MOST, with_gone=with_gone)
-    return [_row(line, await _last(desk, line)) for line in roll.entries]
+    roll = await service.entries(limit=_MOST, with_gone=with_gone)
+    return [_row(line, await _last(service, line)) for line in roll.entries]
 
 
-async def _last(desk: Desk, line: EntryLine) -> Line | None:
+async def _last(service: Service, line: EntryLine) -> ReceiptLine | None:
     """Return the newest receipt of an entry that has started or is final."""
-    found = await desk.history(str(line.number), statuses=_GOING | FINAL, limit=1)
+    found = await service.history(str(line.number), statuses=_GOING | FINAL, limit=1)
     return found.lines[0] if found.lines else None
 
 
-def _row(line: EntryLine, last: Line | None) -> EntryRow:
+def _row(line: EntryLine, last: ReceiptLine | None) -> EntryRow:
     if line.gone_at is not None:
         state = State.GONE
     elif last is not None and last.filed.status in _GOING:

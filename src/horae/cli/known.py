@@ -21,12 +21,12 @@ from horae.errors import Exit, HoraeError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from horae.cli.desk import Place
+    from horae.cli.connection import Place
     from horae.cli.output import Output
     from horae.cli.sources import Source
     from horae.core.entry import Origin, Pause
     from horae.core.ports import Listed
-    from horae.core.service import EngineFacts
+    from horae.core.views import EngineFacts
 
 _DATA: Final = ".horae"
 _TRIGGER: Final = "trigger"
@@ -203,7 +203,7 @@ class Ledgers:
         settings = load(root)
         if settings.store is None and not settings.data.is_dir():
             return None
-        from horae.cli.desk import NoLedgerError, Place, engine_of, known_entries
+        from horae.cli.connection import NoLedgerError, Place, engine_of, known_entries
 
         try:
             place = Place.of(root=root, data=None)

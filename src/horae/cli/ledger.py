@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.client import Far
-from horae.cli.desk import (
+from horae.cli.connection import (
     NoLedgerError,
     Place,
     engine_at,
@@ -40,8 +40,8 @@ from horae.core.explain import (
 )
 from horae.core.ports import LedgerError
 from horae.core.reason import Reason
-from horae.core.service import EntryNotFoundError, no_progress
 from horae.core.text import moment_text, pause_words
+from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 from horae.timing.zone import zone
 
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from horae.core.explain import Answer
-    from horae.core.service import (
+    from horae.core.service import Service
+    from horae.core.views import (
         AgentLine,
-        Backfill,
-        Desk,
+        BackfillResult,
         EntryLine,
         History,
-        Line,
-        Rest,
-        Standing,
-        Why,
+        PauseResult,
+        ReceiptLine,
+        StatusReport,
+        WhyReport,
     )
 
 _PATIENCE: Final = 5.0  # seconds for an engine to say what only it knows
@@ -90,7 +90,7 @@ def status(*, limit: int, at: str | None, root: str, data: str | None, form: str
     if not engine.is_running:  # else it says so itself
         waiting = untrusted(load(root, flags={"data": data})).waiting
         engine = replace(engine, problems=tuple(f"settings: {each}" for each in waiting))
-    stands = read(place, lambda desk: desk.status(engine, limit=limit), at=place.moment(at))
+    stands = read(place, lambda service: service.status(engine, limit=limit), at=place.moment(at))
     if at is None and engine.is_running and engine.pid is not None:
         stands = _as_the_engine_knows(stands, Far(place.directory, pid=engine.pid), limit=limit)
     if at is None and output.form is Form.TABLE:
@@ -145,7 +145,7 @@ def history(
     place = Place.of(root=root, data=data)
     found = read(
         place,
-        lambda desk: desk.history(
+        lambda service: service.history(
             entry,
             since=place.moment(since),
             until=place.moment(until),
@@ -193,7 +193,7 @@ def why(
     place = Place.of(root=root, data=data)
     asked = parse_ask(what)
     try:
-        said = read(place, lambda desk: desk.why(asked, limit=limit), at=place.moment(at))
+        said = read(place, lambda service: service.why(asked, limit=limit), at=place.moment(at))
     except (EntryNotFoundError, NoLedgerError, AskedMomentError):
         from horae.cli.written import look_up
 
@@ -225,7 +225,7 @@ def why(
     return Exit.OK
 
 
-def _print_doubles(place: Place, output: Output, said: Why) -> None:
+def _print_doubles(place: Place, output: Output, said: WhyReport) -> None:
     """Print what else in the plans has the same name, and why it is not armed."""
     from horae.cli.written import look_up
     from horae.core.entry import Entry
@@ -238,7 +238,7 @@ def _print_doubles(place: Place, output: Output, said: Why) -> None:
             each.print()
 
 
-def _cannot_run(place: Place, said: Why) -> str:
+def _cannot_run(place: Place, said: WhyReport) -> str:
     """Return why a run of an entry could not start: what the engine says, if one runs."""
     engine = engine_of(place)
     if engine.pid is None or not said.entry.is_armed:
@@ -251,7 +251,7 @@ def _cannot_run(place: Place, said: Why) -> str:
     return str(told["cannot_run"] or "")
 
 
-def _obstacles(place: Place, said: Why) -> dict[int, str]:
+def _obstacles(place: Place, said: WhyReport) -> dict[int, str]:
     """Return what keeps from starting what waits of an entry, as far as it is known."""
     filed = [each.filed for each in said.answers if each.filed is not None]
     waiting = [each for each in filed if each.status is Status.WAITING]
@@ -287,11 +287,11 @@ def pause(
     output = Output.of(form)
     place = Place.of(root=root, data=data)
 
-    async def asked(desk: Desk) -> Rest:
-        about = await desk.entry(entry)
+    async def asked(service: Service) -> PauseResult:
+        about = await service.entry(entry)
         now, where = SystemClock().now(), zone(about.zone)
         end = None if until is None else parse_until(until, now=now, where=where)
-        return await desk.pause(entry, note=note, until=end)
+        return await service.pause(entry, note=note, until=end)
 
     _print(output, write(place, asked), _print_paused)
     return Exit.OK
@@ -308,7 +308,7 @@ def resume(entry: str, *, root: str, data: str | None, form: str | None) -> int:
     """
     output = Output.of(form)
     place = Place.of(root=root, data=data)
-    _print(output, write(place, lambda desk: desk.resume(entry)), _print_resumed)
+    _print(output, write(place, lambda service: service.resume(entry)), _print_resumed)
     return Exit.OK
 
 
@@ -346,8 +346,8 @@ def backfill(
     named = name or new_id()
     filed = 0
 
-    async def asked(desk: Desk) -> Backfill:
-        where = zone((await desk.entry(entry)).zone)
+    async def asked(service: Service) -> BackfillResult:
+        where = zone((await service.entry(entry)).zone)
         with _progress(output) as show:
 
             def progress(done: int, total: int) -> None:
@@ -355,7 +355,7 @@ def backfill(
                 filed = done
                 show(done, total)
 
-            return await desk.backfill(
+            return await service.backfill(
                 entry,
                 start=parse_moment(start, where),
                 end=None if end is None else parse_moment(end, where),
@@ -389,7 +389,7 @@ def _print(output: Output, said: Any, as_table: Callable[[Any], None]) -> None:
             print_line(said.data())
 
 
-def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standing:
+def _as_the_engine_knows(stands: StatusReport, engine: Far, *, limit: int) -> StatusReport:
     """Return how things stand with what no ledger holds: what cannot be read, what is in the way.
 
     An engine that does not answer keeps nobody from looking; one that hangs is a problem itself.
@@ -409,7 +409,7 @@ def _as_the_engine_knows(stands: Standing, engine: Far, *, limit: int) -> Standi
     return replace(stands, engine=facts, waiting=waiting, problems=problems)
 
 
-def _held_up(line: Line, obstacle: Reason | None) -> Line:
+def _held_up(line: ReceiptLine, obstacle: Reason | None) -> ReceiptLine:
     """Return a line whose reason is what keeps its receipt from starting, if that is known."""
     if obstacle is None:
         return line
@@ -417,7 +417,7 @@ def _held_up(line: Line, obstacle: Reason | None) -> Line:
     return replace(line, filed=replace(line.filed, receipt=receipt))
 
 
-def print_status(stands: Standing) -> None:
+def print_status(stands: StatusReport) -> None:
     """Print how things stand, a part for each kind of thing that there is."""
     engine = stands.engine
     who = f"process {engine.pid}" if engine.pid else "a process"
@@ -465,12 +465,12 @@ def _print_part(title: str, rows: Iterable[tuple[str, ...]]) -> None:
         screen.print(Padding(table, (0, 0, 0, 2)))
 
 
-def agent_row(agent: AgentLine, stands: Standing) -> tuple[str, ...]:
+def agent_row(agent: AgentLine, stands: StatusReport) -> tuple[str, ...]:
     """Return an agent as a row: who, whether it runs, where in its day, how it went."""
     return agent.name, _doing(agent, stands), _day(agent), _went(agent)
 
 
-def _doing(agent: AgentLine, stands: Standing) -> str:
+def _doing(agent: AgentLine, stands: StatusReport) -> str:
     """Return what an agent does now, or when it ticks next."""
     entry = agent.entry
     if agent.is_running:
@@ -508,20 +508,20 @@ def _went(agent: AgentLine) -> str:
     return f"last{when}: {ended}{idle}{bad}{stuck}"
 
 
-def _receipt_row(line: Line) -> tuple[str, ...]:
+def _receipt_row(line: ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
     what = f"{line.title}  {line.filed.origin}"
     return _planned(line), what, f"{receipt.status}{_times(line)}", receipt.reason
 
 
-def _waiting_row(line: Line, now: datetime) -> tuple[str, ...]:
+def _waiting_row(line: ReceiptLine, now: datetime) -> tuple[str, ...]:
     start_at = line.filed.receipt.start_at
     *row, reason = _receipt_row(line)
     when = f"; starts at {moment_text(start_at, line.zone)} or later" if start_at > now else ""
     return *row, f"{reason}{when}"
 
 
-def _late_row(line: Line) -> tuple[str, ...]:
+def _late_row(line: ReceiptLine) -> tuple[str, ...]:
     receipt = line.filed.receipt
     what = f"{line.title}  {line.filed.origin}"
     late_by = f"{length_text(line.late)} late"
@@ -541,12 +541,12 @@ def _unarmed_row(line: EntryLine) -> tuple[str, ...]:
     return f"{line.title}  {line.origin}", line.reason
 
 
-def _times(line: Line) -> str:
+def _times(line: ReceiptLine) -> str:
     """Return how often it was so, unless it was once."""
     return f" ({line.times} times)" if line.times > 1 else ""
 
 
-def _planned(line: Line) -> str:
+def _planned(line: ReceiptLine) -> str:
     """Return when a receipt was planned, or how many moments it stands for."""
     receipt = line.filed.receipt
     text = moment_text(receipt.planned_at, line.zone)
@@ -588,7 +588,7 @@ def _print_history(found: History) -> None:
         echo(f"there is more: --cursor {found.cursor}")
 
 
-def _print_why(said: Why, *, is_over: bool) -> None:
+def _print_why(said: WhyReport, *, is_over: bool) -> None:
     """Print what there is to say about an entry's moments; *is_over*: no engine is running."""
     entry = said.entry
     echo(f"{entry.title}  {entry.origin}  entry {entry.number}")
@@ -646,12 +646,12 @@ def _print_answer(answer: Answer, zone_name: str, *, is_over: bool) -> None:
         echo(f"  {run_words(run, zone_name, is_over=is_over)}")
 
 
-def _print_paused(rest: Rest) -> None:
+def _print_paused(rest: PauseResult) -> None:
     already = "" if rest.changed else "already "
     echo(f"{rest.entry.title} (entry {rest.entry.number}) is {already}{_rest(rest.entry)}")
 
 
-def _print_resumed(rest: Rest) -> None:
+def _print_resumed(rest: PauseResult) -> None:
     """Print what a resume came to, and what comes next."""
     entry = rest.entry
     what = "is resumed" if rest.changed else "is not paused; nothing was changed"
@@ -659,7 +659,7 @@ def _print_resumed(rest: Rest) -> None:
     echo(f"{entry.title} (entry {entry.number}) {what}{next_at}")
 
 
-def _print_backfill(done: Backfill) -> None:
+def _print_backfill(done: BackfillResult) -> None:
     entry = done.entry
     first, last = (moment_text(each, entry.zone) for each in (done.start, done.end))
     name = f"{entry.title} (entry {entry.number})"
@@ -684,7 +684,7 @@ def _print_backfill(done: Backfill) -> None:
 def _progress(output: Output) -> Iterator[Callable[[int, int], None]]:
     """Show on a terminal how far a filing is that takes more than one step."""
     if output.form is not Form.TABLE or not sys.stderr.isatty():
-        yield no_progress
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import Progress

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.desk import (
+from horae.cli.connection import (
     NoLedgerError,
     Place,
     copy,
@@ -154,7 +154,7 @@ def prune(before: str, *, dry_run: bool, root: str, data: str | None, form: str 
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     moment = _age(before, place, now=SystemClock().now())
-    pruned = write(place, lambda desk: desk.prune(before=moment, dry_run=dry_run))
+    pruned = write(place, lambda service: service.prune(before=moment, dry_run=dry_run))
     counts = {
         "receipts": pruned.receipts,
         "runs": pruned.runs,
@@ -654,7 +654,7 @@ def _check_ledger_clock(place: Place) -> Check:
     """Compare the clock with the newest receipt: a clock that was set back is seen there."""
     now = SystemClock().now()
     try:
-        newest = read(place, lambda desk: desk.history(limit=1)).lines
+        newest = read(place, lambda service: service.history(limit=1)).lines
     except HoraeError:
         return Check("ledger clock", Grade.OK, "nothing to compare with")
     if newest and newest[0].filed.decided_at > now + timedelta(minutes=1):

@@ -107,7 +107,7 @@ def names_beside(paths: Sequence[str]) -> set[str]:
     """Return what goes by a name beside the plans of directories, or is known to their ledgers."""
     names: set[str] = set()
     for root in _roots(paths):
-        from horae.cli.desk import Place, known_entries
+        from horae.cli.connection import Place, known_entries
         from horae.sources.board.tasks import Board
         from horae.sources.crew.source import member_names
         from horae.sources.triggers.source import read_folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from horae.cli.client import EngineUnreachableError, Far
-from horae.cli.desk import (
+from horae.cli.connection import (
     Place,
     engine_at,
     leader_of,
@@ -31,8 +31,8 @@ from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.reason import HELD_BACK, ReasonCode
 from horae.core.receipt import FINAL, OPEN, is_planned
-from horae.core.service import EntryNotFoundError, RunNotFoundError, RunStateError
 from horae.core.text import moment_text
+from horae.core.views import EntryNotFoundError, RunNotFoundError, RunStateError
 from horae.errors import Exit
 from horae.files.read import PlanMissingError
 from horae.store.lock import holder_of
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from horae.config import Config
     from horae.core.ports import Filed, Run
     from horae.core.prompt import PromptOrder
-    from horae.core.service import Desk, Line, RunLine
+    from horae.core.service import Service
+    from horae.core.views import ReceiptLine, RunLine
 
 _KEPT: Final = 1 << 20  # bytes of the beginning of an output that are always kept
 LOOK: Final = 0.1  # seconds between two looks at a receipt that waits
@@ -127,14 +128,14 @@ def run(
         asked = through(
             far,
             place,
-            lambda desk: desk.run_now(
+            lambda service: service.run_now(
                 entry, note=note, parent_run=_parent_run(place), idempotency_key=key
             ),
         )
     return _follow(far, asked, output, waits=waits, raw=raw)
 
 
-def _follow(far: Far, asked: Line, output: Output, *, waits: bool | None, raw: bool) -> int:
+def _follow(far: Far, asked: ReceiptLine, output: Output, *, waits: bool | None, raw: bool) -> int:
     """Wait for the end of what an engine was asked for, if somebody looks or said so."""
     number = asked.filed.number
     is_seen = sys.stdout.isatty() and output.form is Form.TABLE
@@ -181,7 +182,7 @@ def retry(
     retried. The exit code is that of `horae run`.
     """
     place = Place.of(root=root, data=data)
-    told = read(place, lambda desk: desk.receipt(receipt)).line
+    told = read(place, lambda service: service.receipt(receipt)).line
     filed = told.filed
     if filed.status in OPEN:
         state = str(filed.status)
@@ -213,7 +214,7 @@ def _has_time(place: Place, filed: Filed) -> bool:
         return False
     plan = read(
         place,
-        lambda desk: desk.backfill(str(filed.entry), start=at, end=at + _TINY, dry_run=True),
+        lambda service: service.backfill(str(filed.entry), start=at, end=at + _TINY, dry_run=True),
     )
     return len(plan.moments) == 1
 
@@ -243,7 +244,7 @@ def _retry_planned(
         )
         return print_end(output, asyncio.run(made))
     done = through(
-        far, place, lambda desk: desk.backfill(word, start=at, end=at + _TINY, name=name)
+        far, place, lambda service: service.backfill(word, start=at, end=at + _TINY, name=name)
     )
     return _follow(far, done.lines[0], output, waits=waits, raw=raw)
 
@@ -266,7 +267,7 @@ def _retry_trigger(
     """Start the agent of a trigger with what an earlier receipt was given."""
     from horae.sources.triggers.commands import Room
 
-    entry = read(place, lambda desk: desk.entry(str(filed.entry)))
+    entry = read(place, lambda service: service.entry(str(filed.entry)))
     word = entry.address.removeprefix("trigger:")
     said = {
         "title": order.values.get("title", ""),
@@ -295,7 +296,7 @@ def logs(
     unchanged; on a terminal control characters are shown as text.
     """
     place = Place.of(root=root, data=data)
-    found = read(place, lambda desk: _meant(desk, what))
+    found = read(place, lambda service: _meant(service, what))
     far = _listening(place)
     screen = Screen(raw=raw)
     if far is None:
@@ -333,21 +334,21 @@ def cancel(what: str, *, reason: str, root: str, data: str | None, form: str | N
     far = engine_at(place)
     if far is None:
         raise _no_engine(place, "so there is nothing to cancel")
-    found = read(place, lambda desk: _meant(desk, what, is_going=True))
+    found = read(place, lambda service: _meant(service, what, is_going=True))
     said = far.post("runs", found.run.number, "cancel", body={"reason": reason})
     already = "" if said["changed"] else " already"
     print_answer(output, said, f"{said['title']}: run {said['run']} is{already} being cancelled")
     return Exit.OK
 
 
-async def _meant(desk: Desk, what: str, *, is_going: bool = False) -> RunLine:
+async def _meant(service: Service, what: str, *, is_going: bool = False) -> RunLine:
     """Return the run that a person means: by its number, else that of an entry."""
     if what.isascii() and what.isdecimal():
         number = int(what[:19])
         if number >= 2**63:
             raise RunNotFoundError(number)
-        return await desk.run(number)
-    return await (desk.going(what) if is_going else desk.last_run(what))
+        return await service.run(number)
+    return await (service.going(what) if is_going else service.last_run(what))
 
 
 def _length(shown: bytes) -> int:
@@ -470,7 +471,7 @@ async def run_here(
             filed = await running
         finally:
             await showing
-        return (await house.desk.receipt(filed.number)).data()
+        return (await house.service.receipt(filed.number)).data()
 
 
 async def show_while(

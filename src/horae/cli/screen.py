@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from horae.app import House
     from horae.core.gate import Obstacle
-    from horae.core.service import EntryLine, Line, Standing
+    from horae.core.views import EntryLine, ReceiptLine, StatusReport
 
 
 def drawn(
-    house: House, stands: Standing, waits: Sequence[Obstacle], lines: Iterable[str]
+    house: House, stands: StatusReport, waits: Sequence[Obstacle], lines: Iterable[str]
 ) -> RenderableType:
     """Return how things stand, as a picture."""
     why = {each.ask.number: each.reason for each in waits}
@@ -59,23 +59,23 @@ def _part(title: str, rows: Iterable[Sequence[str]], *, style: str = "") -> list
     return [Text(), safe(title, style="bold"), table] if table.row_count else []
 
 
-def _running(line: Line, stands: Standing) -> tuple[str, str]:
+def _running(line: ReceiptLine, stands: StatusReport) -> tuple[str, str]:
     began_at = line.filed.receipt.start_at
     return f"{line.title}  {line.filed.origin}", f"for {length_text(stands.at - began_at)}"
 
 
-def _waiting(line: Line, why: Mapping[int, str]) -> tuple[str, str]:
+def _waiting(line: ReceiptLine, why: Mapping[int, str]) -> tuple[str, str]:
     reason = why.get(line.filed.number, line.filed.receipt.reason)
     return f"{line.title}  {line.filed.origin}", reason
 
 
-def _next(line: EntryLine, stands: Standing) -> tuple[str, ...]:
+def _next(line: EntryLine, stands: StatusReport) -> tuple[str, ...]:
     assert line.next_at is not None, "only what has a next moment comes"
     wait = line.next_at - stands.at
     return moment_text(line.next_at, line.zone), f"in {length_text(wait)}", line.title
 
 
-def _troubled(line: Line) -> tuple[str, str, str]:
+def _troubled(line: ReceiptLine) -> tuple[str, str, str]:
     receipt = line.filed.receipt
     late = f", {length_text(line.late)} late" if line.late else ""
     when = moment_text(receipt.planned_at, line.zone)

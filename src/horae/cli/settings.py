@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from horae.cli.desk import Place, engine_at
+from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line

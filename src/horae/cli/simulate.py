@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from horae.cli.desk import run_lengths
+from horae.cli.connection import run_lengths
 from horae.cli.known import Ledgers
 from horae.cli.moments import moment_and_zone, parse_moment
 from horae.cli.options import paths_argument, tz_option

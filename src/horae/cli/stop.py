@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from horae.cli.client import Far
-from horae.cli.desk import Place, read
+from horae.cli.connection import Place, read
 from horae.cli.options import data_option, root_argument
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.config import load
@@ -147,7 +147,7 @@ def _quiet(_: list[str]) -> None:
 def _runs(place: Place) -> list[str]:
     """Return the titles of what runs; none if the ledger is just being closed."""
     with suppress(HoraeError):  # it is closed: nothing runs any more
-        found = read(place, lambda desk: desk.history(statuses=_GOING, limit=100))
+        found = read(place, lambda service: service.history(statuses=_GOING, limit=100))
         return [line.title for line in found.lines]
     return []
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horae.cli.desk import (
+from horae.cli.connection import (
     Dial,
     NoLedgerError,
     Place,

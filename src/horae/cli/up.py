@@ -86,7 +86,7 @@ def up(
     This command runs the engine until Ctrl-C or SIGTERM: it starts entries at their scheduled
     times, shows events, and serves the page, a web page for the browser.
     """
-    from horae.cli.desk import refuse_no_root
+    from horae.cli.connection import refuse_no_root
     from horae.config import load
     from horae.core.clock import machine_zone
     from horae.process.launcher import allow_descriptors
@@ -179,7 +179,7 @@ def worker(*, root: str, data: str | None, form: str, level: str, seconds: float
     DIR is a working copy of the plan, of which only the origin and horae.toml are used; the
     setting `store` names the database that all nodes share.
     """
-    from horae.cli.desk import EmptyRootError
+    from horae.cli.connection import EmptyRootError
     from horae.config import load
     from horae.process.launcher import allow_descriptors
 
@@ -229,7 +229,7 @@ def _let_commands_end(data: Path) -> None:
     from time import monotonic, sleep
 
     from horae.cli.client import Far
-    from horae.cli.desk import BRIEF
+    from horae.cli.connection import BRIEF
     from horae.store.lock import holder_of
 
     gives_up_at = monotonic() + BRIEF.total_seconds()
@@ -397,7 +397,7 @@ async def _log_beginning(house: House) -> None:
     while house.almanac.turned_at is None:
         await asyncio.sleep(_REFRESH / 5)
     engine = house.facts()
-    stands = await house.desk.status(engine)
+    stands = await house.service.status(engine)
     for problem in (each for each in stands.problems if each not in engine.problems):
         log.warning("%s", problem)
     if not stands.entries and not stands.unarmed:
@@ -522,7 +522,7 @@ async def _show_screen(house: House, events: AsyncIterator[Event], stop: asyncio
             if house.almanac.turned_at is None:  # before the first turn nothing is decided yet
                 await asyncio.sleep(_REFRESH / 5)
                 continue
-            stands = await house.desk.status(house.facts(), limit=8)
+            stands = await house.service.status(house.facts(), limit=8)
             waits = house.almanac.gate.obstacles(now=house.clock.now())
             live.update(drawn(house, stands, waits, lines), refresh=True)
             with suppress(TimeoutError):  # the wait is over

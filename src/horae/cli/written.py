@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from horae.cli.desk import Place
+    from horae.cli.connection import Place
     from horae.cli.output import Output
     from horae.cli.sources import Source
     from horae.core.entry import Origin, Unarmed

@@ -104,7 +104,7 @@ class Almanac:
         self._revise = revise  # in which commit some files stand, if they do
         self._ledger = ledger
         self._term = term
-        self._desks = {source.name: _Desk(source) for source in sources}
+        self._readers = {source.name: _SourceReader(source) for source in sources}
         self._poked = asyncio.Event()
         self._turning = asyncio.Lock()
         self._epoch: datetime | None = None
@@ -143,14 +143,14 @@ class Almanac:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return tuple(self._desks)
+        return tuple(self._readers)
 
     @property
     def problems(self) -> dict[str, tuple[HoraeError, ...]]:
         """What was in the way of reading each source, and of following up for it."""
         return {
-            name: (*desk.problems, *desk.unrevised, *desk.unsettled)
-            for name, desk in self._desks.items()
+            name: (*reader.problems, *reader.unrevised, *reader.unsettled)
+            for name, reader in self._readers.items()
         }
 
     async def start(self) -> None:
@@ -172,9 +172,9 @@ class Almanac:
     async def read_all(self) -> None:
         """Read all sources before any is taken over: what none of them holds is gone at once."""
         async with AsyncExitStack() as stack:
-            for desk in self._desks.values():
-                await stack.enter_async_context(desk.lock)
-            scans = {name: await self._read(name) for name in self._desks}
+            for reader in self._readers.values():
+                await stack.enter_async_context(reader.lock)
+            scans = {name: await self._read(name) for name in self._readers}
             for name, scan in scans.items():
                 await self._take_over(name, scan, patience=timedelta(0))
         await self._note_taken_over()
@@ -208,7 +208,7 @@ class Almanac:
     async def rescan(self, name: str) -> Scan:
         """Let the ledger take over what a source holds now."""
         # Of two scans the later one must also be the later one in the ledger.
-        async with self._desks[name].lock:
+        async with self._readers[name].lock:
             scan = await self._read(name)
             await self._take_over(name, scan, patience=PATIENCE)
         await self._note_taken_over()
@@ -216,29 +216,31 @@ class Almanac:
 
     async def _read(self, name: str) -> Scan:
         """Return what a source holds now."""
-        desk = self._desks[name]
-        desk.is_wanted = False  # what is asked for from here on may be read too late
+        reader = self._readers[name]
+        reader.is_wanted = False  # what is asked for from here on may be read too late
         index = await self._ledger.index(name)
         try:
-            scan = await desk.source.scan(index)
+            scan = await reader.source.scan(index)
         except LedgerError:  # what is wrong with the ledger is not the source's own
             raise
         except Exception as error:  # no source may end the engine; what is known of it stands
             log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
             problem = SourceError(name, error)
-            scan = Scan((), standing=("",), problems=(problem,), index=index, is_bare=desk.is_bare)
+            scan = Scan(
+                (), standing=("",), problems=(problem,), index=index, is_bare=reader.is_bare
+            )
         counts = len(scan.entries), len(scan.problems)
         log.debug("scanned %s: %d entries read, %d problems", name, *counts, extra={"source": name})
-        desk.is_bare = scan.is_bare
+        reader.is_bare = scan.is_bare
         return scan
 
     async def _take_over(self, name: str, scan: Scan, *, patience: timedelta) -> None:
         """Let the ledger take over what was read, unless it is a plan root without any plan."""
-        desk = self._desks[name]
+        reader = self._readers[name]
         was_blank, self.is_blank = self.is_blank, await self._lacks_plan()
-        desk.look_at = None
+        reader.look_at = None
         if not self.is_blank or scan.is_bare is None:
-            desk.look_at = await self._ledger.scan(
+            reader.look_at = await self._ledger.scan(
                 name,
                 scan,
                 now=self._clock.now(),
@@ -246,19 +248,19 @@ class Almanac:
                 revision=await self._revision(name, scan),
                 patience=patience,
             )
-        desk.problems = scan.problems
+        reader.problems = scan.problems
         if scan.problems or self.is_blank:
             # What was in the way may be gone soon, and nobody tells of that.
             again = self._clock.now() + UNREAD
-            desk.look_at = again if desk.look_at is None else min(desk.look_at, again)
+            reader.look_at = again if reader.look_at is None else min(reader.look_at, again)
         if was_blank and not self.is_blank:
-            for other in self._desks:  # what was read meanwhile was not taken over
+            for other in self._readers:  # what was read meanwhile was not taken over
                 self.request(other)
 
     async def _lacks_plan(self) -> bool:
         """Tell whether there is no plan at all, though the ledger knows entries of one."""
-        bare = [name for name, desk in self._desks.items() if desk.is_bare]
-        if self.may_be_empty or any(desk.is_bare is False for desk in self._desks.values()):
+        bare = [name for name, reader in self._readers.items() if reader.is_bare]
+        if self.may_be_empty or any(reader.is_bare is False for reader in self._readers.values()):
             return False
         return any([await self._ledger.knows(name) for name in bare])
 
@@ -282,11 +284,11 @@ class Almanac:
 
         A scan that goes on may have read already what has changed: then another one follows.
         """
-        desk = self._desks[name]
-        desk.is_wanted = True
-        if desk.request is None or desk.request.done():
+        reader = self._readers[name]
+        reader.is_wanted = True
+        if reader.request is None or reader.request.done():
             with acting(ENGINE):  # what is found there is nobody's, whoever asked to look
-                desk.request = asyncio.create_task(self._rescan_while_wanted(name))
+                reader.request = asyncio.create_task(self._rescan_while_wanted(name))
 
     def offer(self, receipts: Sequence[Filed]) -> None:
         """Take receipts that wait, and turn at once."""
@@ -342,13 +344,13 @@ class Almanac:
             return None
         read = {each.item.origin.file for each in scan.entries}
         files = read.union(await self._ledger.loose(name))
-        desk = self._desks[name]
-        desk.unrevised = ()
+        reader = self._readers[name]
+        reader.unrevised = ()
         try:
             found = await self._revise(files) if files else None
         except Exception as error:  # no reason to keep a plan from being read
             log.debug("cannot find the commit of %s: %s", name, error, extra={"source": name})
-            desk.unrevised = (SourceError("git", error),)
+            reader.unrevised = (SourceError("git", error),)
             return None
         if found is None or found.files is None:
             return found
@@ -479,8 +481,8 @@ class Almanac:
                 return
             self._has_unsettled, self._settle_at = False, None
             self._settled_to = self._asked_to = 0
-            for desk in self._desks.values():
-                desk.unsettled = ()
+            for reader in self._readers.values():
+                reader.unsettled = ()
         began = self._clock.elapsed()
         while finals := await self._ledger.unsettled(after=self._settled_to, limit=SETTLED):
             await self._ask_followers([e for e in finals if e.number > self._asked_to], now)
@@ -558,30 +560,30 @@ class Almanac:
 
     async def _settle(self, filed: Filed) -> bool:
         """Let the source of a receipt follow it up; a source that is no more has nothing to do."""
-        desk = self._desks.get(filed.source)
-        if desk is None:
+        reader = self._readers.get(filed.source)
+        if reader is None:
             return True
         try:
-            await desk.source.settle(filed)
+            await reader.source.settle(filed)
         except Exception as error:  # it is asked again, and ends nothing else
             problem = error if isinstance(error, HoraeError) else SourceError(filed.source, error)
             words = "settling receipt %d failed, trying again in %s: %s"
             log.debug(words, filed.number, UNSETTLED, problem, extra=_fields(filed))
-            desk.unsettled = (*desk.unsettled, problem)
+            reader.unsettled = (*reader.unsettled, problem)
             return False
         return True
 
     def _look_again(self, now: datetime) -> None:
         """Scan again the sources that missed something and may miss it for good."""
-        for name, desk in self._desks.items():
-            if desk.look_at is not None and desk.look_at <= now:
-                desk.look_at = None
+        for name, reader in self._readers.items():
+            if reader.look_at is not None and reader.look_at <= now:
+                reader.look_at = None
                 self.request(name)
 
     async def _rescan_while_wanted(self, name: str) -> None:
         """Scan a source, and again if that was asked for meanwhile."""
         await self._rescan_soon(name)
-        while self._desks[name].is_wanted:
+        while self._readers[name].is_wanted:
             await self._rescan_soon(name)
 
     async def _rescan_soon(self, name: str) -> None:
@@ -591,7 +593,7 @@ class Almanac:
         except (LedgerBusyError, LedgerWriteError) as error:
             log.debug("scanning %s failed: %s", name, error, extra={"source": name})
             self.trouble = error
-            self._desks[name].look_at = self._clock.now() + AGAIN
+            self._readers[name].look_at = self._clock.now() + AGAIN
         except Exception as error:  # the next turn raises it, and the engine ends
             log.debug("scanning %s failed", name, exc_info=error, extra={"source": name})
             self.launch.failure = error
@@ -599,7 +601,7 @@ class Almanac:
 
     async def _wake_at(self, now: datetime) -> datetime:
         """Return the first moment at which there is something to do."""
-        others = [self._settle_at, *(desk.look_at for desk in self._desks.values())]
+        others = [self._settle_at, *(reader.look_at for reader in self._readers.values())]
         if not self.is_blank:
             gate_at = self.gate.next_at if self._is_admitting else None
             others += [await self._ledger.wake_at(), gate_at, self._lapse_at]
@@ -668,7 +670,7 @@ def _moves(step: Step) -> bool:
 
 
 @dataclass(slots=True)
-class _Desk:
+class _SourceReader:
     """What is known of a source."""
 
     source: Source

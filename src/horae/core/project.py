@@ -219,8 +219,12 @@ def _next_tick(entry: Entry, rule: CadenceRule) -> datetime:
     at = rule.first_at.astimezone(UTC)
     if entry.ended_at is None:
         return at
-    wait = max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
-    return max(at, entry.ended_at.astimezone(UTC) + wait)
+    return max(at, entry.ended_at.astimezone(UTC) + tick_delay(rule))
+
+
+def tick_delay(rule: CadenceRule) -> timedelta:
+    """Return how long after the end of its last tick an agent ticks again."""
+    return max(delay_after(rule.base, rule.streak), delay_after_failures(rule.base, rule.failures))
 
 
 def decided(moments: Iterator[Moment]) -> Iterator[Moment]:

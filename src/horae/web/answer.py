@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
-from horae.core.service import CannotRunError
+from horae.core.views import CannotRunError
 from horae.errors import Exit, HoraeError
 from horae.sources.triggers.service import refusal
 from horae.web.request import HttpRequestError

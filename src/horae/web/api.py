@@ -2,7 +2,7 @@
 
 One application for every way in. Its own routes are under /api/v1; a question is a GET and
 changes nothing, a request is a POST or a PUT with a JSON object. An answer is the `data()` of
-what the desk says, an error one problem document (RFC 9457) with the code and the words of the
+what the service says, an error one problem document (RFC 9457) with the code and the words of the
 error. Every route stands in one table, from which the router, the guard and the document of the
 API are made; each part of it stands beside the functions that answer.
 """
@@ -69,7 +69,7 @@ def app(front: Front, *, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     made.router.redirect_slashes = False  # it would trust the Host that somebody claims
     made.state.together = Together()
-    made.state.feed = Feed(front.desk)
+    made.state.feed = Feed(front.service)
     made.state.plans = asyncio.Semaphore(workflows.AT_ONCE)
     made.state.edits = asyncio.Lock()  # one after the other, so that a tag holds until it counts
     return made

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from horae.app import new_id
 from horae.core.actor import local_actor
 from horae.core.entry import Entry
-from horae.core.service import CannotRunError
+from horae.core.views import CannotRunError
 from horae.files.git.repository import Git, is_repository
 from horae.files.read import find_plans, read_plan
 from horae.hands import AskedTasks, AskedWorkflows, commits
@@ -86,7 +86,7 @@ async def app_of(house: House, keys: Keys, *, nodes: Nodes | None = None) -> ASG
     )
     limit, most = house.config.plan_max_bytes, house.config.plan_max_files
     front = Front(
-        desk=house.desk,
+        service=house.service,
         almanac=house.almanac,
         facts=house.facts,
         log_of=house.log_of,

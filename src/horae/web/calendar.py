@@ -18,8 +18,8 @@ from horae.core.entry import Entry, OnceRule, Origin, key_time
 from horae.core.explain import stamp
 from horae.core.project import project
 from horae.core.scope import Scope
-from horae.core.service import RequestError
 from horae.core.text import words
+from horae.core.views import RequestError
 from horae.sources.board.recycle import is_net
 from horae.timing.rfc3339 import parse_rfc3339
 from horae.timing.zone import zone
@@ -82,7 +82,7 @@ async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     since, skip = _cursor(asked.text("cursor")) or (start, 0)
     most = asked.limit(100)
     word = asked.text("entry")
-    found = [await front.desk.named(word)] if word else await ledger.entries()
+    found = [await front.service.named(word)] if word else await ledger.entries()
 
     def look() -> list[Fire]:
         near = nearest(found, since, skip + most + 1) if since >= now else found

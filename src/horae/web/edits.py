@@ -72,7 +72,7 @@ def with_tag(operation: Operation, tag: Tagging) -> Operation:
 
 async def entry_tag(front: Front, request: Request) -> str:
     """Return the tag of an entry: what is written of it, and whether it rests."""
-    return tag_of_entry(await front.desk.named(request.path_params["entry"]))
+    return tag_of_entry(await front.service.named(request.path_params["entry"]))
 
 
 def tag_of_entry(found: Listed) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from horae.core.explain import stamp
 from horae.core.scope import Scope
-from horae.core.service import RequestError
+from horae.core.views import RequestError
 from horae.web.answer import HEADERS
 from horae.web.front import offered
 from horae.web.request import is_number
@@ -48,7 +48,7 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     line = gate.obstacles(now=front.clock.now())
     holding = []
     for each in gate.holders:
-        about = (await front.desk.receipt(each.ask.number)).line
+        about = (await front.service.receipt(each.ask.number)).line
         holding.append(
             {
                 "receipt": each.ask.number,
@@ -62,7 +62,7 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
         )
     waiting = []
     for obstacle in islice(line, limit):
-        about = (await front.desk.receipt(obstacle.ask.number)).line
+        about = (await front.service.receipt(obstacle.ask.number)).line
         waiting.append(
             {
                 "receipt": obstacle.ask.number,
@@ -85,7 +85,7 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
 
 async def events(front: Front, _: Request, asked: Fields) -> Answer:
     """List the events after a given event."""
-    return await front.desk.events(after=asked.number("after") or 0, limit=asked.limit(100))
+    return await front.service.events(after=asked.number("after") or 0, limit=asked.limit(100))
 
 
 async def event_stream(front: Front, request: Request, asked: Fields) -> Response:
@@ -101,14 +101,14 @@ async def event_stream(front: Front, request: Request, asked: Fields) -> Respons
 async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Summarise old receipts as ranges and remove their details."""
     before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
-    pruned = await front.desk.prune(before=before, dry_run=dry_run)
+    pruned = await front.service.prune(before=before, dry_run=dry_run)
     return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
 
 
 async def edits(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """Record that a command has edited a file."""
     said = {name: asked.needed(name) for name in ("file", "what")}
-    await front.desk.note_edit(**said)
+    await front.service.note_edit(**said)
     return {**said}
 
 

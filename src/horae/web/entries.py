@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 
 async def entries(front: Front, _: Request, asked: Fields) -> Answer:
     """List the entries, oldest first."""
-    return await front.desk.entries(
+    return await front.service.entries(
         limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
     )
 
 
 async def entry(front: Front, request: Request, _: Fields) -> Answer:
     """Show one entry."""
-    return await front.desk.entry(request.path_params["entry"])
+    return await front.service.entry(request.path_params["entry"])
 
 
 async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
     """Request a run now; the same Idempotency-Key returns the same receipt."""
-    return await front.desk.run_now(
+    return await front.service.run_now(
         request.path_params["entry"],
         note=asked.text("note"),
         parent_run=asked.number("parent_run"),
@@ -67,19 +67,19 @@ async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
 
 async def pause(front: Front, request: Request, asked: Fields) -> Answer:
     """Pause an entry."""
-    return await front.desk.pause(
+    return await front.service.pause(
         request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
     )
 
 
 async def resume(front: Front, request: Request, _: Fields) -> Answer:
     """Resume an entry."""
-    return await front.desk.resume(request.path_params["entry"])
+    return await front.service.resume(request.path_params["entry"])
 
 
 async def backfill(front: Front, request: Request, asked: Fields) -> Answer:
     """Run an entry once for each scheduled time in a past window."""
-    return await front.desk.backfill(
+    return await front.service.backfill(
         request.path_params["entry"],
         start=asked.needed_moment("from"),
         end=asked.moment("to"),

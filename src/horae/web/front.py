@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from horae.core.engine import Almanac
     from horae.core.ports import Clock, Ledger, Run
-    from horae.core.service import Desk, EngineFacts, Standing
+    from horae.core.service import Service
+    from horae.core.views import EngineFacts, StatusReport
     from horae.sources.triggers.service import Triggers
     from horae.web.keys import Keys
 
@@ -97,7 +98,7 @@ class Settings(Protocol):
 class Front:
     """What of an engine others may use through the API."""
 
-    desk: Desk
+    service: Service
     almanac: Almanac
     facts: Callable[[], EngineFacts]
     log_of: Callable[[Run], Path]
@@ -115,10 +116,10 @@ class Front:
     settings: Settings | None = None
     is_public: bool = False  # whether everybody may see how the agents are
 
-    async def status(self, *, limit: int) -> Standing:
+    async def status(self, *, limit: int) -> StatusReport:
         """Return how things stand, and whether the engine stands still."""
         engine = replace(self.facts(), stall=await self.almanac.stall())
-        return await self.desk.status(engine, limit=limit)
+        return await self.service.status(engine, limit=limit)
 
 
 def offered(what: T | None, name: str) -> T:

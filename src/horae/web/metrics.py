@@ -100,7 +100,7 @@ class Counts:
     async def _count(self) -> None:
         """Count what has happened since the last look."""
         while True:
-            said = await self._front.desk.events(after=self._after, limit=_BATCH)
+            said = await self._front.service.events(after=self._after, limit=_BATCH)
             for event in said.events:
                 if event.kind == "receipt" and event.receipt is not None:
                     await self._count_receipt(event.receipt, str(event.facts.get("status")))
@@ -113,7 +113,7 @@ class Counts:
         status = Status(word) if word in set(Status) else None
         if status is None or (status not in ENDS and status not in _WITHOUT_RUN):
             return
-        account = await self._front.desk.receipt(number)
+        account = await self._front.service.receipt(number)
         filed = account.line.filed
         self._ends.labels(status.value).inc(filed.receipt.count)
         if status is Status.MISSED:
@@ -147,7 +147,7 @@ class Counts:
         """Look how things stand now."""
         await self._machines()
         front = self._front
-        stands = await front.desk.status(front.facts(), limit=ENTRIES)
+        stands = await front.service.status(front.facts(), limit=ENTRIES)
         counts = stands.counts
         self._active.set(counts.get(Status.RUNNING, 0) + counts.get(Status.STARTING, 0))
         self._waiting.set(counts.get(Status.WAITING, 0))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.core.service import AgentLine
+    from horae.core.views import AgentLine
     from horae.web.front import Front
     from horae.web.request import Fields
 
@@ -58,7 +58,7 @@ def _refuse_private(front: Front) -> None:
 
 
 async def _agents(front: Front) -> tuple[AgentLine, ...]:
-    return (await front.desk.status(front.facts(), limit=1000)).agents
+    return (await front.service.status(front.facts(), limit=1000)).agents
 
 
 def _shown(found: tuple[AgentLine, ...]) -> AgentLine | None:

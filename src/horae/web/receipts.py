@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Run
     from horae.core.reason import Reason
-    from horae.core.service import Why
+    from horae.core.views import WhyReport
     from horae.web.answer import Answer
     from horae.web.front import Front
     from horae.web.request import Fields
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
     """List receipts, newest first."""
-    return await front.desk.history(
+    return await front.service.history(
         asked.text("entry") or None,
         since=asked.moment("since"),
         until=asked.moment("until"),
@@ -69,18 +69,18 @@ async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
 
 async def receipt(front: Front, request: Request, _: Fields) -> Answer:
     """Show one receipt with its runs."""
-    return await front.desk.receipt(path_number(request))
+    return await front.service.receipt(path_number(request))
 
 
 async def run(front: Front, request: Request, _: Fields) -> Answer:
     """Show one run."""
-    return await front.desk.run(path_number(request))
+    return await front.service.run(path_number(request))
 
 
 async def log(front: Front, request: Request, asked: Fields) -> Response:
     """Return the output of a run from a byte offset on; with `follow` until the run ends."""
     follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
-    found = (await front.desk.run(path_number(request))).run
+    found = (await front.service.run(path_number(request))).run
 
     def goes_on() -> bool:
         return follow and _is_live(front, found)
@@ -98,7 +98,7 @@ async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
         is_it = live is not None and live.number == number  # not an attempt after it
         return is_it and front.almanac.launch.cancel(receipt, reason)
 
-    return await front.desk.cancel(number, end=end, reason=asked.text("reason"))
+    return await front.service.cancel(number, end=end, reason=asked.text("reason"))
 
 
 async def why(front: Front, _: Request, asked: Fields) -> Answer:
@@ -107,10 +107,10 @@ async def why(front: Front, _: Request, asked: Fields) -> Answer:
     ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
     if at and ask.start is None:
         raise AskedMomentError(at)
-    return with_obstacles(front, await front.desk.why(ask, limit=asked.limit(20)))
+    return with_obstacles(front, await front.service.why(ask, limit=asked.limit(20)))
 
 
-def with_obstacles(front: Front, why: Why) -> Why:
+def with_obstacles(front: Front, why: WhyReport) -> WhyReport:
     """Return why with what keeps from starting what waits at the gate."""
     obstacles = front.almanac.gate.obstacles(now=front.clock.now())
     said = {each.ask.number: each.reason for each in obstacles}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from horae.core.service import RequestError
+from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import parse_rfc3339

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.core.ports import Clock
-    from horae.core.service import Desk
+    from horae.core.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ _BATCH: Final = 20  # so many a reader holds on to while it is slow
 class Feed:
     """The newest events, for all who listen; it looks for them only while somebody does."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._newest: deque[tuple[int, bytes]] = deque(maxlen=SHARED)
         self._last = 0  # how far the look for new ones has come
         self._more = asyncio.Event()
@@ -94,7 +94,7 @@ class Feed:
             return await self._read(number)
 
     async def _read(self, number: int) -> list[tuple[int, bytes]]:
-        said = await self._desk.events(after=number, limit=_BATCH)
+        said = await self._service.events(after=number, limit=_BATCH)
         return [(each["event"], event_text(each)) for each in _events(said.data())]
 
     async def _look(self) -> None:

@@ -28,7 +28,7 @@ from horae.core.entry import Work, key_time
 from horae.core.explain import parse_ask
 from horae.core.gate import Capacity
 from horae.core.ports import HeldBackError, Job, Process, Run, RunError
-from horae.core.service import Desk
+from horae.core.service import Service
 from horae.process.processes import Processes, can_kill_trees
 from horae.sources.agents.runner import Registry
 from horae.sources.board.dispatch import rest_after
@@ -134,7 +134,7 @@ class Hall:
     almanac: Almanac
     dispatcher: Dispatcher
     runner: DispatchRunner
-    desk: Desk
+    service: Service
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Return when something holds, or fail with what went wrong meanwhile."""
@@ -202,14 +202,14 @@ async def open_hall(
             sources=[source],
             capacity=Capacity(slots=4, crew=crew),
         )
-        desk = Desk(ledger=ledger, clock=clock, ids=lambda: "x", poke=almanac.note_change)
+        service = Service(ledger=ledger, clock=clock, ids=lambda: "x", poke=almanac.note_change)
         await almanac.start()
         parts = [
             asyncio.create_task(almanac.run(turned=dispatcher.turned)),
             asyncio.create_task(dispatcher.run(almanac.offer)),
         ]
         try:
-            yield Hall(home, ledger, almanac, dispatcher, runner, desk)
+            yield Hall(home, ledger, almanac, dispatcher, runner, service)
             for part in parts:
                 assert not part.done(), part.exception()
         finally:
@@ -437,20 +437,20 @@ async def test_however_often_the_engine_is_killed_each_task_is_done_once(home: H
 async def test_a_run_that_was_never_let_go_knows_its_own_claim_the_next_time(home: Home) -> None:
     home.make("wren")
     home.task(1)
-    async with desktop(home) as desk, Processes(home.data) as processes:
-        await desk.look()
-        [filed] = (await desk.ledger.receipts()).receipts
-        runner = runner_of(desk, processes)
+    async with dispatch_stage(home) as stage, Processes(home.data) as processes:
+        await stage.look()
+        [filed] = (await stage.ledger.receipts()).receipts
+        runner = runner_of(stage, processes)
         for _ in range(2):
-            await desk.clock.advance(SECOND)
-            run = await desk.ledger.start(filed.number, now=desk.clock.now(), term=1)
+            await stage.clock.advance(SECOND)
+            run = await stage.ledger.start(filed.number, now=stage.clock.now(), term=1)
             assert run is not None
             held = await runner.hold(Job(filed, run, ""))
             assert held.process.pid  # somebody is there, and waits
             assert home.read(1).text("claimed_at") == key_time(run.started_at)
             held.cancel("the engine ended")
-            await desk.ledger.give_back(
-                run.number, reason=because("so"), now=desk.clock.now(), term=1
+            await stage.ledger.give_back(
+                run.number, reason=because("so"), now=stage.clock.now(), term=1
             )
 
 
@@ -569,11 +569,11 @@ async def test_why_and_history_tell_of_a_task_like_of_anything_else(home: Home) 
     home.task(7, does="exit 3")
     async with open_hall(home) as hall:
         await hall.until_ended(7)
-        history = await hall.desk.history("task:7:work")
+        history = await hall.service.history("task:7:work")
         [line] = history.lines
         assert (line.filed.receipt.key, line.filed.status) == ("dispatch:1", Status.FAILED)
         assert line.filed.agents == ("wren",)
-        answer = await hall.desk.why(parse_ask("task:7:work"))
+        answer = await hall.service.why(parse_ask("task:7:work"))
         assert "exit code 3" in str(answer.data())
 
 
@@ -585,9 +585,9 @@ async def test_somebody_can_ask_for_a_task_that_names_who_does_it(home: Home) ->
     async with open_hall(home) as hall:
         await hall.until_ended(1)
         (home.path / "do-1.sh").write_text("echo sown\n")
-        await hall.desk.run_now("task:1:work")
+        await hall.service.run_now("task:1:work")
         assert [status for _, status, _ in await hall.until_ended(1, times=2)] == ["failed", "done"]
-        await hall.desk.run_now("task:2:work")
+        await hall.service.run_now("task:2:work")
         [(key, status, reason)] = await hall.until_ended(2)
         assert (key, status, reason) == ("manual:x", "failed", "ann is not a member of the crew")
     assert [member for _, _, member in home.log()] == ["moss"] * 3
@@ -597,7 +597,7 @@ async def test_somebody_can_ask_for_a_task_that_names_who_does_it(home: Home) ->
 
 
 @dataclass
-class Desktop:
+class DispatchStage:
     """A dispatcher over a real board and ledger, whose looks are asked for by hand."""
 
     home: Home
@@ -629,7 +629,7 @@ class Desktop:
 
 
 @asynccontextmanager
-async def desktop(home: Home) -> AsyncIterator[Desktop]:
+async def dispatch_stage(home: Home) -> AsyncIterator[DispatchStage]:
     clock, busy = ManualClock(NOW), set[str]()
     ledger = await SqliteLedger.in_memory()
     dispatcher = Dispatcher(
@@ -642,20 +642,20 @@ async def desktop(home: Home) -> AsyncIterator[Desktop]:
         busy=lambda: busy,
     )
     source = BoardSource(home.root, now=clock.now, inline=True, changed=dispatcher.note_change)
-    yield Desktop(home, clock, ledger, dispatcher, source, busy)
+    yield DispatchStage(home, clock, ledger, dispatcher, source, busy)
     await ledger.close()
 
 
-def runner_of(desk: Desktop, processes: Processes) -> DispatchRunner:
-    home = desk.home
+def runner_of(stage: DispatchStage, processes: Processes) -> DispatchRunner:
+    home = stage.home
     return DispatchRunner(
         processes,
         Place(home.root, home.data, os.environ, MINUTE),
         CommittedBoard(home.root),
         Roster(home.manifest),
         registry=Registry(),
-        ledger=desk.ledger,
-        clock=desk.clock,
+        ledger=stage.ledger,
+        clock=stage.clock,
     )
 
 
@@ -664,20 +664,20 @@ async def test_to_look_twice_files_once_also_for_another_engine(home: Home) -> N
     home.make("wren", "moss")
     for number in (1, 2, 3):
         home.task(number)
-    async with desktop(home) as desk:
-        assert await desk.look() == [(1, "dispatch:1", "wren"), (2, "dispatch:1", "moss")]
-        assert await desk.look() == []
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == [(1, "dispatch:1", "wren"), (2, "dispatch:1", "moss")]
+        assert await stage.look() == []
         later = Dispatcher(
             CommittedBoard(home.root),
             Roster(home.manifest),
             registry=Registry(),
             environ=os.environ,
-            ledger=desk.ledger,
-            clock=desk.clock,
+            ledger=stage.ledger,
+            clock=stage.clock,
             busy=tuple,
         )
         assert await later.look(NOW) == []
-        await desk.end()
+        await stage.end()
         home.save(1, status="done")
         assert [filed.title for filed in await later.look(NOW)] == ["Bed 2", "Bed 3"]
 
@@ -688,22 +688,22 @@ async def test_who_is_busy_or_rests_or_cannot_run_is_handed_nothing(home: Home) 
     (home.crew / "fern.org").write_text("* fern :agent:\nYou garden.\n")  # has no command
     for number in (1, 2, 3, 4):
         home.task(number)
-    async with desktop(home) as desk:
-        desk.busy.add("wren")
-        assert await desk.look() == [(1, "dispatch:1", "moss"), (2, "dispatch:1", "reed")]
-        desk.busy.clear()
-        assert await desk.look() == [(3, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage:
+        stage.busy.add("wren")
+        assert await stage.look() == [(1, "dispatch:1", "moss"), (2, "dispatch:1", "reed")]
+        stage.busy.clear()
+        assert await stage.look() == [(3, "dispatch:1", "wren")]
 
 
 @story
 async def test_when_nobody_can_run_the_receipt_says_why(home: Home) -> None:
     home.make("wren", command="")
     home.task(1)
-    async with desktop(home) as desk, Processes(home.data) as processes:
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
-        [filed] = (await desk.ledger.receipts()).receipts
+    async with dispatch_stage(home) as stage, Processes(home.data) as processes:
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
+        [filed] = (await stage.ledger.receipts()).receipts
         assert filed.work is Work.DISPATCH
-        runner = runner_of(desk, processes)
+        runner = runner_of(stage, processes)
         before = (home.tasks / "001-bed.md").read_bytes()
         with pytest.raises(HeldBackError, match="has no command"):
             await runner.hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
@@ -719,10 +719,10 @@ async def test_when_nobody_can_run_the_receipt_says_why(home: Home) -> None:
 async def test_without_a_crew_nothing_is_handed_out(home: Home) -> None:
     home.make()
     home.task(1)
-    async with desktop(home) as desk:
-        assert await desk.look() == []
-        assert [each.mark.address for each in await desk.ledger.entries()] == ["task:1:work"]
-        assert desk.dispatcher.next_at is None
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == []
+        assert [each.mark.address for each in await stage.ledger.entries()] == ["task:1:work"]
+        assert stage.dispatcher.next_at is None
 
 
 @story
@@ -730,11 +730,11 @@ async def test_a_task_that_somebody_paused_keeps_nobody_from_the_next(home: Home
     home.make("wren")
     for number in (1, 2):
         home.task(number)
-    async with desktop(home) as desk:
-        await desk.scan()
-        [known] = await desk.ledger.find("task:1:work")
-        await desk.ledger.pause(known.number, now=NOW, term=1)
-        assert await desk.look() == [(2, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage:
+        await stage.scan()
+        [known] = await stage.ledger.find("task:1:work")
+        await stage.ledger.pause(known.number, now=NOW, term=1)
+        assert await stage.look() == [(2, "dispatch:1", "wren")]
 
 
 @story
@@ -742,28 +742,28 @@ async def test_a_task_that_was_not_begun_rests_and_keeps_nobody_from_the_next(ho
     home.make("wren")
     for number in (1, 2):
         home.task(number)
-    async with desktop(home) as desk:
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
-        await desk.end(Status.NO_WORK)  # and its file is as it was
-        assert await desk.look() == [(2, "dispatch:1", "wren")]
-        await desk.end(Status.NO_WORK)
-        assert await desk.look() == []
-        assert desk.dispatcher.next_at == NOW + UNCLAIMED
-        await desk.clock.advance(UNCLAIMED)
-        assert await desk.look() == [(1, "dispatch:2", "wren")]
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
+        await stage.end(Status.NO_WORK)  # and its file is as it was
+        assert await stage.look() == [(2, "dispatch:1", "wren")]
+        await stage.end(Status.NO_WORK)
+        assert await stage.look() == []
+        assert stage.dispatcher.next_at == NOW + UNCLAIMED
+        await stage.clock.advance(UNCLAIMED)
+        assert await stage.look() == [(1, "dispatch:2", "wren")]
 
 
 @story
 async def test_one_that_was_changed_meanwhile_need_not_rest(home: Home) -> None:
     home.make("wren")
     home.task(1)
-    async with desktop(home) as desk:
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
         home.save(1, blocked="no water")
-        await desk.end(Status.NO_WORK)
-        assert await desk.look() == []
+        await stage.end(Status.NO_WORK)
+        assert await stage.look() == []
         home.save(1, blocked=None)
-        assert await desk.look() == [(1, "dispatch:2", "wren")]
+        assert await stage.look() == [(1, "dispatch:2", "wren")]
 
 
 @story
@@ -773,16 +773,16 @@ async def test_two_files_with_one_number_are_not_handed_out_and_others_are(home:
     text = (home.tasks / "001-bed.md").read_text()
     home.task(2)
     (home.tasks / "007-copy.md").write_text(text)
-    async with desktop(home) as desk, Processes(home.data) as processes:
-        assert await desk.look() == [(2, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage, Processes(home.data) as processes:
+        assert await stage.look() == [(2, "dispatch:1", "wren")]
         # One that was handed out before its copy came is not begun, and says why.
         (home.tasks / "007-copy.md").unlink()
-        assert await desk.look() == [(1, "dispatch:1", "moss")]
+        assert await stage.look() == [(1, "dispatch:1", "moss")]
         [filed] = [
-            each for each in (await desk.ledger.receipts()).receipts if each.agents == ("moss",)
+            each for each in (await stage.ledger.receipts()).receipts if each.agents == ("moss",)
         ]
         (home.tasks / "007-copy.md").write_text(text)
-        held = await runner_of(desk, processes).hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
+        held = await runner_of(stage, processes).hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
         held.go()
         ended = await held.ended()
     assert ended.outcome is Status.NO_WORK
@@ -795,14 +795,14 @@ async def test_two_files_with_one_number_are_not_handed_out_and_others_are(home:
 async def test_a_time_on_the_board_is_when_to_look_again(home: Home) -> None:
     home.make("wren")
     home.task(1, "scheduled_for: 2026-04-01T09:00:00Z")
-    async with desktop(home) as desk:
-        assert await desk.look() == []
-        assert desk.dispatcher.next_at == NOW + HOUR
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == []
+        assert stage.dispatcher.next_at == NOW + HOUR
         offered: list[Filed] = []
-        looking = asyncio.create_task(desk.dispatcher.run(offered.extend))
-        await desk.clock.advance(HOUR - SECOND)
+        looking = asyncio.create_task(stage.dispatcher.run(offered.extend))
+        await stage.clock.advance(HOUR - SECOND)
         assert offered == []
-        await desk.clock.advance(SECOND)
+        await stage.clock.advance(SECOND)
         await until(lambda: offered, limit=LIMIT)
         looking.cancel()
         assert [(each.title, each.receipt.planned_at) for each in offered] == [
@@ -816,11 +816,11 @@ async def test_a_dead_holders_claim_is_taken_back_first_and_a_persons_is_not(hom
     held = ("claimed_by: dead", "claimed_at: 2026-04-01T07:00:00Z")
     home.task(1, *held, "claim_expires_at: 2026-04-01T08:30:00Z", status="in-progress")
     home.task(2, *held, status="in-progress")
-    async with desktop(home) as desk:
-        assert await desk.look() == []
-        assert desk.dispatcher.next_at == NOW + HOUR / 2
-        await desk.clock.advance(HOUR / 2)
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == []
+        assert stage.dispatcher.next_at == NOW + HOUR / 2
+        await stage.clock.advance(HOUR / 2)
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
         assert home.read(1).text("attempt_reason") == "the claim of dead expired"
         assert home.read(2).text("claimed_by") == "dead"
 
@@ -831,36 +831,36 @@ async def test_what_ended_badly_rests_the_longer_the_more_often_also_after_a_res
 ) -> None:
     home.make("wren")
     home.task(1, "attempt: 3")
-    async with desktop(home) as desk:
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
-        await desk.end(Status.FAILED)
-        assert await desk.look() == []
-        assert desk.dispatcher.next_at == NOW + rest_after(3) == NOW + 4 * MINUTE
-        assert await desk.look() == []
-        assert desk.dispatcher.next_at == NOW + 4 * MINUTE
-        await desk.clock.advance(4 * MINUTE)
-        assert await desk.look() == [(1, "dispatch:2", "wren")]
-        await desk.end(Status.FAILED)
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
+        await stage.end(Status.FAILED)
+        assert await stage.look() == []
+        assert stage.dispatcher.next_at == NOW + rest_after(3) == NOW + 4 * MINUTE
+        assert await stage.look() == []
+        assert stage.dispatcher.next_at == NOW + 4 * MINUTE
+        await stage.clock.advance(4 * MINUTE)
+        assert await stage.look() == [(1, "dispatch:2", "wren")]
+        await stage.end(Status.FAILED)
         home.save(1, attempt=None)  # a person says: now
-        assert await desk.look() == [(1, "dispatch:3", "wren")]
+        assert await stage.look() == [(1, "dispatch:3", "wren")]
 
 
 @story
 async def test_a_task_that_comes_back_goes_on_with_its_history(home: Home) -> None:
     home.make("wren")
     home.task(1)
-    async with desktop(home) as desk:
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
-        await desk.end()
+    async with dispatch_stage(home) as stage:
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
+        await stage.end()
         home.save(1, status="done")
-        assert await desk.look() == []
-        await desk.clock.advance(3 * SECOND)
-        await desk.scan()
-        [known] = await desk.ledger.find("task:1:work")
+        assert await stage.look() == []
+        await stage.clock.advance(3 * SECOND)
+        await stage.scan()
+        [known] = await stage.ledger.find("task:1:work")
         assert known.gone_at is not None
         home.save(1, status="todo")
-        assert await desk.look() == [(1, "dispatch:2", "wren")]
-        [again] = await desk.ledger.find("task:1:work")
+        assert await stage.look() == [(1, "dispatch:2", "wren")]
+        [again] = await stage.ledger.find("task:1:work")
         assert (again.number, again.gone_at) == (known.number, None)
 
 
@@ -870,21 +870,21 @@ async def test_a_task_that_the_ledger_does_not_know_yet_is_handed_out_once_it_do
 ) -> None:
     home.make("wren")
     home.task(1)
-    async with desktop(home) as desk:
-        assert await desk.dispatcher.look(NOW) == []
-        assert await desk.look() == [(1, "dispatch:1", "wren")]
+    async with dispatch_stage(home) as stage:
+        assert await stage.dispatcher.look(NOW) == []
+        assert await stage.look() == [(1, "dispatch:1", "wren")]
 
 
 @story
 async def test_a_receipt_that_names_nobody_is_refused_with_what_to_do(home: Home) -> None:
     home.make("wren")
     home.task(1)
-    async with desktop(home) as desk, Processes(home.data) as processes:
-        await desk.scan()
-        [known] = await desk.ledger.find("task:1:work")
+    async with dispatch_stage(home) as stage, Processes(home.data) as processes:
+        await stage.scan()
+        [known] = await stage.ledger.find("task:1:work")
         asked = Receipt("manual:x", Status.WAITING, because(""), NOW, NOW)
-        [filed] = await desk.ledger.add(known.number, [asked], now=NOW, term=1)
-        runner = runner_of(desk, processes)
+        [filed] = await stage.ledger.add(known.number, [asked], now=NOW, term=1)
+        runner = runner_of(stage, processes)
         with pytest.raises(RunError, match="has no assignee; write one into its file"):
             await runner.hold(Job(filed, Run(1, filed.number, 1, NOW), ""))
 

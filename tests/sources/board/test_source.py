@@ -30,7 +30,8 @@ from horae.core.entry import (
 from horae.core.identity import Known, match
 from horae.core.ports import Ended, Filed, Job, Process, Run, Unreleased
 from horae.core.project import next_moment
-from horae.core.service import AmbiguousEntryError, Desk
+from horae.core.service import Service
+from horae.core.views import AmbiguousEntryError
 from horae.files.read import PlanFileError
 from horae.sources.board import tasks
 from horae.sources.board.recycle import NET, is_net
@@ -273,21 +274,21 @@ async def test_of_two_tasks_with_one_title_both_are_named_and_each_goes_by_its_n
     source = BoardSource(root, now=wednesday, inline=True)
     almanac = Almanac(clock=clock, ledger=ledger, runner=runner, sources=[source])
     await almanac.rescan("board")
-    desk = Desk(ledger=ledger, clock=clock, ids=lambda: "x")
+    service = Service(ledger=ledger, clock=clock, ids=lambda: "x")
     with pytest.raises(AmbiguousEntryError, match="2 entries are called 'report'") as told:
-        await desk.named("report")
+        await service.named("report")
     assert "board/tasks/1.md:4" in str(told.value)
     assert "board/tasks/2.md:4" in str(told.value)
     assert [each["address"] for each in told.value.candidates] == ["task:1", "task:2"]
     for each in told.value.candidates:
         for word in (str(each["entry"]), str(each["address"])):
-            assert (await desk.named(word)).number == each["entry"]
-    assert (await desk.named("task:2:work")).mark.title == "Report (work)"
+            assert (await service.named(word)).number == each["entry"]
+    assert (await service.named("task:2:work")).mark.title == "Report (work)"
     (root / "board/tasks/1.md").unlink()
     for _ in range(2):
         await almanac.rescan("board")
         await clock.advance(3 * SECOND)
-    assert (await desk.named("Report")).mark.address == "task:2"
+    assert (await service.named("Report")).mark.address == "task:2"
     await ledger.close()
 
 

@@ -28,9 +28,9 @@ from horae.config import load
 from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.receipt import FINAL
-from horae.core.service import Desk
+from horae.core.service import Service
 from horae.sources.crew.source import CrewSource
-from horae.sources.crew.tick import read_memory
+from horae.sources.crew.tick import agent_state, read_memory
 from horae.timing import backoff
 from reasons import because
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from horae.app import House
     from horae.core.ports import Filed, Run
-    from horae.core.service import AgentLine
+    from horae.core.views import AgentLine
 
 PERSON = {
     "GIT_AUTHOR_NAME": "ada",
@@ -182,8 +182,10 @@ class Kept:
         """Let an agent tick as if its time had come: whether it can is not asked before."""
         house = self.house
         poke = house.almanac.note_change
-        desk = Desk(ledger=house.ledger, clock=house.clock, ids=new_id, poke=poke)
-        return (await desk.tick(name)).filed
+        service = Service(
+            ledger=house.ledger, clock=house.clock, ids=new_id, poke=poke, agent_state=agent_state
+        )
+        return (await service.tick(name)).filed
 
     async def over(self, number: int) -> Filed:
         async with asyncio.timeout(20):
@@ -198,11 +200,11 @@ class Kept:
         return (await self.house.ledger.runs_of(filed.number))[-1]
 
     async def agent(self) -> AgentLine:
-        [agent] = (await self.house.desk.status(self.house.facts())).agents
+        [agent] = (await self.house.service.status(self.house.facts())).agents
         return agent
 
     async def problems(self) -> str:
-        return "\n".join((await self.house.desk.status(self.house.facts())).problems)
+        return "\n".join((await self.house.service.status(self.house.facts())).problems)
 
     async def events(self, kind: str) -> list[dict[str, object]]:
         found = await self.house.ledger.events_after(0, limit=10_000)
@@ -336,7 +338,7 @@ async def test_work_that_does_not_fit_stays_on_its_branch_until_a_person_takes_i
     (ground.root / "shared.txt").write_text("first\n")
     ground.repository()
     async with kept(ground) as here:
-        asked = await here.house.desk.tick("wren")
+        asked = await here.house.service.tick("wren")
         await until((ground.side / "on").exists)
         ground.commit("shared.txt", "person\n")
         (ground.side / "go").touch()
@@ -509,13 +511,13 @@ async def test_an_agent_that_nothing_can_run_is_held_until_somebody_asks_again(
 async def test_a_running_tick_is_not_doubled_and_status_answers_at_once(ground: Ground) -> None:
     ground.agent("touch SIDE/on; exec sleep 1000")
     async with kept(ground) as here:
-        asked = await here.house.desk.tick("wren")
+        asked = await here.house.service.tick("wren")
         await until((ground.side / "on").exists)
         began = time.monotonic()
         assert (await here.agent()).is_running
         assert time.monotonic() - began < 1
         with pytest.raises(Exception, match="a tick has been running since "):
-            await here.house.desk.tick("wren")
+            await here.house.service.tick("wren")
         assert here.house.almanac.launch.cancel(asked.filed.number, because("enough"))
         assert (await here.over(asked.filed.number)).status is Status.KILLED
         assert not (await here.agent()).is_running
@@ -529,9 +531,9 @@ async def test_status_calls_no_run_that_goes_on_the_last_one(
     async with kept(ground) as here:
 
         async def tick_and_look() -> tuple[int, str]:
-            asked = await here.house.desk.tick("wren")
+            asked = await here.house.service.tick("wren")
             await until((ground.side / "on").exists)
-            print_status(await here.house.desk.status(here.house.facts()))
+            print_status(await here.house.service.status(here.house.facts()))
             [line] = [
                 each
                 for each in capsys.readouterr().out.splitlines()

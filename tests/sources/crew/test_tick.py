@@ -18,12 +18,12 @@ from horae.sources.crew.tick import (
     Memory,
     Note,
     Tick,
+    agent_state,
     begun,
     ended,
     going,
     may_mirror,
     mirrored,
-    place_of,
     read_memory,
     read_note,
     state_files,
@@ -149,20 +149,20 @@ def test_each_outcome_does_one_thing_to_the_place_in_the_day(status: Status, the
 
 def test_a_status_shows_the_place_in_the_day_and_what_comes_after() -> None:
     memory = ended(at("wake_audit"), Beat.WAKE, DAY, Status.DONE, now=NOW)
-    assert place_of(memory) == {
+    assert agent_state(write_memory(memory)).position == {
         "state": "rem",
         "hits": 0,
         "next_state": "wake_plan",
         "kind": "rem",
     }
     without = ended(memory, Beat.WAKE, None, Status.DONE, now=NOW)
-    assert place_of(without) is None
+    assert agent_state(write_memory(without)).position is None
     assert without.position == memory.position  # should the day come back
 
 
 def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -> None:
     there = going(Memory(), day(CANONICAL), now=NOW)
-    assert place_of(there) == {
+    assert agent_state(write_memory(there)).position == {
         "state": "wake_add",
         "hits": 0,
         "next_state": "wake_audit",
@@ -170,7 +170,7 @@ def test_while_it_runs_its_place_and_its_start_are_known_and_no_gate_is_shut() -
     }
     assert (there.last_run_at, dict(there.began), there.woken_at) == (NOW, {}, None)
     plain = going(at("wake_add", 2, kind="wake"), None, now=NOW)
-    assert (place_of(plain), plain.last_run_at) == (None, NOW)
+    assert (agent_state(write_memory(plain)).position, plain.last_run_at) == (None, NOW)
 
 
 def test_only_a_run_counts_as_having_been_woken() -> None:

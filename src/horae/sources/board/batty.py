@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from horae import __version__
-from horae.cli.desk import record_edits
+from horae.cli.connection import record_edits
 from horae.cli.output import clean, echo
 from horae.cli.run import run
 from horae.core.clock import SystemClock

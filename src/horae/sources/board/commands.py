@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from horae.cli.desk import record_edits
+from horae.cli.connection import record_edits
 from horae.cli.group import SharedGroup
 from horae.cli.known import Ledgers
 from horae.cli.moments import parse_moment

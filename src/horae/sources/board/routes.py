@@ -49,7 +49,7 @@ async def schedule_task(front: Front, request: Request, asked: Fields) -> Respon
         path_number(request), given, expected=expected(request)
     )
     try:
-        await front.desk.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
+        await front.service.note_edit(said["file"], f"changed the schedule of task #{said['id']}")
     except LedgerError as error:  # the edit is made, and is not made again
         log.warning("cannot record the edit of %s: %s", said["file"], error)
     return as_json(said, headers={"ETag": f'"{tag}"'})

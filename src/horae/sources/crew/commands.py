@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from horae.cli.client import EngineUnreachableError
-from horae.cli.desk import Place, engine_at
+from horae.cli.connection import Place, engine_at
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer
 from horae.cli.runs import print_end, raw_option, run_here, wait_for
 from horae.config import load
-from horae.core.service.errors import EntryNotFoundError
+from horae.core.views import EntryNotFoundError
 from horae.errors import Exit, HoraeError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.decide import Status
 from horae.org.check.finding import shown
@@ -25,6 +25,7 @@ from horae.timing.duration import LONGEST, DurationError, format_duration, parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from horae.core.views import PositionData
     from horae.org.plan import Headline
 
 MOST_HEADINGS: Final = 1_000  # of a page; nobody's day has more, and every tick reads it
@@ -154,15 +155,6 @@ def parse_position(text: str) -> Position | None:
     if found is None or not is_id(found[1]):
         return None
     return Position(found[1], int(found[2] or 0))
-
-
-class PositionData(TypedDict):
-    """Where an agent is in its day, as plain data."""
-
-    state: str
-    hits: int
-    next_state: str
-    kind: str
 
 
 def position_data(lifecycle: Lifecycle, position: Position | None) -> PositionData:

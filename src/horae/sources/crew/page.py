@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Filed, Listed
-    from horae.core.service import AgentLine
+    from horae.core.views import AgentLine
     from horae.sources.crew.lifecycle import Lifecycle
     from horae.web.page.look import Look
     from horae.web.page.sheet import House
@@ -59,7 +59,7 @@ class _Agent(NamedTuple):
 async def crew(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
     """Who ticks, where each is in its day, and how its last ticks ended."""
     front, ledger = house.front, house.ledger
-    stands = await front.desk.status(front.facts(), limit=40)
+    stands = await front.service.status(front.facts(), limit=40)
     agents = []
     for line in stands.agents:
         found = await ledger.entry(line.entry.number)

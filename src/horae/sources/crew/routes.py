@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     """List the agents that tick: whether each is running, its next tick, its lifecycle state."""
-    stands = await front.desk.status(front.facts(), limit=asked.limit(100))
+    stands = await front.service.status(front.facts(), limit=asked.limit(100))
     return {"agents": [each.data() for each in stands.agents]}
 
 
 async def agent(front: Front, request: Request, _: Fields) -> Answer:
     """Show one agent that ticks."""
     name = request.path_params["name"]
-    stands = await front.desk.status(front.facts(), limit=1000)
+    stands = await front.service.status(front.facts(), limit=1000)
     for each in stands.agents:
         alias = each.entry.address.removeprefix("agent:")
         if name in {each.name, str(each.entry.number), alias}:
@@ -36,7 +36,7 @@ async def agent(front: Front, request: Request, _: Fields) -> Answer:
 
 async def tick(front: Front, request: Request, asked: Fields) -> Answer:
     """Start a tick of an agent now."""
-    return await front.desk.tick(request.path_params["name"], note=asked.text("note"))
+    return await front.service.tick(request.path_params["name"], note=asked.text("note"))
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (

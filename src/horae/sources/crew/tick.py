@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horae.core.entry import key_time
+from horae.core.views import AgentState
 from horae.sources.crew.lifecycle import (
     Kind,
     Position,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from horae.core.decide import Status
-    from horae.sources.crew.lifecycle import Lifecycle, PositionData, State
+    from horae.core.views import PositionData
+    from horae.sources.crew.lifecycle import Lifecycle, State
 
 MOST_CARRIED: Final = 4000  # characters
 MOST_SAID: Final = 500  # characters of one trouble
@@ -135,16 +137,18 @@ def going(memory: Memory, lifecycle: Lifecycle | None, *, now: datetime) -> Memo
     return replace(memory, last_run_at=now, position=here, kind=state.kind, following=state.next)
 
 
-def place_of(memory: Memory) -> PositionData | None:
-    """Return where an agent is in its day, as a status shows it; None if it has no such day."""
-    if memory.position is None or not memory.kind:
-        return None
-    return {
-        "state": memory.position.state,
-        "hits": memory.position.hits,
-        "next_state": memory.following,
-        "kind": memory.kind,
-    }
+def agent_state(text: str) -> AgentState:
+    """Return what a status shows of an agent's memory."""
+    memory = read_memory(text)
+    position: PositionData | None = None
+    if memory.position is not None and memory.kind:
+        position = {
+            "state": memory.position.state,
+            "hits": memory.position.hits,
+            "next_state": memory.following,
+            "kind": memory.kind,
+        }
+    return AgentState(memory.last_run_at, position, memory.troubles)
 
 
 # The files that mirror it

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horae.cli.desk import Place, actor_at, record_edits
+from horae.cli.connection import Place, actor_at, record_edits
 from horae.cli.options import at_option, tz_option
 from horae.cli.output import Form, Output, echo, form_options, print_json, print_line
 from horae.cli.sources import plan_root

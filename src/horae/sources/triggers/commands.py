@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from horae.cli.desk import Dial, Place, reader_of, write_with
+from horae.cli.connection import Dial, Place, reader_of, write_with
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line

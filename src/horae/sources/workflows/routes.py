@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import StreamingResponse
 
 from horae.core.scope import Scope
-from horae.core.service import RequestError
+from horae.core.views import RequestError
 from horae.web.answer import HEADERS, told
 from horae.web.front import NotOfferedError, offered
 from horae.web.request import idempotency_key

@@ -1,6 +1,6 @@
 """The page: now, next, late and why, for people who would rather look than read.
 
-Every page is written here, on the server, from what the desk and the ledger say, and holds
+Every page is written here, on the server, from what the service and the ledger say, and holds
 only the rows that it shows. Small modules of our own then keep it true: they ask for the same
 page again when something has happened and change what differs. What a person does on a page is
 a call of the API. Nothing is fetched from elsewhere; every text is escaped.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from horae.core.decide import Status
 from horae.core.explain import Window, nearest
 from horae.core.project import project
-from horae.core.service import RequestError
+from horae.core.views import RequestError
 from horae.timing.zone import local
 from horae.web.page.coming import coming, firing
 from horae.web.page.count import count

@@ -11,7 +11,7 @@ from horae.core.entry import Entry, Work
 from horae.core.explain import entry_policy_words, parse_ask
 from horae.core.project import project
 from horae.core.receipt import OPEN
-from horae.core.service import RequestError
+from horae.core.views import RequestError
 from horae.web.edits import tag_of_entry
 from horae.web.page.coming import firing
 from horae.web.page.look import DAY, FAR
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.decide import Status
-    from horae.core.service import EntryLine
+    from horae.core.views import EntryLine
     from horae.web.page.look import Look
     from horae.web.page.sheet import House
 
 
 async def entry(house: House, look: Look, request: Request) -> Sheet:
     """One entry: its rule in words, its next fires, and what became of those before."""
-    asked, desk = Asked(request), house.front.desk
-    found = await desk.named(request.path_params["entry"])
-    line: EntryLine = await desk.entry(str(found.number))
-    history = await desk.history(
+    asked, service = Asked(request), house.front.service
+    found = await service.named(request.path_params["entry"])
+    line: EntryLine = await service.entry(str(found.number))
+    history = await service.history(
         str(found.number), limit=30, cursor=asked.number("cursor"), statuses=_statuses(asked)
     )
     item = found.item
@@ -60,13 +60,13 @@ def _statuses(asked: Asked) -> list[Status]:
 
 async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG001
     """Why an entry ran, or did not."""
-    asked, desk = Asked(request), house.front.desk
-    found = await desk.named(request.path_params["entry"])
+    asked, service = Asked(request), house.front.service
+    found = await service.named(request.path_params["entry"])
     at = asked.text("at")
     ask = parse_ask(f"{found.number}@{at}") if at else parse_ask(str(found.number))
     if at and ask.start is None:
         raise RequestError(f"{at!r} is not a time; write it like 2026-04-01T09:00 or 2026-04-01")
-    why = with_obstacles(house.front, await desk.why(ask, limit=20))
+    why = with_obstacles(house.front, await service.why(ask, limit=20))
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 

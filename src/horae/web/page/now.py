@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Run
-    from horae.core.service import Line
+    from horae.core.views import ReceiptLine
     from horae.web.front import Front
     from horae.web.page.look import Look
     from horae.web.page.sheet import House
@@ -33,7 +33,7 @@ ENDED: Final = 8  # of what ended last
 class _Going(NamedTuple):
     """Something that runs, and the last lines it has put out."""
 
-    line: Line
+    line: ReceiptLine
     run: Run | None
     lines: Sequence[str]
 
@@ -43,7 +43,7 @@ async def now(house: House, look: Look, _: Request) -> Sheet:
     front = house.front
     stands = await front.status(limit=12)
     going = [await _going(front, line) for line in stands.running]
-    ended = await front.desk.history(statuses=ENDS, limit=ENDED)
+    ended = await front.service.history(statuses=ENDS, limit=ENDED)
     obstacles = islice(front.almanac.gate.obstacles(now=look.now), 100)
     values: dict[str, object] = {
         "stands": stands,
@@ -53,7 +53,7 @@ async def now(house: House, look: Look, _: Request) -> Sheet:
         "held": len(front.almanac.gate.holders),
         "ended": ended.lines,
         "tags": {
-            each.number: tag_of_entry(await front.desk.named(str(each.number)))
+            each.number: tag_of_entry(await front.service.named(str(each.number)))
             for each in stands.paused
         },
         "band": await _band(house, look),
@@ -62,8 +62,8 @@ async def now(house: House, look: Look, _: Request) -> Sheet:
     return Sheet("now.html", "Now", "now", values, every=1 if going else 15)
 
 
-async def _going(front: Front, line: Line) -> _Going:
-    runs = (await front.desk.receipt(line.filed.number)).runs
+async def _going(front: Front, line: ReceiptLine) -> _Going:
+    runs = (await front.service.receipt(line.filed.number)).runs
     if not runs:
         return _Going(line, None, ())
     text = (await asyncio.to_thread(tail, front.log_of(runs[-1]), 4096)).text

@@ -52,13 +52,13 @@ async def receipt(house: House, look: Look, request: Request) -> Sheet:
 
 async def run(house: House, look: Look, request: Request) -> Sheet:
     """One attempt: its record, its steps and its log."""
-    found = await house.front.desk.run(path_number(request))
+    found = await house.front.service.run(path_number(request))
     return await _record(house, look, found.run.receipt, found.run.number)
 
 
 async def _record(house: House, look: Look, number: int, chosen: int | None) -> Sheet:  # noqa: ARG001
     front = house.front
-    account = await front.desk.receipt(number)
+    account = await front.service.receipt(number)
     runs = {run.number: run for run in account.runs}
     run = runs.get(chosen) if chosen is not None else next(reversed(account.runs), None)
     filed = account.line.filed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from horae.cli.desk import engine_of
+from horae.cli.connection import engine_of
 from horae.cli.output import echo, print_json
 from horae.errors import Exit
 from horae.sources.triggers.agent_cli.words import Here, agent, short

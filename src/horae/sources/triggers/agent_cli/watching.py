@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horae import __version__
-from horae.cli.desk import engine_of
+from horae.cli.connection import engine_of
 from horae.errors import Exit
 from horae.sources.triggers.agent_cli.words import Here, orchestrator, print_one
 

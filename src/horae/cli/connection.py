@@ -1,4 +1,4 @@
-"""How a command reaches the desk: it reads beside a running engine, and writes through it.
+"""How a command reaches the service: it reads beside a running engine, and writes through it.
 
 Without an engine a command takes the lock of the data directory and writes for itself.
 """
@@ -21,9 +21,11 @@ from horae.core.actor import acting, own_actor, own_run, user_name
 from horae.core.clock import SystemClock
 from horae.core.decide import Status
 from horae.core.ports import LedgerDamagedError, LedgerError, LedgerNewerError, Pruned
-from horae.core.service import Backfill, Desk, EngineFacts, Line, Rest, no_progress
+from horae.core.service import Service
+from horae.core.views import BackfillResult, EngineFacts, PauseResult, ReceiptLine
 from horae.errors import Exit, HoraeError, ScheduleError
 from horae.files.read import names_of
+from horae.sources.crew.tick import agent_state
 from horae.store import database
 from horae.store.ledger import ANYBODY
 from horae.store.lock import DataLockedError, holder_of
@@ -132,13 +134,13 @@ class Dial:
         return SystemClock().now() if self._at is None else self._at
 
 
-def read(place: Place, work: Callable[[Desk], Awaitable[T]], *, at: datetime | None = None) -> T:
+def read(place: Place, work: Callable[[Service], Awaitable[T]], *, at: datetime | None = None) -> T:
     """Return the answer to a question; an engine that runs is not disturbed."""
 
     async def asking() -> T:
         async with reader_of(place) as ledger:
-            desk = _desk(ledger, place, at=at, unready=_unready(ledger, place))
-            return await work(desk)
+            service = _service(ledger, place, at=at, unready=_unready(ledger, place))
+            return await work(service)
 
     return asyncio.run(asking())
 
@@ -175,13 +177,13 @@ def run_lengths(place: Place, entries: Iterable[int]) -> dict[int, timedelta]:
     return asyncio.run(asking())
 
 
-def write(place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
-    """Do what a person asks for, to the desk of the engine that runs or to one of our own."""
+def write(place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
+    """Do what a person asks for, to the service of the engine that runs or to one of our own."""
     refuse_loss(place)
     return write_with(
         place,
         lambda far: through(far, place, work),
-        lambda ledger: work(_desk(ledger, place)),
+        lambda ledger: work(_service(ledger, place)),
     )
 
 
@@ -205,12 +207,12 @@ def write_with(
     raise AssertionError("the last try returns or raises")
 
 
-def through(far: Far, place: Place, work: Callable[[Desk], Awaitable[T]]) -> T:
+def through(far: Far, place: Place, work: Callable[[Service], Awaitable[T]]) -> T:
     """Let the engine do what a person asks for."""
 
     async def asking() -> T:
         async with reader_of(place) as ledger:
-            return await work(FarDesk(far, ledger=ledger, place=place))
+            return await work(RemoteService(far, ledger=ledger, place=place))
 
     return asyncio.run(asking())
 
@@ -230,8 +232,8 @@ async def _with_the_lock(place: Place, work: Callable[[BookLedger], Awaitable[T]
         await ledger.close()
 
 
-class FarDesk(Desk):
-    """The desk beside a running engine: it reads for itself, and asks the engine to write."""
+class RemoteService(Service):
+    """The service beside a running engine: it reads for itself, and asks the engine to write."""
 
     def __init__(self, far: Far, *, ledger: BookLedger, place: Place) -> None:
         super().__init__(
@@ -246,13 +248,13 @@ class FarDesk(Desk):
 
     async def pause(
         self, word: str, *, note: str = "", until: datetime | timedelta | None = None
-    ) -> Rest:
+    ) -> PauseResult:
         """Let an entry rest, for ever, until a moment, or for a while."""
         end = self._clock.now() + until if isinstance(until, timedelta) else until
         said = {"note": note, "until": None if end is None else end.isoformat()}
         return await self._rested(await self.named(word), "pause", said)
 
-    async def resume(self, word: str) -> Rest:
+    async def resume(self, word: str) -> PauseResult:
         """Let a resting entry go on from now."""
         return await self._rested(await self.named(word), "resume", {})
 
@@ -264,7 +266,7 @@ class FarDesk(Desk):
         parent: int | None = None,
         parent_run: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Line:
+    ) -> ReceiptLine:
         """Ask for a run now, beside the plan; the same key gives the same receipt back."""
         found = await self.named(word)
         if parent is not None and parent_run is None:
@@ -287,8 +289,8 @@ class FarDesk(Desk):
         end: datetime | None = None,
         name: str | None = None,
         dry_run: bool = False,
-        progress: Callable[[int, int], None] = no_progress,
-    ) -> Backfill:
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> BackfillResult:
         """File a receipt for every moment of a past window, oldest first; *end* is not in it."""
         from horae.cli.client import LONG
 
@@ -316,10 +318,10 @@ class FarDesk(Desk):
         """Record what was done to a file."""
         self._far.post("edits", body={"file": file, "what": what})
 
-    async def _rested(self, found: Listed, verb: str, said: Mapping[str, object]) -> Rest:
+    async def _rested(self, found: Listed, verb: str, said: Mapping[str, object]) -> PauseResult:
         """Return what became of a request to let an entry rest or go on."""
         answer = self._far.post("entries", found.number, verb, body=said)
-        return Rest(await self._again(found), changed=answer["changed"])
+        return PauseResult(await self._again(found), changed=answer["changed"])
 
 
 def actor_at(place: Place) -> str:
@@ -346,9 +348,9 @@ def record_edits(root: str, edits: Iterable[tuple[str, str]]) -> None:
         return
     named = [(relpath(realpath(file), realpath(root)), what) for file, what in edits]
 
-    async def noting(desk: Desk) -> None:
+    async def noting(service: Service) -> None:
         for file, what in named:
-            await desk.note_edit(file, what)
+            await service.note_edit(file, what)
 
     try:
         write(place, noting)
@@ -462,21 +464,21 @@ def parse_until(text: str, *, now: datetime, where: ZoneInfo) -> datetime:
     return parse_moment(text, where, or_length="2h")
 
 
-def _desk(
+def _service(
     ledger: BookLedger,
     place: Place,
     *,
     at: datetime | None = None,
     unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
-) -> Desk:
-    """Return the desk of a ledger; on one that is shared, a person may write in any term."""
+) -> Service:
+    """Return the service of a ledger; on one that is shared, a person may write in any term."""
     term, machines = 1, None
     if place.store is not None:
         from horae.store.postgres import PostgresLedger
 
         term = ANYBODY
         machines = ledger.machines if isinstance(ledger, PostgresLedger) else None
-    return Desk(
+    return Service(
         ledger=ledger,
         clock=Dial(at),
         ids=new_id,
@@ -486,6 +488,7 @@ def _desk(
         places=place.files,
         unready=unready if at is None else None,  # whether it could have run then nobody knows
         refuse_name=partial(_refuse_name, place),
+        agent_state=agent_state,
     )
 
 

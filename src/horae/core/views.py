@@ -1,23 +1,24 @@
-"""What people are told: plain frozen data whose `data` is its JSON."""
+"""What the service returns, as plain data whose `data` is its JSON, and the errors it raises."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
 
 from horae.core.explain import late, run_data, stamp
+from horae.errors import Exit, HoraeError
 from horae.timing.backoff import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from horae.core.command import Unready
     from horae.core.decide import Status
     from horae.core.entry import Origin, Pause
     from horae.core.explain import Answer, Window
-    from horae.core.ports import Event, Filed, Run
+    from horae.core.ports import Event, Filed, Listed, Run
     from horae.core.reason import Reason
-    from horae.sources.crew.lifecycle import PositionData
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class EntryLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReceiptLine:
     """A receipt as people are told of it, with the zone of its entry.
 
     In a status it may be the newest of several of one entry: `times` is of how many moments.
@@ -132,6 +133,24 @@ class Line:
             "parent": filed.parent,
             "actor": filed.actor,
         }
+
+
+class PositionData(TypedDict):
+    """The position of an agent in its lifecycle."""
+
+    state: str
+    hits: int
+    next_state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """What an agent's memory says: its last run, its position, and what a person should look at."""
+
+    last_run_at: datetime | None = None
+    position: PositionData | None = None
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +206,7 @@ class AgentLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StatusReport:
     """How things stand: what runs, waits and comes, and what of the last day needs a look."""
 
     at: datetime
@@ -196,12 +215,12 @@ class Standing:
     entries: int  # that may fire
     counts: Mapping[Status, int]  # of all receipts that are not final
     agents: tuple[AgentLine, ...] = ()
-    running: tuple[Line, ...] = ()
-    waiting: tuple[Line, ...] = ()
+    running: tuple[ReceiptLine, ...] = ()
+    waiting: tuple[ReceiptLine, ...] = ()
     coming: tuple[EntryLine, ...] = ()
-    late: tuple[Line, ...] = ()
-    missed: tuple[Line, ...] = ()
-    failed: tuple[Line, ...] = ()
+    late: tuple[ReceiptLine, ...] = ()
+    missed: tuple[ReceiptLine, ...] = ()
+    failed: tuple[ReceiptLine, ...] = ()
     paused: tuple[EntryLine, ...] = ()
     unarmed: tuple[EntryLine, ...] = ()
     problems: tuple[str, ...] = ()
@@ -227,7 +246,7 @@ class Standing:
 class History:
     """Some receipts, newest first; `cursor` asks for those before them."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ReceiptLine, ...]
     cursor: int | None = None
 
     def data(self) -> dict[str, object]:
@@ -235,10 +254,10 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ReceiptDetail:
     """A receipt with every attempt of it, in order."""
 
-    line: Line
+    line: ReceiptLine
     runs: tuple[Run, ...]
 
     def data(self) -> dict[str, object]:
@@ -251,7 +270,7 @@ class RunLine:
     """One attempt, and the receipt that it belongs to."""
 
     run: Run
-    line: Line
+    line: ReceiptLine
 
     def data(self) -> dict[str, object]:
         line = self.line.data()
@@ -260,7 +279,7 @@ class RunLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelResult:
     """A run that somebody ended; it may have been asked to end already."""
 
     run: RunLine
@@ -271,7 +290,7 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class EntryPage:
     """Some entries, the longest known first; `cursor` asks for those after them."""
 
     entries: tuple[EntryLine, ...]
@@ -282,7 +301,7 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class EventPage:
     """What happened after an event, in order; `after` asks for what comes next."""
 
     events: tuple[Event, ...]
@@ -306,7 +325,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class WhyReport:
     """What was decided about some moments of an entry, or why nothing was.
 
     `before` and `after` are the moments of its rule nearest to the window that was asked for.
@@ -337,7 +356,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class PauseResult:
     """What became of a request to let an entry rest or go on; it may have been so already."""
 
     entry: EntryLine
@@ -348,7 +367,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill:
+class BackfillResult:
     """The moments of a window that are run after all; with `dry_run` that would be."""
 
     entry: EntryLine
@@ -356,7 +375,7 @@ class Backfill:
     start: datetime
     end: datetime
     moments: tuple[datetime, ...]
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ReceiptLine, ...] = ()
     dry_run: bool = False
     follows_ends: bool = False  # so that its past has no moments of its own
     has_schedule: bool = True  # False: it runs on request, or after other entries
@@ -375,3 +394,130 @@ class Backfill:
             "moments": [stamp(each, place) for each in self.moments],
             "receipts": [each.filed.number for each in self.lines],
         }
+
+
+class EntryNotFoundError(HoraeError):
+    """A name that no entry goes by."""
+
+    code = "entry_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, word: str, *, near: Sequence[str] = ()) -> None:
+        self.word = word
+        self.near = list(near)
+        meant = " or ".join(repr(each) for each in near)
+        hint = f"did you mean {meant}?" if near else "`horae list` shows the entries"
+        super().__init__(
+            f"no entry is called {word!r}; {hint} "
+            "(name an entry by its number, :ID:, title, or file:line)"
+        )
+
+
+class AmbiguousEntryError(HoraeError):
+    """A name that several entries go by."""
+
+    code = "entry_ambiguous"
+    exit_code = Exit.USAGE
+
+    def __init__(self, word: str, found: Sequence[Listed]) -> None:
+        self.word = word
+        self.candidates = [_candidate(each) for each in found]
+        shown = [f"  {each.number}  {each.mark.title}  {each.item.origin}" for each in found[:20]]
+        more = [f"  and {len(found) - 20} more"] if len(found) > 20 else []
+        super().__init__(
+            "\n".join(
+                [
+                    f"{len(found)} entries are called {word!r}; name one by its number:",
+                    *shown,
+                    *more,
+                ]
+            )
+        )
+
+
+class EntryStateError(HoraeError):
+    """An entry that is gone, not armed or at rest, and so cannot do what was asked."""
+
+    code = "entry_state"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, found: Listed, reason: str, *, remedy: str) -> None:
+        self.entry = found.number
+        self.title = found.mark.title
+        self.reason = reason
+        super().__init__(f"{found.mark.title} (entry {found.number}): {reason}; {remedy}")
+
+
+class CannotRunError(HoraeError):
+    """An entry whose run could not start."""
+
+    code = "cannot_run"
+
+    def __init__(self, title: str, why: Unready) -> None:
+        self.title = title
+        self.reason = why.reason
+        self.fix = why.fix
+        super().__init__(f"{title} cannot run: {why}")
+
+
+class ReceiptNotFoundError(HoraeError):
+    """A number that no receipt has."""
+
+    code = "receipt_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"there is no receipt {number}; `horae history` lists the receipts")
+
+
+class RunNotFoundError(HoraeError):
+    """A run that is asked for and is not there, or an entry that has none."""
+
+    code = "run_not_found"
+    exit_code = Exit.NOT_FOUND
+
+    def __init__(self, what: int | str) -> None:
+        self.what = what
+        remedy = "`horae history` shows what ran"
+        if isinstance(what, int):
+            numbers = "runs and receipts are numbered separately"
+            where = "`horae why ENTRY` shows the run numbers"
+            super().__init__(f"there is no run {what}; {numbers}; {where}")
+        else:
+            super().__init__(f"{what} has no run; {remedy}")
+
+
+class RunStateError(HoraeError):
+    """A run that is over, or one of several, and so cannot do what was asked."""
+
+    code = "run_state"
+    exit_code = Exit.CONFLICT
+
+    def __init__(self, title: str, reason: str, *, runs: Sequence[int] = ()) -> None:
+        self.title = title
+        self.reason = reason
+        self.runs = list(runs)
+        super().__init__(f"{title}: {reason}")
+
+
+class RequestError(HoraeError):
+    """A request that makes no sense."""
+
+    code = "request"
+    exit_code = Exit.USAGE
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def _candidate(found: Listed) -> dict[str, object]:
+    """Return what tells an entry from others of its name."""
+    return {
+        "entry": found.number,
+        "title": found.mark.title,
+        "address": found.mark.address,
+        "file": found.item.origin.file,
+        "line": found.item.origin.line,
+    }

@@ -1,0 +1,965 @@
+"""The service: queries and commands about entries, receipts, runs and events.
+
+The command line, the API and the page ask and change everything here, so that they agree. A
+query returns a view; a request that cannot be honoured raises an error that says what would
+be right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from horae.core.actor import by_words, one_line
+from horae.core.decide import GRACE, Decision, Receipt, Status
+from horae.core.entry import (
+    AfterRule,
+    CadenceRule,
+    CronRule,
+    Entry,
+    OnDemandRule,
+    RepeaterRule,
+    key_time,
+)
+from horae.core.explain import (
+    Answer,
+    AskedMomentError,
+    answer_of,
+    answers,
+    length_text,
+    nearest,
+    nothing_comes,
+    rest_words,
+)
+from horae.core.gate import no_machine
+from horae.core.ports import PATIENCE, Step, Trait
+from horae.core.project import decided, next_moment, project, tick_delay, unpaused
+from horae.core.reason import NO_REASON, Reason, ReasonCode
+from horae.core.receipt import BAD, ENDS, OPEN, is_planned
+from horae.core.text import moment_text, words
+from horae.core.views import (
+    AgentLine,
+    AgentState,
+    AmbiguousEntryError,
+    BackfillResult,
+    CancelResult,
+    CannotRunError,
+    EntryLine,
+    EntryNotFoundError,
+    EntryPage,
+    EntryStateError,
+    EventPage,
+    History,
+    PauseResult,
+    ReceiptDetail,
+    ReceiptLine,
+    ReceiptNotFoundError,
+    RequestError,
+    RunLine,
+    RunNotFoundError,
+    RunStateError,
+    StatusReport,
+    WhyReport,
+)
+from horae.timing.cron_count import count_any
+from horae.timing.repeater import Kind
+from horae.timing.zone import zone
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+    from datetime import datetime
+
+    from horae.core.command import Unready
+    from horae.core.explain import Ask
+    from horae.core.gate import Machine
+    from horae.core.ports import Filed, Ledger, Listed, Pruned
+    from horae.core.project import Moment
+    from horae.core.views import EngineFacts
+
+BATCH: Final = 1000  # receipts in one commit, or on one page
+GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
+_NEAR: Final = 20_000  # so many names are looked through for one that was meant
+TINY: Final = timedelta(microseconds=1)
+WAITS: Final = frozenset({Status.WAITING, Status.HELD})
+_BESIDE: Final = 100  # receipts that are read beyond those of planned moments
+DAY: Final = timedelta(hours=24)  # how far back a status looks
+STUCK: Final = 3  # bad ends in a row that are worth a word
+_TICK: Final = "tick:"
+_TRIES: Final = 5  # at an entry that somebody else decides about at the same moment
+MOST: Final = 10_000  # moments of one backfill
+
+
+class Dial(Protocol):
+    """Whatever shows the time."""
+
+    def now(self) -> datetime:
+        """Return this moment, in UTC."""
+        ...
+
+
+class Service:
+    """Queries and commands of one ledger: entries, receipts, runs, events, status."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        clock: Dial,
+        ids: Callable[[], str],
+        term: int = 1,
+        poke: Callable[[], None] = lambda: None,
+        zone_name: str = "UTC",
+        machines: Callable[[], Awaitable[Sequence[Machine]]] | None = None,
+        places: Callable[[str], Iterable[str]] = lambda _: (),
+        unready: Callable[[Iterable[Listed]], Awaitable[Mapping[int, Unready]]] | None = None,
+        refuse_start: Callable[[], None] = lambda: None,
+        refuse_name: Callable[[str], None] | None = None,
+        agent_state: Callable[[str], AgentState] = lambda _: AgentState(),
+    ) -> None:
+        self._agent_state = agent_state  # reads the memory of an agent
+        self._refuse_start = refuse_start  # raises an error while nothing at all can start
+        self._refuse_name = refuse_name  # raises an error if an address stands for several things
+        self._unready = unready  # which entries cannot run
+        self._places = places  # what the ledger may call a file that a person names
+        self._machines = machines  # which of them are up, if several share the ledger
+        self._ledger = ledger
+        self._clock = clock
+        self._ids = ids
+        self._term = term
+        self._poke = poke
+        self._zone = zone_name  # of what has none of its own
+
+    async def named(self, word: str) -> Listed:
+        """Return the one entry that a person means by a word; those that are gone come last."""
+        found = await self._ledger.find(word)
+        for place in () if found else self._placed(word):
+            found = found or await self._ledger.find(place)
+        entries = found or await self._ledger.entries()
+        if not found:
+            folded = word.casefold()
+            found = [each for each in entries if each.mark.title.casefold() == folded]
+        there = [each for each in found if each.gone_at is None] or found
+        if len(there) == 1:
+            if not word.isdecimal():  # a number is its own
+                await self._refuse_double(there[0])
+            return there[0]
+        if there:
+            raise AmbiguousEntryError(word, there)
+        raise EntryNotFoundError(word, near=_near(word, entries))
+
+    async def _refuse_double(self, found: Listed) -> None:
+        """Raise an error if nobody can tell what stands at the address of an entry."""
+        if self._refuse_name is not None:
+            await asyncio.to_thread(self._refuse_name, found.mark.address)
+
+    def _placed(self, word: str) -> Iterable[str]:
+        """Return how the ledger may write a `file:line` that a person wrote in another way."""
+        file, _, line = word.rpartition(":")
+        if not file or not (line.isascii() and line.isdecimal()):
+            return ()
+        files = dict.fromkeys([*self._places(file), posixpath.normpath(file)])
+        return [each for each in (f"{name}:{line}" for name in files) if each != word]
+
+    async def _lines(self, receipts: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+        """Return receipts with the zones of their entries."""
+        known: dict[int, Listed | None] = {}
+        lines = []
+        for each in receipts:
+            if each.entry not in known:
+                known[each.entry] = await self._ledger.entry(each.entry)
+            lines.append(self._line(each, known[each.entry]))
+        return tuple(lines)
+
+    def _line(self, filed: Filed, found: Listed | None) -> ReceiptLine:
+        """Return a receipt with the title and zone of its entry."""
+        title = filed.title or (found.mark.title if found else "")
+        return ReceiptLine(filed, title, self._zone_of(found))
+
+    def _entry_line(self, found: Listed) -> EntryLine:
+        item, place = found.item, self._zone_of(found)
+        return EntryLine(
+            found.number,
+            found.source,
+            found.mark.title,
+            found.mark.address,
+            item.origin,
+            place,
+            found.is_armed,
+            words(item.rule, zone_name=place) if isinstance(item, Entry) else "",
+            "" if isinstance(item, Entry) else item.reason,
+            found.first_seen_at,
+            found.gone_at,
+            found.pause,
+            found.next_at,
+            found.failures,
+            found.broken,
+            found.broken_at,
+        )
+
+    async def _again(self, found: Listed) -> EntryLine:
+        return self._entry_line(await self._ledger.entry(found.number) or found)
+
+    def _zone_of(self, found: Listed | None) -> str:
+        """Return the zone of an entry, else that of the plan."""
+        item = found.item if found else None
+        return item.zone if isinstance(item, Entry) else self._zone
+
+    async def entry(self, word: str) -> EntryLine:
+        """Return the one entry that a person means, as people are told of it."""
+        return self._entry_line(await self.named(word))
+
+    async def entries(
+        self, *, limit: int = 100, cursor: int | None = None, with_gone: bool = False
+    ) -> EntryPage:
+        """Return the entries after a number, the longest known first."""
+        found = [
+            each
+            for each in await self._ledger.entries()
+            if each.number > (cursor or 0) and (with_gone or each.gone_at is None)
+        ]
+        page = found[:limit]
+        more = page[-1].number if len(found) > limit else None
+        return EntryPage(tuple(map(self._entry_line, page)), more)
+
+    async def history(
+        self,
+        word: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[Status] = (),
+        limit: int = 50,
+        cursor: int | None = None,
+    ) -> History:
+        """Return receipts, newest first, of one entry or of all, planned in a window."""
+        if since is not None and until is not None and until < since:
+            raise RequestError(f"the period from {key_time(since)} to {key_time(until)} is empty")
+        found = None if word is None else await self.named(word)
+        page = await self._ledger.receipts(
+            entry=None if found is None else found.number,
+            since=since,
+            until=until,
+            statuses=statuses,
+            cursor=cursor,
+            limit=limit,
+        )
+        return History(await self._lines(page.receipts), page.cursor)
+
+    async def receipt(self, number: int) -> ReceiptDetail:
+        filed = await self._ledger.receipt(number)
+        if filed is None:
+            raise ReceiptNotFoundError(number)
+        [line] = await self._lines([filed])
+        return ReceiptDetail(line, tuple(await self._ledger.runs_of(number)))
+
+    async def run(self, number: int) -> RunLine:
+        run = await self._ledger.run(number)
+        if run is None:
+            raise RunNotFoundError(number)
+        return RunLine(run, (await self.receipt(run.receipt)).line)
+
+    async def last_run(self, word: str) -> RunLine:
+        """Return the run of an entry that was started last."""
+        found = await self.named(word)
+        page = await self._ledger.receipts(
+            entry=found.number, statuses=ENDS | GOING | {Status.WAITING}, limit=20
+        )
+        runs = [run for each in page.receipts for run in await self._ledger.runs_of(each.number)]
+        if not runs:
+            raise RunNotFoundError(found.mark.title)
+        return await self.run(max(run.number for run in runs))
+
+    async def going(self, word: str) -> RunLine:
+        """Return the one run of an entry that goes on."""
+        found = await self.named(word)
+        page = await self._ledger.receipts(entry=found.number, statuses=GOING)
+        going = [(await self._ledger.runs_of(each.number))[-1].number for each in page.receipts]
+        if len(going) == 1:
+            return await self.run(going[0])
+        title = found.mark.title
+        if not going:
+            page = await self._ledger.receipts(entry=found.number, statuses=WAITS, limit=1)
+            waits = [waiting_words(each, self._zone_of(found)) for each in page.receipts]
+            hint = waits[0] if waits else "; see `horae status`"
+            raise RunStateError(title, f"no run is in progress{hint}")
+        listed = ", ".join(map(str, sorted(going)))
+        raise RunStateError(title, f"several runs are in progress; name one: {listed}", runs=going)
+
+    async def events(self, *, after: int = 0, limit: int = 100) -> EventPage:
+        found = tuple(await self._ledger.events_after(after, limit=limit))
+        return EventPage(found, found[-1].number if found else after, self._zone)
+
+    async def _asked(self, ask: Ask) -> Listed:
+        """Return the entry of a question; of ENTRY@WORD, say that the word is not a time."""
+        try:
+            return await self.named(ask.word)
+        except EntryNotFoundError:
+            word, _, when = ask.word.rpartition("@")
+            if not word.strip() or ask.start is not None:
+                raise
+            with suppress(EntryNotFoundError):  # the first error is the one to report
+                await self.named(word.strip())
+                raise AskedMomentError(when.strip()) from None
+            raise
+
+    async def why(self, ask: Ask, *, limit: int = 20) -> WhyReport:
+        """Return what was decided about the moments that are asked for, or why nothing was.
+
+        Without a moment it is the last one and the next.
+        """
+        now = self._clock.now()
+        found = await self._asked(ask)
+        about = self._entry_line(found)
+        try:
+            window = ask.window(about.zone)
+        except OverflowError:
+            raise beyond() from None
+        asked = [found] if found.is_armed else []
+        unready = {} if self._unready is None else await self._unready(asked)
+        cannot_run = str(unready.get(found.number, ""))
+        if window is None:
+            last = [await self._told(each) for each in await self._last(found)]
+            coming = answers(found, [], _coming(found, now=now), now=now)
+            if not coming and (not last or isinstance(found.item, Entry)):
+                coming = (Answer(nothing_comes(found), is_moment=False),)
+            return WhyReport(now, about, (*last, *coming), cannot_run=cannot_run)
+        check_calendar(window.start, window.end)
+        start, end = window.start - TINY, window.end - TINY
+        item = found.item
+        moments: list[Moment] = []
+        if isinstance(item, Entry):
+            moments = list(islice(project(unpaused(item), start, end), limit + 1))
+        is_cut = len(moments) > limit
+        if is_cut:
+            end = moments.pop().at - TINY  # where the moments end, the receipts do, too
+        page = await self._ledger.receipts(
+            entry=found.number, since=window.start, until=end, limit=limit + _BESIDE
+        )
+        if page.cursor is not None:
+            moments = _from_the_oldest(moments, page.receipts)
+        told = [await self._told(each) for each in page.receipts]
+        said = answers(found, told, moments, now=now, window=window)
+        is_cut = is_cut or page.cursor is not None or len(said) > limit
+        before, after = nearest(item, window) if isinstance(item, Entry) else (None, None)
+        return WhyReport(
+            now,
+            about,
+            said[:limit],
+            window=window,
+            before=before,
+            after=after,
+            is_cut=is_cut,
+            cannot_run=cannot_run,
+        )
+
+    async def _last(self, found: Listed) -> list[Filed]:
+        """Return the receipt of an entry's last moment, else the newest of any kind.
+
+        Before one that was skipped comes what is not over yet: it was skipped behind that.
+        """
+        since = found.item.accounted_to if isinstance(found.item, Entry) else None
+        page = await self._ledger.receipts(entry=found.number, since=since, limit=20)
+        own = [each for each in page.receipts if is_planned(each.receipt.key)]
+        if not own:
+            page = await self._ledger.receipts(entry=found.number, limit=1)
+        last = [*own, *page.receipts][:1]
+        if not last or last[0].status is not Status.SKIPPED:
+            return last
+        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        return [*page.receipts[-1:], *last]
+
+    async def _told(self, filed: Filed) -> Answer:
+        return answer_of(filed, await self._ledger.runs_of(filed.number))
+
+    async def status(self, engine: EngineFacts, *, limit: int = 20) -> StatusReport:
+        """Return how things stand, at most *limit* of each kind.
+
+        Of what was late, missed or ended badly in the last day it is the newest of each entry.
+        """
+        now, ledger = self._clock.now(), self._ledger
+        counts = await ledger.count_entries(due_before=now - GRACE)
+        pending = await self._every(statuses=OPEN)
+        recent = now - DAY
+        late = await ledger.late(since=recent, by=GRACE, limit=BATCH)
+        failed = await self._some(since=recent, statuses=BAD, limit=BATCH)
+        missed = await self._some(since=recent, statuses={Status.MISSED}, limit=BATCH)
+
+        async def lines(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+            return await self._lines(islice(filed, limit))
+
+        async def newest(filed: Iterable[Filed]) -> tuple[ReceiptLine, ...]:
+            first, times = _newest_of_each(filed)
+            return tuple(
+                replace(each, times=times[each.filed.entry]) for each in await lines(first)
+            )
+
+        async def shown(trait: Trait) -> tuple[EntryLine, ...]:
+            return tuple(map(self._entry_line, await ledger.entries_that_are(trait, limit=limit)))
+
+        in_line = sorted(pending, key=lambda each: (each.receipt.start_at, each.number))
+        crew = await ledger.entries_that_are(Trait.AGENT, limit=limit)
+        agents = [await self._agent_line(each, in_line) for each in crew]
+        coming = await ledger.coming(limit=limit)
+        problems = (
+            *engine.problems,
+            *map(broken_words, await ledger.entries_that_are(Trait.BROKEN, limit=BATCH)),
+            *_overdue(counts.overdue, engine, now),
+            *await self._homeless(in_line),
+            *_problems(await self._troubled(), now),
+            *(each for agent in agents for each in _troubles(agent)),
+            *await self._cannot_run(coming, {each.entry.number for each in agents if each.held}),
+        )
+        return StatusReport(
+            now,
+            self._zone,
+            engine,
+            counts.armed,
+            _counts(pending),
+            agents=tuple(agents),
+            running=await lines(each for each in in_line if each.status in GOING),
+            waiting=await lines(each for each in in_line if each.status not in GOING),
+            coming=tuple(map(self._entry_line, coming)),
+            late=await newest(each for each in (*pending, *late) if _is_late(each)),
+            missed=await newest(missed),
+            failed=await newest(failed),
+            paused=await shown(Trait.PAUSED),
+            unarmed=await shown(Trait.UNARMED),
+            problems=tuple(dict.fromkeys(problems)),  # an engine knows the broken ones, too
+        )
+
+    async def _agent_line(self, found: Listed, pending: Sequence[Filed]) -> AgentLine:
+        state = self._agent_state(found.memory)
+        own = [each for each in pending if each.entry == found.number]
+        page = await self._ledger.receipts(entry=found.number, statuses=ENDS, limit=1)
+        last = page.receipts[0] if page.receipts else None
+        return AgentLine(
+            self._entry_line(found),
+            any(each.status in GOING for each in own),
+            state.last_run_at,
+            state.position,
+            found.streak,
+            None if last is None else last.status,
+            NO_REASON if last is None else last.receipt.reason,
+            next((each.receipt.reason for each in own if each.status is Status.HELD), ""),
+            state.troubles,
+        )
+
+    async def _homeless(self, waiting: Iterable[Filed]) -> list[str]:
+        """Return what waits for a machine that is not up, the first of each entry."""
+        machines = None if self._machines is None else await self._machines()
+        if machines is None:
+            return []
+        first: dict[int, str] = {}
+        for each in waiting:
+            requires = each.policy.requires
+            if each.status is Status.WAITING and not any(it.suits(requires) for it in machines):
+                about = f"{each.title} ({each.origin}) waits: {no_machine(requires)}"
+                first.setdefault(each.entry, about)
+        return [*first.values()]
+
+    async def _cannot_run(self, coming: Iterable[Listed], said: Collection[int]) -> list[str]:
+        """Return what comes next and could not start, but for what is said already."""
+        listed = {each.number: each for each in coming if each.number not in said}
+        why = {} if self._unready is None else await self._unready(listed.values())
+        return [
+            f"{listed[number].mark.title} ({listed[number].item.origin}) cannot run: {each}"
+            for number, each in why.items()
+        ]
+
+    async def _troubled(self) -> list[Listed]:
+        """Return the entries that somebody should look at, the longest known first."""
+        found: dict[int, Listed] = {}
+        for trait in (Trait.FAILING, Trait.MISSING):
+            some = await self._ledger.entries_that_are(trait, limit=BATCH)
+            found.update((each.number, each) for each in some)
+        return [found[number] for number in sorted(found)]
+
+    async def _every(self, *, statuses: Collection[Status]) -> list[Filed]:
+        found: list[Filed] = []
+        cursor = None
+        while True:
+            page = await self._ledger.receipts(statuses=statuses, limit=BATCH, cursor=cursor)
+            found += page.receipts
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    async def _some(
+        self, *, since: datetime, statuses: Collection[Status], limit: int
+    ) -> tuple[Filed, ...]:
+        page = await self._ledger.receipts(since=since, statuses=statuses, limit=limit)
+        return page.receipts
+
+    async def pause(
+        self, word: str, *, note: str = "", until: datetime | timedelta | None = None
+    ) -> PauseResult:
+        """Let an entry rest, for ever, until a moment, or for a while."""
+        now, note = self._clock.now(), one_line(note)
+        found = await self.named(word)
+        end = now + until if isinstance(until, timedelta) else until
+        if end is not None and end <= now:
+            raise RequestError(f"{moment_text(end, self._zone_of(found))} is in the past")
+        done = await self._ledger.pause(
+            found.number, now=now, term=self._term, note=note, until=end
+        )
+        if done:
+            self._poke()
+            return PauseResult(await self._again(found), changed=True)
+        refuse_gone(found)
+        if note or end is not None:
+            reason = f"the entry is already paused{rest_words(found)}"
+            raise EntryStateError(found, reason, remedy="resume it before you pause it again")
+        return PauseResult(await self._again(found), changed=False)
+
+    async def resume(self, word: str) -> PauseResult:
+        """Let a resting entry go on from now."""
+        found = await self.named(word)
+        done = await self._ledger.resume(found.number, now=self._clock.now(), term=self._term)
+        if done:
+            self._poke()
+        else:
+            refuse_gone(found)
+        return PauseResult(await self._again(found), changed=done)
+
+    async def run_now(
+        self,
+        word: str,
+        *,
+        note: str = "",
+        parent: int | None = None,
+        parent_run: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ReceiptLine:
+        """Ask for a run now, beside the plan; the same key gives the same receipt back.
+
+        What is asked for inside a run rides in that run's slot as long as it goes on: *parent*
+        is its receipt, or *parent_run* its number.
+        """
+        now = self._clock.now()
+        found = await self.named(word)
+        if parent_run is not None:
+            inside = (await self.run(parent_run)).run
+            parent = inside.receipt if inside.ended_at is None else None
+        if idempotency_key is None:
+            key = f"manual:{self._ids()}"
+        else:
+            key = f"idem:{checked(idempotency_key, 'an Idempotency-Key')}"
+        await self._refuse_unready(found)
+        reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
+        asked = Receipt(key, Status.WAITING, reason, now, now)
+        [line] = await self._file(found, [asked], now=now, parent=parent)
+        return line
+
+    async def tick(self, word: str, *, note: str = "") -> ReceiptLine:
+        """Let an agent tick now instead of at its next moment, which follows from this one's end.
+
+        A tick that waits already is the one that was asked for; one that is held may start.
+        """
+        found = await self._agent(word) or await self.named(word)
+        await self._refuse_unready(found)
+        for _ in range(_TRIES):
+            now = self._clock.now()
+            entry = _agent_of(found)
+            going = await self._pending_tick(found)
+            if going is not None:
+                self._poke()
+                return self._line(going, found)
+            step = _tick_now(entry, now=now, note=note)
+            filed = await self._ledger.decide([step], now=now, term=self._term)
+            if filed:
+                self._poke()
+                return self._line(filed[0], found)
+            found = await self._ledger.entry(found.number) or found
+        raise EntryStateError(found, "the next tick is being scheduled", remedy="try again")
+
+    async def cancel(
+        self, number: int, *, end: Callable[[int, Reason], bool], reason: str = ""
+    ) -> CancelResult:
+        """Let a run end that goes on; *end* does so to a receipt's, and False is nothing new."""
+        asked = await self.run(number)
+        said = Reason(ReasonCode.CANCELLED, by_words("cancelled", reason))
+        changed = asked.run.ended_at is None and end(asked.run.receipt, said)
+        again = asked if changed else await self.run(number)
+        if again.run.ended_at is not None:
+            ended = moment_text(again.run.ended_at, again.line.zone)
+            waits = waiting_words(again.line.filed, again.line.zone)
+            raise RunStateError(again.line.title, f"run {number} already ended at {ended}{waits}")
+        return CancelResult(again, changed)
+
+    async def note_edit(self, file: str, what: str) -> None:
+        """Record what was done to a file on somebody's behalf."""
+        facts = {"file": file, "what": what}
+        await self._ledger.note("edited", now=self._clock.now(), term=self._term, facts=facts)
+
+    async def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
+        """Fold old receipts into ranges and drop what hangs on them."""
+        now = self._clock.now()
+        if before > now:
+            raise RequestError(f"{key_time(before)} is in the future; prune needs a past time")
+        return await self._ledger.prune(before=before, now=now, term=self._term, dry_run=dry_run)
+
+    async def _refuse_unready(self, found: Listed) -> None:
+        """Raise an error for an entry whose run could not start: it would wait for nothing."""
+        self._refuse_start()
+        why = {} if self._unready is None else await self._unready([found])
+        if found.number in why and found.is_armed:
+            raise CannotRunError(found.mark.title, why[found.number])
+
+    async def _file(
+        self,
+        found: Listed,
+        receipts: Sequence[Receipt],
+        *,
+        now: datetime,
+        parent: int | None = None,
+    ) -> list[ReceiptLine]:
+        """File what was asked for, or say why the entry cannot do it."""
+        await self._refuse_double(found)
+        filed = await self._ledger.add(
+            found.number, receipts, now=now, term=self._term, parent=parent
+        )
+        if len(filed) < len(receipts):
+            again = await self._ledger.entry(found.number) or found
+            armed(again)
+            refuse_rest(again, is_sure=True)
+        self._poke()
+        return [self._line(each, found) for each in filed]
+
+    async def _agent(self, word: str) -> Listed | None:
+        """Return the agent of a name, also if a workflow has the same title."""
+        crew = await self._ledger.entries_that_are(Trait.AGENT, limit=BATCH)
+        address = f"agent:{word}"
+        found = (each for each in crew if word == each.mark.title or address == each.mark.address)
+        return next(found, None)
+
+    async def _pending_tick(self, found: Listed) -> Filed | None:
+        """Return the tick of an agent that waits; one that runs is an error."""
+        page = await self._ledger.receipts(entry=found.number, statuses=OPEN, limit=BATCH)
+        for each in page.receipts:
+            if not each.receipt.key.startswith(_TICK):
+                continue
+            if each.status in GOING:
+                since = moment_text(each.receipt.start_at, self._zone_of(found))
+                runs = [run.number for run in await self._ledger.runs_of(each.number)]
+                reason = f"a tick has been running since {since}; see `horae logs`"
+                raise RunStateError(found.mark.title, reason, runs=runs[-1:])
+            if each.status is Status.HELD:
+                now = self._clock.now()
+                why = Reason(ReasonCode.RETRY_REQUESTED, by_words("retry requested"))
+                await self._ledger.release(each.number, reason=why, now=now, term=self._term)
+            return await self._ledger.receipt(each.number)
+        return None
+
+    async def backfill(
+        self,
+        word: str,
+        *,
+        start: datetime,
+        end: datetime | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> BackfillResult:
+        """File a receipt for every moment of a past window, oldest first; *end* is not in it.
+
+        The same *name* again gives the same receipts, so what was interrupted can be repeated.
+        """
+        now = self._clock.now()
+        found = await self.named(word)
+        entry = unpaused(armed(found))  # that it is paused is said when it is filed
+        end = now if end is None else end
+        _check_window(start, end, now=now, zone_name=entry.zone)
+        moments = _moments(entry, start, end)
+        name = self._ids() if name is None else checked(name, "the name of a backfill")
+        about = self._entry_line(found)
+        plan = BackfillResult(
+            about,
+            name,
+            start,
+            end,
+            tuple(each.at for each in moments),
+            dry_run=dry_run,
+            follows_ends=_follows_ends(entry),
+            has_schedule=not isinstance(entry.rule, OnDemandRule | AfterRule),
+        )
+        if dry_run:
+            return plan
+        lines: list[ReceiptLine] = []
+        for first in range(0, len(moments), BATCH):
+            batch = moments[first : first + BATCH]
+            receipts = [_backfilled(each, name, now=now) for each in batch]
+            lines += await self._file(found, receipts, now=now)
+            progress(len(lines), len(moments))
+        return replace(plan, lines=tuple(lines))
+
+
+def _near(word: str, entries: Sequence[Listed]) -> list[str]:
+    """Return the names of entries that were perhaps meant, at most three, each entry once."""
+    from difflib import get_close_matches
+
+    wanted = word.casefold()
+    by_case: dict[str, tuple[str, int]] = {}
+    for each in (each for each in entries[-_NEAR:] if each.gone_at is None):
+        mark = each.mark
+        ids = [mark.address.removeprefix("id:")] if mark.address.startswith("id:") else []
+        for name in (*ids, mark.title):
+            by_case[name.casefold()] = name, each.number
+    near = get_close_matches(wanted, by_case, n=6, cutoff=0.6)
+    inside = islice((folded for folded in by_case if wanted and wanted in folded), 6)
+    meant: dict[int, str] = {}
+    for folded in (*near, *inside):
+        name, number = by_case[folded]
+        meant.setdefault(number, name)
+    return list(meant.values())[:3]
+
+
+def _from_the_oldest(moments: list[Moment], filed: Sequence[Filed]) -> list[Moment]:
+    """Return the moments of which some receipts tell: of those before, others may."""
+    planned = [each.receipt.planned_at for each in filed if is_planned(each.receipt.key)]
+    return [each for each in moments if planned and each.at >= min(planned)]
+
+
+def _coming(found: Listed, *, now: datetime) -> list[Moment]:
+    """Return the next moment of an entry, if it has one; if it is paused, that after it, too."""
+    if not isinstance(found.item, Entry) or found.gone_at is not None:
+        return []
+    entry = found.item
+    # What has come and is not decided yet is next, too.
+    since = min(now, entry.accounted_to) if entry.accounted_to is not None else now
+    coming = [next_moment(unpaused(entry), since)]
+    if entry.pause is not None:
+        coming.append(next_moment(entry, now))
+    return list(dict.fromkeys(each for each in coming if each is not None))
+
+
+def check_calendar(*moments: datetime) -> None:
+    """Raise an error if a moment has no neighbours in every zone: the calendar ends there."""
+    if not all(1 < each.year < 9999 for each in moments):
+        raise beyond()
+
+
+def beyond() -> RequestError:
+    """Return the error for a moment where the calendar ends."""
+    return RequestError("the time is out of range; the year must be from 2 to 9998")
+
+
+def waiting_words(filed: Filed, place: str) -> str:
+    """Return that a receipt waits to start and what lets it not start; nothing if it does not."""
+    if filed.status not in WAITS:
+        return ""
+    until = moment_text(filed.receipt.start_at, place)
+    return (
+        f"; receipt {filed.number} is waiting to start at {until}; to skip it, run "
+        f"`horae pause {filed.entry}` and then `horae resume {filed.entry}`"
+    )
+
+
+def broken_words(found: Listed) -> str:
+    """Return what is said of an entry whose text cannot be read."""
+    name = f"{found.mark.title} ({found.item.origin})"
+    if found.broken_at is not None:
+        since = key_time(found.broken_at)
+        kept = "the last valid version stays armed"
+        return f"{name} has been broken since {since}; {kept}: {found.broken}"
+    if isinstance(found.item, Entry):
+        return (
+            f"{name} is armed, but a part of its text cannot be read and is ignored: {found.broken}"
+        )
+    return f"{name} is not armed: {found.broken}"
+
+
+def _troubles(agent: AgentLine) -> Iterator[str]:
+    """Yield what of an agent's work a person should look at, in words."""
+    said = {
+        "pull": "the plan root is not up to date with its origin",
+        "tree": "the agent's clone is not up to date with the plan root",
+        "delivery": "the agent's work is not delivered and stays on its branch",
+    }
+    for name, why in agent.troubles.items():
+        yield f"{agent.name} ({agent.entry.origin}): {said.get(name, name)} ({why})"
+    if agent.held:
+        yield f"{agent.name} ({agent.entry.origin}) cannot tick: {agent.held}"
+
+
+def _counts(filed: Iterable[Filed]) -> dict[Status, int]:
+    """Return how many receipts stand where, in the order of a receipt's life."""
+    counted = Counter(each.status for each in filed)
+    return {status: counted[status] for status in Status if status in OPEN}
+
+
+def _newest_of_each(filed: Iterable[Filed]) -> tuple[list[Filed], Counter[int]]:
+    """Return the newest receipt of each entry, and how many moments there are of it in all."""
+    newest: dict[int, Filed] = {}
+    times: Counter[int] = Counter()
+    for each in sorted(filed, key=lambda each: each.number, reverse=True):
+        newest.setdefault(each.entry, each)
+        times[each.entry] += each.receipt.count
+    return list(newest.values()), times
+
+
+def _is_late(filed: Filed) -> bool:
+    """Tell whether a moment of a plan was found later than could be called on time."""
+    return is_planned(filed.receipt.key) and filed.lateness > GRACE
+
+
+def _overdue(count: int, engine: EngineFacts, now: datetime) -> Iterator[str]:
+    """Yield that moments have come and nobody decides about them, if there are any."""
+    # In its first minute an engine still decides about what came while none ran.
+    is_starting = engine.is_running and engine.since > key_time(now - GRACE)
+    if count and not is_starting:
+        remedy = (
+            "the engine is falling behind"
+            if engine.is_running
+            else "no engine is running; start one with `horae up`"
+        )
+        what = "scheduled time has" if count == 1 else "scheduled times have"
+        yield f"{count} {what} passed without a decision: {remedy}"
+
+
+def _problems(troubled: Iterable[Listed], now: datetime) -> Iterator[str]:
+    """Yield what somebody should look at, in words."""
+    for each in troubled:
+        name = f"{each.mark.title} ({each.item.origin})"
+        if each.failures >= STUCK:
+            yield f"{name} failed {each.failures} times in a row; see `horae history`"
+        # The next scan tells whether it is gone; only one that does not come is a problem.
+        if each.missing_at is not None and now - each.missing_at > 5 * PATIENCE:
+            yield f"{name} has been missing from its plan since {key_time(each.missing_at)}"
+
+
+def _agent_of(found: Listed) -> Entry:
+    entry = armed(found)
+    if not isinstance(entry.rule, CadenceRule):
+        remedy = f"start a run with `horae run {found.number}`"
+        raise EntryStateError(found, "the entry is not an agent that ticks", remedy=remedy)
+    refuse_rest(found)
+    return entry
+
+
+def _tick_now(entry: Entry, *, now: datetime, note: str) -> Step:
+    """Return the decision that an agent's next tick is now.
+
+    It is filed as if its time had come: nothing else is pending until it has ended.
+    """
+    rule = entry.rule
+    assert isinstance(rule, CadenceRule), "only a cadence ticks"
+    reason = Reason(ReasonCode.REQUESTED, by_words("requested", note))
+    asked = Receipt(f"{_TICK}{rule.ticks + 1}", Status.WAITING, reason, now, now)
+    ended_at = now - tick_delay(rule)
+    if entry.ended_at is not None:
+        ended_at = min(ended_at, entry.ended_at)
+    since = now if entry.accounted_to is None else max(now, entry.accounted_to)
+    due = replace(entry, rule=replace(rule, first_at=min(rule.first_at, now)))
+    return Step(due, Decision((asked,), since, ended_at))
+
+
+def armed(found: Listed) -> Entry:
+    refuse_gone(found)
+    if isinstance(found.item, Entry):
+        return found.item
+    raise EntryStateError(
+        found,
+        f"the entry is not armed ({found.item.reason})",
+        remedy=f"see `horae explain {found.item.origin}`",
+    )
+
+
+def refuse_gone(found: Listed) -> None:
+    """Raise an error if an entry is no longer in its plan."""
+    if found.gone_at is not None:
+        raise EntryStateError(
+            found,
+            f"the entry was removed at {moment_text(found.gone_at, 'UTC')}",
+            remedy=_way_back(found),
+        )
+
+
+def _way_back(found: Listed) -> str:
+    """Return how an entry that is gone comes back; what somebody made by request has no file."""
+    file, title = found.item.origin.file, found.mark.title
+    if found.source == "trigger" and file == f"triggers/{title}":
+        return f"add it again with `horae trigger add {title}`"
+    return f"add it to {file} again"
+
+
+def refuse_rest(found: Listed, *, is_sure: bool = False) -> None:
+    """Raise an error if an entry rests, or must do so since nothing was filed for it."""
+    if is_sure or found.pause is not None:
+        raise EntryStateError(
+            found,
+            f"the entry is paused{rest_words(found)}",
+            remedy=f"resume it with `horae resume {found.number}` first",
+        )
+
+
+def checked(name: str, what: str) -> str:
+    """Return a name that can stand in a key."""
+    if not 0 < len(name) <= 200 or not name.isprintable():
+        raise RequestError(f"{what} must have 1 to 200 printable characters")
+    return name
+
+
+def _check_window(start: datetime, end: datetime, *, now: datetime, zone_name: str) -> None:
+    """Raise an error unless a window lies in the past and is not empty."""
+    check_calendar(start, end)
+    first, last = moment_text(start, zone_name), moment_text(end, zone_name)
+    if end > now:
+        raise RequestError(f"{last} is in the future; a backfill covers only past times")
+    if start >= end:
+        raise RequestError(
+            f"the period is empty: its start ({first}) is not before its end ({last})"
+        )
+
+
+def _moments(entry: Entry, start: datetime, end: datetime) -> list[Moment]:
+    """Return the moments of an entry in a window, or say that they are too many."""
+    moments = decided(project(entry, start - TINY, end - TINY))
+    found = list(islice(moments, MOST + 1))
+    if len(found) > MOST:
+        total = MOST + 1 + _count_after(entry, found[-1].at, end - TINY)
+        raise RequestError(
+            f"the period has {total:,} scheduled times, and a backfill can have at most {MOST:,}; "
+            "choose a shorter period"
+        )
+    return found
+
+
+def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
+    """Return how many moments a window has, without walking them where that can be."""
+    until = entry.policy.until
+    end = end if until is None else min(end, until.astimezone(UTC))
+    match entry.rule:
+        case CronRule(crons):
+            return count_any(crons, start, end)
+        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+            return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
+    return sum(1 for _ in decided(project(entry, start, end)))
+
+
+def _follows_ends(entry: Entry) -> bool:
+    rule = entry.rule
+    if isinstance(rule, RepeaterRule):
+        return rule.repeater.kind is Kind.RESTART
+    return isinstance(rule, CadenceRule)
+
+
+def _backfilled(moment: Moment, name: str, *, now: datetime) -> Receipt:
+    key = f"backfill:{name}:{key_time(moment.at)}"
+    words = f"{by_words('requested')}, {length_text(now - moment.at)} after the scheduled time"
+    reason = Reason(ReasonCode.BACKFILL, words)
+    # Not before now: in the line it stands behind what is due on time.
+    return Receipt(key, Status.WAITING, reason, moment.at, now)
