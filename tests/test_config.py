@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from horae.config import SETTINGS, Address, Config, Origin, Setting, SettingError, load, mask
+from horae.config import (
+    SETTINGS,
+    Config,
+    ListenAddress,
+    Setting,
+    SettingError,
+    SettingOrigin,
+    load,
+    mask,
+)
 from scale import scaled
 
 SECRET = "s3cret-c4nary"
@@ -42,7 +51,7 @@ def refused(
     return caught.value
 
 
-def origin_of(name: str, config: Config) -> Origin:
+def origin_of(name: str, config: Config) -> SettingOrigin:
     [row] = [row for row in config.origins() if row.name == name]
     return row
 
@@ -57,7 +66,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
         "data": Path(".horae"),
         "zone": None,
         "store": None,
-        "listen": Address("127.0.0.1", 7117),
+        "listen": ListenAddress("127.0.0.1", 7117),
         "server.remote": False,
         "server.names": None,
         "server.url": None,

@@ -19,7 +19,7 @@ from horae.config import SETTINGS, SettingError, SettingsChangedError, confirm, 
 from horae.core.actor import acting
 from horae.core.guarded import GUARDED, is_guarded
 from horae.files.git.arrivals import NAME, ArrivalsError, arrivals_at
-from horae.files.git.repository import Ending, Git, Why
+from horae.files.git.repository import Git, UpdateOutcome, UpdateRefusal
 from horae.trust import TrustError
 
 PERSON = {
@@ -67,7 +67,7 @@ class World:
         git("commit", "-qm", "change the settings", at=self.peer)
         return git("rev-parse", "HEAD", at=self.peer)
 
-    def pull(self) -> Ending:
+    def pull(self) -> UpdateOutcome:
         """Let the engine pull."""
         return asyncio.run(Git(self.plan).pull(source=self.peer)).ending
 
@@ -115,7 +115,7 @@ def test_every_guarded_setting_is_in_the_reference() -> None:
 
 def test_a_pulled_command_does_not_count_and_other_settings_do(world: World) -> None:
     commit = world.push(THEIRS)
-    assert world.pull() is Ending.FAST_FORWARDED
+    assert world.pull() is UpdateOutcome.FAST_FORWARDED
     config = load(str(world.plan), environ={})
     assert (config.agent_command, config.zone) == (("mine",), "Europe/Berlin")
     [waits] = untrusted(config).waiting
@@ -243,7 +243,7 @@ def test_a_link_in_place_of_the_file_does_not_come_in(world: World) -> None:
     (world.peer / "horae.toml").symlink_to("evil.toml")
     git("add", "-A", at=world.peer)
     git("commit", "-qm", "link", at=world.peer)
-    assert world.pull() is Ending.LEFT_ALONE
+    assert world.pull() is UpdateOutcome.LEFT_ALONE
     assert world.command() == ("mine",)
 
 
@@ -261,7 +261,7 @@ def test_a_pull_that_is_refused_changes_nothing_of_what_counts(world: World) -> 
     (world.plan / "horae.toml").write_text(THEIRS + "# mine\n")
     world.push(THEIRS.replace("theirs", "worse"))
     pulled = asyncio.run(Git(world.plan).pull(source=world.peer))
-    assert pulled.why is Why.DIRTY
+    assert pulled.why is UpdateRefusal.DIRTY
     assert world.command() == ("mine",)
 
 

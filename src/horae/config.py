@@ -61,11 +61,11 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-class UnfitError(ValueError):
+class SettingValueError(ValueError):
     """A value that is not of its setting's kind; its text, if any, says what to write."""
 
 
-class Kind(NamedTuple, Generic[T]):
+class SettingKind(NamedTuple, Generic[T]):
     """What a setting can hold: in words, and how it is read from what was written."""
 
     words: str
@@ -78,7 +78,7 @@ class Setting(Generic[T]):
     def __init__(
         self,
         name: str,
-        kind: Kind[T],
+        kind: SettingKind[T],
         default: str | int | None,
         about: str,
         older: str = "",
@@ -127,10 +127,10 @@ def mask(value: object) -> str:
 
 def _text(raw: object) -> str:
     if not isinstance(raw, str | os.PathLike):
-        raise UnfitError
+        raise SettingValueError
     text = os.fspath(raw).strip()
     if not isinstance(text, str) or not text or not text.isprintable():
-        raise UnfitError
+        raise SettingValueError
     return text
 
 
@@ -142,7 +142,7 @@ def _switch(raw: object) -> bool:
         return True
     if word in {"0", "false", "no", "off"}:
         return False
-    raise UnfitError
+    raise SettingValueError
 
 
 def _number(raw: object) -> int:
@@ -151,20 +151,20 @@ def _number(raw: object) -> int:
     text = _text(raw)
     # int() also takes signs, underscores, other digits, and refuses thousands of them.
     if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-        raise UnfitError
+        raise SettingValueError
     return int(text)
 
 
-def whole(least: int, most: int) -> Kind[int]:
+def whole(least: int, most: int) -> SettingKind[int]:
     """Return the kind of the whole numbers between two."""
 
     def read(raw: object) -> int:
         number = _number(raw)
         if not least <= number <= most:
-            raise UnfitError
+            raise SettingValueError
         return number
 
-    return Kind(f"a whole number from {least:,} to {most:,}", read)
+    return SettingKind(f"a whole number from {least:,} to {most:,}", read)
 
 
 def _size(raw: object) -> int:
@@ -173,14 +173,14 @@ def _size(raw: object) -> int:
         raw, factor = unit[1], 1024 ** ("KMG".index(unit[2]) + 1)
     size = _number(raw) * factor
     if not 0 < size <= 2**40:
-        raise UnfitError
+        raise SettingValueError
     return size
 
 
 def _memory(raw: object) -> int:
     size = _size(raw)
     if size < LEAST_MEMORY:
-        raise UnfitError("the minimum is 16M")
+        raise SettingValueError("the minimum is 16M")
     return size
 
 
@@ -188,7 +188,7 @@ def _cores(raw: object) -> float:
     if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,6})?", raw.strip(), re.ASCII):
         raw = float(raw)
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.01 <= raw <= 1024:
-        raise UnfitError
+        raise SettingValueError
     return float(raw)
 
 
@@ -198,11 +198,11 @@ def _length(raw: object, *, allow_zero: bool = False) -> timedelta:
     from horae.timing.duration import DurationError, parse_duration
 
     if isinstance(raw, int):
-        raise UnfitError("write it in quotes, with a unit")
+        raise SettingValueError("write it in quotes, with a unit")
     try:
         return parse_duration(_text(raw), allow_zero=allow_zero)
     except DurationError as error:
-        raise UnfitError(f"write {error.suggestion}" if error.suggestion else "") from None
+        raise SettingValueError(f"write {error.suggestion}" if error.suggestion else "") from None
 
 
 def _milliseconds(raw: object) -> str:
@@ -217,7 +217,7 @@ def _zone(raw: object) -> str:
         zone(name)
     except ZoneError as error:
         hint = f"did you mean {error.suggestion}?" if error.suggestion else ""
-        raise UnfitError(hint) from None
+        raise SettingValueError(hint) from None
     return name
 
 
@@ -226,7 +226,7 @@ def _id(raw: object) -> str:
 
     text = _text(raw)
     if not is_id(text):
-        raise UnfitError
+        raise SettingValueError
     return text
 
 
@@ -239,28 +239,28 @@ def _path(raw: object) -> Path:
 def _paths(raw: object) -> tuple[Path, ...]:
     given = raw.split(os.pathsep) if isinstance(raw, str) else raw
     if not isinstance(given, list | tuple):
-        raise UnfitError
+        raise SettingValueError
     return tuple(map(_path, given))
 
 
 def _store(raw: object) -> str:
     text = _text(raw)
     if not re.match(r"postgres(?:ql)?://.", text):
-        raise UnfitError
+        raise SettingValueError
     return text
 
 
 def _web(raw: object) -> str:
     text = _text(raw)
     if not re.fullmatch(r"https?://[!-~]+", text):
-        raise UnfitError
+        raise SettingValueError
     return text
 
 
 def _site(raw: object) -> str:
     text = _text(raw)
     if not re.fullmatch(r"https://[A-Za-z0-9.-]+(?::[0-9]{1,5})?/?", text):
-        raise UnfitError
+        raise SettingValueError
     return text
 
 
@@ -270,14 +270,14 @@ def _command(raw: object) -> tuple[str, ...]:
 
         raw = shlex.split(raw)  # its ValueError names the quote that is not closed
     if not isinstance(raw, list | tuple) or not raw:
-        raise UnfitError
+        raise SettingValueError
     # An argument may be empty or hold a line break; what runs may not.
     if not all(isinstance(part, str) and "\0" not in part for part in raw) or not raw[0].strip():
-        raise UnfitError
+        raise SettingValueError
     return tuple(raw)
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -291,19 +291,19 @@ _HOST: Final = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+"
 _ADDRESS: Final = r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})"
 
 
-def _address(raw: object) -> Address:
+def _address(raw: object) -> ListenAddress:
     match = re.fullmatch(_ADDRESS, _text(raw))
     if match is None or int(match[3]) > 65535:
-        raise UnfitError
-    return Address(match[1] or match[2], int(match[3]))
+        raise SettingValueError
+    return ListenAddress(match[1] or match[2], int(match[3]))
 
 
 def _names(raw: object) -> tuple[str, ...]:
     given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(given, list | tuple):
-        raise UnfitError
+        raise SettingValueError
     if not all(isinstance(each, str) and re.fullmatch(_HOST, each) for each in given):
-        raise UnfitError
+        raise SettingValueError
     return tuple(given)
 
 
@@ -312,10 +312,10 @@ def _networks(raw: object) -> tuple[str, ...]:
 
     given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(given, list | tuple):
-        raise UnfitError
+        raise SettingValueError
     for each in given:
         if not isinstance(each, str):
-            raise UnfitError
+            raise SettingValueError
         ip_network(each)  # its ValueError says what is wrong
     return tuple(given)
 
@@ -323,46 +323,46 @@ def _networks(raw: object) -> tuple[str, ...]:
 def _labels(raw: object) -> tuple[str, ...]:
     given = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(given, list | tuple):
-        raise UnfitError
+        raise SettingValueError
     return tuple(map(_id, given))
 
 
-def choice(*words: str) -> Kind[str]:
+def choice(*words: str) -> SettingKind[str]:
     """Return the kind of a few fixed words."""
 
     def read(raw: object) -> str:
         text = _text(raw)
         if text not in words:
-            raise UnfitError
+            raise SettingValueError
         return text
 
-    return Kind(" or ".join(words), read)
+    return SettingKind(" or ".join(words), read)
 
 
-def optional(kind: Kind[T]) -> Kind[T | None]:
+def optional(kind: SettingKind[T]) -> SettingKind[T | None]:
     """Return the same kind for a setting that may stay unset."""
-    return Kind(kind.words, kind.read)
+    return SettingKind(kind.words, kind.read)
 
 
-SWITCH: Final = Kind("true or false", _switch)
-SIZE: Final = Kind("a number of bytes such as 16MiB", _size)
-MEMORY: Final = Kind("a number of bytes such as 512M or 2G", _memory)
-CORES: Final = Kind("a number of cores from 0.01 to 1024 such as 1.5", _cores)
-LENGTH: Final = Kind("a duration such as 30s or 1h30m", _length)
-LENGTH_OR_ZERO: Final = Kind(LENGTH.words, lambda raw: _length(raw, allow_zero=True))
-MILLISECONDS: Final = Kind("a number of milliseconds such as 30000", _milliseconds)
-ZONE: Final = Kind("a time zone such as Europe/Berlin", _zone)
-ID: Final = Kind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
-PATH: Final = Kind("a path", _path)
-PATHS: Final = Kind('paths such as ["/srv/git/plans.git"]', _paths)
-STORE: Final = Kind("a PostgreSQL address such as postgresql://host/horae", _store)
-WEB: Final = Kind("an address such as https://example.org/ping", _web)
-SITE: Final = Kind("an address such as https://plans.example.org", _site)
-COMMAND: Final = Kind('a command such as ["my-agent", "--once"]', _command)
-LABELS: Final = Kind('labels such as ["gpu", "berlin"]', _labels)
-NAMES: Final = Kind('names of hosts such as ["plans.example.org"]', _names)
-NETWORKS: Final = Kind('addresses such as ["127.0.0.1", "10.0.0.0/8"]', _networks)
-ADDRESS: Final = Kind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
+SWITCH: Final = SettingKind("true or false", _switch)
+SIZE: Final = SettingKind("a number of bytes such as 16MiB", _size)
+MEMORY: Final = SettingKind("a number of bytes such as 512M or 2G", _memory)
+CORES: Final = SettingKind("a number of cores from 0.01 to 1024 such as 1.5", _cores)
+LENGTH: Final = SettingKind("a duration such as 30s or 1h30m", _length)
+LENGTH_OR_ZERO: Final = SettingKind(LENGTH.words, lambda raw: _length(raw, allow_zero=True))
+MILLISECONDS: Final = SettingKind("a number of milliseconds such as 30000", _milliseconds)
+ZONE: Final = SettingKind("a time zone such as Europe/Berlin", _zone)
+ID: Final = SettingKind("a name of at most 64 letters, digits, `.`, `_` and `-`", _id)
+PATH: Final = SettingKind("a path", _path)
+PATHS: Final = SettingKind('paths such as ["/srv/git/plans.git"]', _paths)
+STORE: Final = SettingKind("a PostgreSQL address such as postgresql://host/horae", _store)
+WEB: Final = SettingKind("an address such as https://example.org/ping", _web)
+SITE: Final = SettingKind("an address such as https://plans.example.org", _site)
+COMMAND: Final = SettingKind('a command such as ["my-agent", "--once"]', _command)
+LABELS: Final = SettingKind('labels such as ["gpu", "berlin"]', _labels)
+NAMES: Final = SettingKind('names of hosts such as ["plans.example.org"]', _names)
+NETWORKS: Final = SettingKind('addresses such as ["127.0.0.1", "10.0.0.0/8"]', _networks)
+ADDRESS: Final = SettingKind("a host and port such as 127.0.0.1:7117 or [::1]:7117", _address)
 
 
 class Overridden(NamedTuple):
@@ -372,7 +372,7 @@ class Overridden(NamedTuple):
     value: object
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """A setting's value as it was written, where, and what it overrides, strongest first."""
 
     name: str
@@ -381,7 +381,7 @@ class Origin(NamedTuple):
     overrides: tuple[Overridden, ...]
 
 
-class Waiting(NamedTuple):
+class UnconfirmedSetting(NamedTuple):
     """A setting that is written and does not count yet, since a person has not confirmed it."""
 
     name: str
@@ -497,7 +497,7 @@ class Config:
     )
     board_dir = Setting(
         "board.dir",
-        optional(Kind("a path from the plan root", _text)),
+        optional(SettingKind("a path from the plan root", _text)),
         None,
         "directory of the board; default: `board`, or `.batty/team_config/board` if only that"
         " exists",
@@ -656,18 +656,21 @@ class Config:
         known.clear()
         known.update(secrets)
 
-    def origins(self) -> tuple[Origin, ...]:
+    def origins(self) -> tuple[SettingOrigin, ...]:
         """Return every setting: its value as written, where that is, and what it overrides."""
         named = sorted(self.secrets.items())
         return (
             *map(self._origin, SETTINGS),
-            *(Origin(f"{SECRETS}.{name}", str(each), each.origin, ()) for name, each in named),
+            *(
+                SettingOrigin(f"{SECRETS}.{name}", str(each), each.origin, ())
+                for name, each in named
+            ),
         )
 
-    def _origin(self, setting: Setting[Any]) -> Origin:
+    def _origin(self, setting: Setting[Any]) -> SettingOrigin:
         best, *rest = (*self._given.get(setting.name, ()), _default(setting, self.root))
         hidden = tuple(Overridden(one.origin, setting.shown(one.told)) for one in rest)
-        return Origin(setting.name, setting.shown(best.told), best.origin, hidden)
+        return SettingOrigin(setting.name, setting.shown(best.told), best.origin, hidden)
 
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
@@ -702,7 +705,7 @@ def _value(setting: Setting[T], given: _Given) -> T:
     """Return what was given as the setting's kind, or say where it is wrong and what is right."""
     if given.raw is None:
         return cast("T", None)  # only an optional kind has no default
-    kind: Kind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
+    kind: SettingKind[Any] = MILLISECONDS if given.is_milliseconds else setting.kind
     try:
         raw = _milliseconds(given.raw) if given.is_milliseconds else given.raw
         value: Any = setting.kind.read(raw)
@@ -727,7 +730,7 @@ def _placed(path: Path, given: _Given) -> Path:
     if not str(path).startswith("~"):
         return here(given.base) / path
     if path.parts[0] != "~" or not given.home:
-        raise UnfitError("write it without ~")
+        raise SettingValueError("write it without ~")
     return here(given.home, *path.parts[1:])
 
 
@@ -789,7 +792,7 @@ class Untrusted(NamedTuple):
     """What is written now of guarded settings, and which of it is not in force."""
 
     written: Values
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[UnconfirmedSetting, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -813,11 +816,13 @@ def untrusted(config: Config) -> Untrusted:
     return Untrusted(written, tuple(waits))
 
 
-def _waits(way: Way, was: str | None, now: str | None, arrivals: Arrivals | None) -> Waiting:
+def _waits(
+    way: Way, was: str | None, now: str | None, arrivals: Arrivals | None
+) -> UnconfirmedSetting:
     setting = next((each for each in SETTINGS if each.path == way), None)
     shown = setting.shown if setting is not None else _source_words if way[0] == SECRETS else _plain
     old, new = (None if text is None else shown(json.loads(text)) for text in (was, now))
-    return Waiting(
+    return UnconfirmedSetting(
         ".".join(way), old, new, "" if arrivals is None else arrivals.commit_of(way, now)
     )
 
@@ -865,11 +870,11 @@ def _secrets(file: _File, root: str, home: str) -> Iterator[tuple[str, SecretSou
         name, origin = ".".join(path[1:]), file.origin(path)
         try:
             if not name:
-                raise UnfitError(
+                raise SettingValueError(
                     'secrets is a table; write [secrets] and below it NAME = "file:PATH"'
                 )
             if why := why_no_name(name):
-                raise UnfitError(why)
+                raise SettingValueError(why)
             source = parse_source(raw if isinstance(raw, str) else "")
             words = source.words
             if source.kind is SourceKind.FILE:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from horae.cli.doctor import (
-    Seen,
+    DatabaseFacts,
     check_languages,
     check_programs,
     check_schema,
@@ -233,7 +233,7 @@ def test_a_database_that_does_not_answer_costs_one_row_and_no_password(
 
 
 def test_a_replica_an_old_schema_and_a_role_that_may_make_nothing() -> None:
-    seen = Seen(150004, KNOWN, may_write=True, is_replica=False, ahead=timedelta())
+    seen = DatabaseFacts(150004, KNOWN, may_write=True, is_replica=False, ahead=timedelta())
     grades = {
         "replica": check_schema(seen._replace(is_replica=True), known=KNOWN).grade,
         "old": check_schema(seen, known=KNOWN + 1).grade,

@@ -26,7 +26,7 @@ from horae.core.entry import (
 )
 from horae.core.project import Moment, decided, next_moment, project
 from horae.timing.cron import Cron
-from horae.timing.repeater import Kind, Repeater, Unit, parse_repeater
+from horae.timing.repeater import Repeater, RepeaterKind, Unit, parse_repeater
 from horae.timing.zone import ZoneError
 from scale import scaled
 
@@ -106,7 +106,7 @@ def rules(draw: st.DrawFn, zone: str, here: datetime) -> Rule:
         lambda picked: CronRule(tuple(Cron(each, zone=zone) for each in picked))
     )
     repeaters = st.builds(
-        Repeater, st.sampled_from(Kind), st.integers(1, 3), st.sampled_from(Unit)
+        Repeater, st.sampled_from(RepeaterKind), st.integers(1, 3), st.sampled_from(Unit)
     ).map(lambda repeater: RepeaterRule(wall, repeater))
     cadences = st.builds(
         CadenceRule,
@@ -208,7 +208,7 @@ def test_only_what_waits_for_an_end_is_an_estimate(drawn: tuple[Entry, datetime,
     match found.rule:
         case CadenceRule():
             assert len(sure) <= 1
-        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             assert len(sure) <= 1
         case _:
             assert sure == moments

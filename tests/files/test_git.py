@@ -21,16 +21,16 @@ from horae.files.git.calls import call, masked
 from horae.files.git.repository import (
     HORAE,
     Author,
-    Ending,
+    FileState,
     Git,
     GitBusyError,
     GitError,
     GitRefusedError,
     GitTimeoutError,
-    Limits,
+    ImportLimits,
     Pushed,
-    Standing,
-    Why,
+    UpdateOutcome,
+    UpdateRefusal,
     is_repository,
     repository_of,
 )
@@ -154,13 +154,15 @@ def world(template: Path, tmp_path: Path) -> World:
 @story
 async def test_a_tree_with_nothing_new_is_up_to_date(world: World) -> None:
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.before) == (Ending.UP_TO_DATE, pulled.after)
+    assert (pulled.ending, pulled.before) == (UpdateOutcome.UP_TO_DATE, pulled.after)
 
 
 @story
 async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
     world.write("new.org", "* New\n")
-    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.FAST_FORWARDED
+    assert (
+        await Git(world.plan, local=[world.origin]).pull()
+    ).ending is UpdateOutcome.FAST_FORWARDED
     assert (world.plan / "new.org").read_text() == "* New\n"
     assert await Git(world.plan).head() == git("rev-parse", "main", at=world.origin).strip()
 
@@ -169,7 +171,7 @@ async def test_a_tree_goes_forward_to_what_others_pushed(world: World) -> None:
 async def test_what_both_sides_wrote_is_merged_if_it_fits(world: World) -> None:
     world.write("plan.org", "* TODO Sow\npeas\n\n\n\n* TODO Mow\nlawn\n")
     world.write("plan.org", "* TODO Sow\nbeans\n\n\n\n* TODO Mow\nmeadow\n", at=world.plan)
-    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.MERGED
+    assert (await Git(world.plan, local=[world.origin]).pull()).ending is UpdateOutcome.MERGED
     assert (world.plan / "plan.org").read_text() == "* TODO Sow\npeas\n\n\n\n* TODO Mow\nmeadow\n"
     assert git("status", "--porcelain", at=world.plan) == ""
     assert git("log", "-1", "--format=%an %cn %P", at=world.plan).startswith("horae horae ")
@@ -181,7 +183,7 @@ async def test_a_conflict_is_left_alone_byte_for_byte(world: World) -> None:
     world.write("plan.org", "ours\n", at=world.plan)
     before = world.seen()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.CONFLICT)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.CONFLICT)
     assert pulled.paths == ("plan.org",)
     assert world.seen() == before
     assert git("status", "--porcelain", at=world.plan) == ""
@@ -199,7 +201,7 @@ async def test_work_that_is_not_committed_is_left_alone_byte_for_byte(
         git("add", "plan.org", at=world.plan)
     before, status = world.seen(), git("status", "--porcelain", at=world.plan)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.DIRTY)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.DIRTY)
     assert world.seen() == before
     assert git("status", "--porcelain", at=world.plan) == status
 
@@ -209,7 +211,9 @@ async def test_work_that_is_not_in_the_way_stays_while_the_tree_goes_forward(wor
     world.write("new.org", "* New\n")
     (world.plan / "plan.org").write_text("a person is writing this\n")
     (world.plan / "draft.org").write_text("and this\n")
-    assert (await Git(world.plan, local=[world.origin]).pull()).ending is Ending.FAST_FORWARDED
+    assert (
+        await Git(world.plan, local=[world.origin]).pull()
+    ).ending is UpdateOutcome.FAST_FORWARDED
     assert (world.plan / "plan.org").read_text() == "a person is writing this\n"
     assert (world.plan / "draft.org").read_text() == "and this\n"
 
@@ -223,7 +227,7 @@ async def test_a_file_that_git_does_not_keep_is_never_overwritten(
     (world.plan / "new.org").write_text("mine\n")
     (world.plan / ".git/info/exclude").write_text(ignore)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.DIRTY)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.DIRTY)
     assert (world.plan / "new.org").read_text() == "mine\n"
 
 
@@ -236,27 +240,27 @@ async def test_an_origin_that_was_rewritten_takes_nothing_away(world: World) -> 
     git("push", "-q", "--force", "origin", "main", at=world.peer)
     pulled = await Git(world.plan, local=[world.origin]).pull()
     assert (world.plan / "ours.org").read_text() == "* Ours\n"
-    assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.REFUSED)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.REFUSED)
     assert await Git(world.plan).head() == ours
 
 
 @story
 async def test_without_an_origin_there_is_nothing_to_pull(world: World) -> None:
     git("remote", "remove", "origin", at=world.plan)
-    assert (await Git(world.plan).pull()).why is Why.NO_ORIGIN
+    assert (await Git(world.plan).pull()).why is UpdateRefusal.NO_ORIGIN
 
 
 @story
 async def test_an_origin_without_the_branch_is_no_origin_yet(world: World) -> None:
     git("switch", "-qc", "other", at=world.plan)
-    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.NO_ORIGIN
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is UpdateRefusal.NO_ORIGIN
 
 
 @story
 async def test_a_tree_between_two_branches_is_left_alone(world: World) -> None:
     git("switch", "-q", "--detach", at=world.plan)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert pulled.why is Why.REFUSED
+    assert pulled.why is UpdateRefusal.REFUSED
     assert "no branch is checked out" in pulled.words
 
 
@@ -268,7 +272,7 @@ async def test_a_tree_between_two_branches_is_left_alone(world: World) -> None:
 async def test_only_https_and_ssh_are_asked(world: World, url: str) -> None:
     git("config", "remote.origin.url", url.replace("CANARY", str(world.canary)), at=world.plan)
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert pulled.why is Why.REFUSED
+    assert pulled.why is UpdateRefusal.REFUSED
     assert not world.canary.exists()
 
 
@@ -277,7 +281,7 @@ async def test_a_path_is_asked_only_where_the_setting_names_it(world: World) -> 
     world.write("new.org", "* New\n")
     for named in ([], [world.peer], [world.root], [world.origin / "objects"]):
         pulled = await Git(world.plan, local=named).pull()
-        assert pulled.why is Why.REFUSED
+        assert pulled.why is UpdateRefusal.REFUSED
         assert f"origin {world.origin} is a local path" in pulled.words
         assert "not listed in the setting git.local" in pulled.words
     assert (await Git(world.plan, local=[world.origin]).pull()).why is None
@@ -290,11 +294,11 @@ async def test_a_path_that_is_named_is_known_by_where_it_leads(world: World) -> 
         git("remote", "set-url", "origin", address, at=world.plan)
         world.write("new.org", f"* {address}\n")
         pulled = await Git(world.plan, local=[world.origin]).pull()
-        assert pulled.ending is Ending.FAST_FORWARDED
+        assert pulled.ending is UpdateOutcome.FAST_FORWARDED
     # What the link is let lead to later is another repository.
     (world.root / "link.git").unlink()
     (world.root / "link.git").symlink_to(world.peer / ".git")
-    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.REFUSED
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is UpdateRefusal.REFUSED
 
 
 # Hostile repositories.
@@ -338,7 +342,7 @@ async def test_a_repository_with_an_odd_setting_is_refused_and_runs_nothing(
     world.configure(HOSTILE[key])
     tree = Git(world.plan, local=[world.origin])
     pulled = await tree.pull()
-    assert pulled.why is Why.REFUSED
+    assert pulled.why is UpdateRefusal.REFUSED
     shown = key.replace("CANARY", str(world.canary))
     assert f"{world.config}:" in pulled.words
     assert shown in pulled.words
@@ -389,14 +393,14 @@ async def test_no_hook_runs_whatever_is_done(world: World) -> None:
     assert world.canary.exists()
     world.canary.unlink()
     (world.plan / "plan.org").write_text("* DONE Sow\n")
-    assert (await tree.commit("plan.org", message="x", author=WREN, was=Standing.CLEAN)).sha
+    assert (await tree.commit("plan.org", message="x", author=WREN, was=FileState.CLEAN)).sha
     assert (await tree.push()).ending is Pushed.PUSHED
     git("-c", "core.hooksPath=/dev/null", "pull", "-q", at=world.peer)
     (world.peer / "more.org").write_text("x")
     peer = Git(world.peer, local=[world.origin])
-    assert (await peer.commit("more.org", message="x", author=WREN, was=Standing.ABSENT)).sha
+    assert (await peer.commit("more.org", message="x", author=WREN, was=FileState.ABSENT)).sha
     assert (await peer.push()).ending is Pushed.PUSHED
-    assert (await tree.pull()).ending is Ending.FAST_FORWARDED
+    assert (await tree.pull()).ending is UpdateOutcome.FAST_FORWARDED
     clone = await tree.clone(world.root / "clone")
     assert (await tree.deliver(clone.root, agent="wren")).is_delivered
     assert not world.canary.exists()
@@ -421,7 +425,7 @@ async def test_a_setting_of_one_linked_tree_alone_is_refused(world: World) -> No
     git("config", "--worktree", "core.fsmonitor", f"touch {world.canary};", at=linked)
     with pytest.raises(GitRefusedError, match=r"config.worktree:\d+: core.fsmonitor"):
         await Git(linked).status("plan.org")
-    assert await Git(world.plan).status("plan.org") is Standing.CLEAN
+    assert await Git(world.plan).status("plan.org") is FileState.CLEAN
     assert not world.canary.exists()
 
 
@@ -449,7 +453,7 @@ async def test_what_a_tree_must_not_hold_does_not_come_in(world: World, reason: 
     world.send(TREES[reason], "100644 inline fine.org")
     before = world.seen()
     pulled = await Git(world.plan, local=[world.origin]).pull()
-    assert (pulled.ending, pulled.why) == (Ending.LEFT_ALONE, Why.REFUSED)
+    assert (pulled.ending, pulled.why) == (UpdateOutcome.LEFT_ALONE, UpdateRefusal.REFUSED)
     assert reason in pulled.words
     assert world.seen() == before
 
@@ -463,7 +467,7 @@ async def test_no_tree_brings_a_repository_of_its_own(world: World, name: str) -
     bad = git("commit-tree", tree, "-p", "main", "-m", "bad", at=world.origin).strip()
     git("update-ref", "refs/heads/main", bad, at=world.origin)
     before = world.seen()
-    assert (await Git(world.plan, local=[world.origin]).pull()).why is Why.REFUSED
+    assert (await Git(world.plan, local=[world.origin]).pull()).why is UpdateRefusal.REFUSED
     assert world.seen() == before
 
 
@@ -473,25 +477,25 @@ async def test_a_name_like_an_option_or_a_pattern_is_only_a_name(world: World) -
     for name in names:
         world.write(f"./{name}", "x\n")
     tree = Git(world.plan, local=[world.origin])
-    assert (await tree.pull()).ending is Ending.FAST_FORWARDED
+    assert (await tree.pull()).ending is UpdateOutcome.FAST_FORWARDED
     (world.plan / "plan.org").write_text("a person is writing this\n")
     for name in names:
-        assert await tree.status(name) is Standing.CLEAN
+        assert await tree.status(name) is FileState.CLEAN
         (world.plan / name).write_text("y\n")
-        assert await tree.status(name) is Standing.CHANGED
-        assert (await tree.commit(name, message="-m", author=WREN, was=Standing.CLEAN)).sha
-        assert await tree.status(name) is Standing.CLEAN
+        assert await tree.status(name) is FileState.CHANGED
+        assert (await tree.commit(name, message="-m", author=WREN, was=FileState.CLEAN)).sha
+        assert await tree.status(name) is FileState.CLEAN
     assert git("status", "--porcelain", at=world.plan) == " M plan.org\n"
 
 
 @story
 async def test_a_file_that_is_too_large_does_not_come_in(world: World) -> None:
     world.write("large.org", "x" * 5000)
-    pulled = await Git(world.plan, limits=Limits(file=4999), local=[world.origin]).pull()
-    assert pulled.why is Why.REFUSED
+    pulled = await Git(world.plan, limits=ImportLimits(file=4999), local=[world.origin]).pull()
+    assert pulled.why is UpdateRefusal.REFUSED
     assert "has 5,000 bytes" in pulled.words
     assert (
-        await Git(world.plan, limits=Limits(file=5000), local=[world.origin]).pull()
+        await Git(world.plan, limits=ImportLimits(file=5000), local=[world.origin]).pull()
     ).why is None
 
 
@@ -501,8 +505,8 @@ async def test_too_much_at_once_is_not_even_fetched_and_leaves_nothing(world: Wo
     git("add", ".", at=world.peer)
     git("commit", "-qm", "Large", at=world.peer)
     git("push", "-q", "origin", "main", at=world.peer)
-    pulled = await Git(world.plan, limits=Limits(total=100_000), local=[world.origin]).pull()
-    assert pulled.why is Why.REFUSED
+    pulled = await Git(world.plan, limits=ImportLimits(total=100_000), local=[world.origin]).pull()
+    assert pulled.why is UpdateRefusal.REFUSED
     assert "more than 100,000 bytes" in pulled.words
     assert not list((world.plan / ".git/objects/pack").glob("tmp_*"))
 
@@ -524,7 +528,7 @@ async def test_an_origin_that_says_nothing_is_given_up_in_time(world: World) -> 
     before = world.seen()
     async with server:
         pulled = await Git(world.plan, timeout=timedelta(seconds=0.7)).pull()
-        assert pulled.why is Why.TIMEOUT
+        assert pulled.why is UpdateRefusal.TIMEOUT
         await asyncio.wait_for(met.wait(), 5)
         await asyncio.wait_for(left.wait(), 5)  # the whole group has ended, not only its head
     assert world.seen() == before
@@ -537,7 +541,7 @@ async def test_credentials_in_an_address_are_never_told(world: World) -> None:
     )
     tree = Git(world.plan)
     pulled = await tree.pull()
-    assert pulled.why is Why.REFUSED
+    assert pulled.why is UpdateRefusal.REFUSED
     assert "s3cret" not in pulled.words + (await tree.push()).words
     clone = await tree.clone(world.root / "clone")
     assert "s3cret@" not in (world.root / "clone/.git/config").read_text()
@@ -602,7 +606,7 @@ async def test_nothing_of_the_machines_git_settings_is_inherited(
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"touch {world.canary};")
     monkeypatch.setenv("HOME", str(world.root))
     (world.root / ".gitconfig").write_text(f"[core]\n\tfsmonitor = touch {world.canary};\n")
-    assert await Git(world.plan).status("plan.org") is Standing.CLEAN
+    assert await Git(world.plan).status("plan.org") is FileState.CLEAN
     assert not world.canary.exists()
 
 
@@ -631,7 +635,7 @@ async def test_a_commit_is_by_whoever_requested_it(world: World) -> None:
         found = await tree.author_of(actor)
         assert found == author
         (world.plan / "plan.org").write_text(f"* Sow\nBy {actor}.\n")
-        made = await tree.commit("plan.org", message="x", author=found, was=Standing.CLEAN)
+        made = await tree.commit("plan.org", message="x", author=found, was=FileState.CLEAN)
         assert made.sha, made.words
 
 
@@ -671,18 +675,18 @@ async def test_a_file_with_a_persons_work_in_it_is_not_committed(
 async def test_new_files_are_committed_and_ignored_ones_are_not(world: World) -> None:
     tree = Git(world.plan)
     (world.plan / ".git/info/exclude").write_text("*.tmp\n")
-    assert await tree.status("task.md") is Standing.ABSENT
+    assert await tree.status("task.md") is FileState.ABSENT
     (world.plan / "task.md").write_text("x\n")
-    assert await tree.status("task.md") is Standing.UNTRACKED
-    assert (await tree.commit("task.md", message="x", author=HORAE, was=Standing.ABSENT)).sha
+    assert await tree.status("task.md") is FileState.UNTRACKED
+    assert (await tree.commit("task.md", message="x", author=HORAE, was=FileState.ABSENT)).sha
     (world.plan / "x.tmp").write_text("x\n")
-    assert await tree.status("x.tmp") is Standing.IGNORED
-    assert not (await tree.commit("x.tmp", message="x", author=HORAE, was=Standing.IGNORED)).sha
+    assert await tree.status("x.tmp") is FileState.IGNORED
+    assert not (await tree.commit("x.tmp", message="x", author=HORAE, was=FileState.IGNORED)).sha
 
 
 @story
 async def test_an_edit_that_changed_nothing_makes_no_commit(world: World) -> None:
-    made = await Git(world.plan).commit("plan.org", message="x", author=WREN, was=Standing.CLEAN)
+    made = await Git(world.plan).commit("plan.org", message="x", author=WREN, was=FileState.CLEAN)
     assert made == (None, "plan.org: nothing changed")
 
 
@@ -698,7 +702,7 @@ async def test_the_log_has_the_newest_first(world: World) -> None:
     tree = Git(world.plan)
     for name in ("one", "two", "three"):
         (world.plan / "plan.org").write_text(name)
-        await tree.commit("plan.org", message=f"{name}\n\nmore", author=WREN, was=Standing.CLEAN)
+        await tree.commit("plan.org", message=f"{name}\n\nmore", author=WREN, was=FileState.CLEAN)
     logged = await tree.log(limit=2)
     assert [(each.subject, each.author) for each in logged] == [("three", "wren"), ("two", "wren")]
     assert await tree.log(since=datetime.now(UTC) + timedelta(days=1)) == []
@@ -724,11 +728,11 @@ async def test_a_repository_is_held_by_one_at_a_time_and_by_one_again(world: Wor
     other = Git(world.plan, local=local, timeout=timedelta(seconds=0.1))
     async with one.held():
         async with one.held():
-            assert (await one.pull()).ending is Ending.UP_TO_DATE
+            assert (await one.pull()).ending is UpdateOutcome.UP_TO_DATE
         with pytest.raises(GitBusyError, match="another process"):
             async with other.held():
                 pass
-        assert (await other.pull()).why is Why.TIMEOUT
+        assert (await other.pull()).why is UpdateRefusal.TIMEOUT
     async with other.held():
         pass
 
@@ -740,7 +744,7 @@ async def test_edits_of_many_tasks_are_all_committed(world: World) -> None:
     async def write(number: int) -> str | None:
         async with tree.held():
             (world.plan / f"{number}.md").write_text("x\n")
-            made = await tree.commit(f"{number}.md", message="x", author=WREN, was=Standing.ABSENT)
+            made = await tree.commit(f"{number}.md", message="x", author=WREN, was=FileState.ABSENT)
         return made.sha
 
     made = await asyncio.gather(*(write(number) for number in range(6)))
@@ -769,7 +773,7 @@ async def test_a_clone_shares_no_file_and_no_setting_with_its_plan(world: World)
 async def test_a_clone_follows_its_plan(world: World) -> None:
     clone = await Git(world.plan).clone(world.root / "wren")
     world.write("plan.org", "newer\n", at=world.plan)
-    assert (await clone.pull(source=world.plan)).ending is Ending.FAST_FORWARDED
+    assert (await clone.pull(source=world.plan)).ending is UpdateOutcome.FAST_FORWARDED
     assert (world.root / "wren/plan.org").read_text() == "newer\n"
 
 
@@ -871,7 +875,7 @@ async def test_a_proposal_moves_nothing(world: World) -> None:
     assert git("log", "-1", "--format=%an %at", made, at=world.plan).split() == [
         "wren", str(int(NOW.timestamp())),
     ]  # fmt: skip
-    assert (await tree.advance(made)).ending is Ending.FAST_FORWARDED
+    assert (await tree.advance(made)).ending is UpdateOutcome.FAST_FORWARDED
     assert (world.plan / "plan.org").read_text() == "* DOING Sow\n"
 
 

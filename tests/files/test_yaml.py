@@ -18,9 +18,9 @@ from horae.files.yaml import (
     MAX_INDENT,
     MAX_NODES,
     Data,
-    Place,
     YamlError,
     YamlMap,
+    YamlPlace,
     read_yaml,
 )
 from scale import scaled
@@ -81,7 +81,7 @@ def refused(text: str, **options: Any) -> YamlError:
     return caught.value
 
 
-def value_at(text: str, place: Place) -> str:
+def value_at(text: str, place: YamlPlace) -> str:
     return text[place.start : place.end]
 
 
@@ -241,12 +241,12 @@ def test_a_byte_order_mark_counts_as_an_offset_and_not_as_a_column() -> None:
     assert text[place.key : place.end] == "id: 7"
 
 
-def spliced(text: str, place: Place) -> str:
+def spliced(text: str, place: YamlPlace) -> str:
     blank = " " if place.start == place.end else ""
     return f'{text[: place.start]}{blank}"new"{text[place.end :]}'
 
 
-def is_under_its_key(text: str, place: Place) -> bool:
+def is_under_its_key(text: str, place: YamlPlace) -> bool:
     """Tell whether a value is where people put it; a `|` may stand below its key, unindented."""
     line = text.rfind("\n", 0, place.start) + 1
     return line <= place.key or place.start - line >= place.column
@@ -609,7 +609,7 @@ def near_yaml(random: Random, count: int) -> Iterator[str]:
         yield text
 
 
-def answer(text: str) -> tuple[Data, list[Place]] | None:
+def answer(text: str) -> tuple[Data, list[YamlPlace]] | None:
     """Return data and places, or None for a text that is refused."""
     try:
         data = read_yaml(text, depth=8)
@@ -626,9 +626,9 @@ def check_refusal(text: str, error: YamlError) -> None:
     assert error.fix
 
 
-def places(data: Data) -> list[Place]:
+def places(data: Data) -> list[YamlPlace]:
     """Return every place in a tree, after checking that the tree is plain text."""
-    found: list[Place] = []
+    found: list[YamlPlace] = []
     stack = [data]
     while stack:
         match stack.pop():

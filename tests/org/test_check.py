@@ -997,9 +997,9 @@ def written_codes() -> Iterator[str]:
             yield str(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 2:
             code = node.args[1]
-            if node.func.id == "Found" and isinstance(code, ast.Constant):
+            if node.func.id == "SectionFinding" and isinstance(code, ast.Constant):
                 yield str(code.value)
-            if node.func.id == "Found" and isinstance(code, ast.JoinedStr):
+            if node.func.id == "SectionFinding" and isinstance(code, ast.JoinedStr):
                 yield "".join(
                     str(part.value) if isinstance(part, ast.Constant) else "[a-z]+"
                     for part in code.values

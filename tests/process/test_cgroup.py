@@ -20,7 +20,7 @@ from horae.core.decide import Status
 from horae.core.ports import Ended
 from horae.process.cgroup import (
     CgroupLimits,
-    Standing,
+    CgroupStatus,
     cgroup_state,
     own_cgroup,
     standing,
@@ -159,12 +159,12 @@ def test_the_words_agree_with_what_is_used() -> None:
 
 def test_a_limit_that_does_not_hold_is_told_with_what_would_help() -> None:
     wanted = CgroupLimits(memory_max=64 * MIB, cpu_max=1)
-    nowhere = dict(Standing(missing="cgroup v2 is not mounted").unheld(wanted))
+    nowhere = dict(CgroupStatus(missing="cgroup v2 is not mounted").unheld(wanted))
     assert nowhere.keys() == {"run.memory", "run.cpus"}
     assert "DelegateSubgroup=engine" in nowhere["run.memory"]
-    partly = dict(Standing(Path("/cg"), ("memory", "pids")).unheld(wanted))
+    partly = dict(CgroupStatus(Path("/cg"), ("memory", "pids")).unheld(wanted))
     assert partly == {"run.cpus": "there is no cpu controller in /cg"}
-    assert not dict(Standing(Path("/cg"), ("memory", "cpu")).unheld(wanted))
+    assert not dict(CgroupStatus(Path("/cg"), ("memory", "cpu")).unheld(wanted))
 
 
 def test_the_end_says_which_limit_it_was() -> None:

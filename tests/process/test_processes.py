@@ -24,9 +24,9 @@ from horae.core.ports import Held, RunError
 from horae.process import launcher
 from horae.process.processes import (
     UNRELEASED,
-    Limits,
     OldRunsError,
     Processes,
+    ProcessLimits,
     Spec,
     boot_seconds,
     can_kill_trees,
@@ -155,7 +155,7 @@ async def test_a_command_has_default_signals_and_a_session_of_its_own(tmp_path: 
 
 @story
 async def test_limits_hold_for_the_command(tmp_path: Path) -> None:
-    limits = Limits(nofile=70, fsize=5 << 20, address_space=1 << 30, nproc=5000)
+    limits = ProcessLimits(nofile=70, fsize=5 << 20, address_space=1 << 30, nproc=5000)
     script = (
         "import resource as r\n"
         "for name in ('NOFILE', 'FSIZE', 'AS', 'NPROC', 'CORE'):\n"
@@ -191,7 +191,7 @@ async def test_an_engine_that_may_open_more_files_does_not_give_them_to_its_runs
 async def test_a_command_that_uses_up_its_descriptors_ends_and_is_reported(tmp_path: Path) -> None:
     hungry = "import os\nwhile True: os.open('/dev/null', 0)"
     async with Processes(tmp_path) as processes:
-        ended = await told(processes, python(tmp_path, 1, hungry, limits=Limits(nofile=64)))
+        ended = await told(processes, python(tmp_path, 1, hungry, limits=ProcessLimits(nofile=64)))
         assert ended.reason.startswith("exit code 1: ")
         assert "Too many open files" in ended.reason
     assert b"Too many open files" in log(python(tmp_path, 1, hungry))
@@ -615,7 +615,7 @@ async def test_other_limits_or_another_launcher_need_another_supervisor(tmp_path
             return held.process.pid
 
         first = await served_by(1)
-        assert await served_by(2, limits=Limits(nofile=100)) != first
+        assert await served_by(2, limits=ProcessLimits(nofile=100)) != first
         assert log(shell(tmp_path, 2, "")) == b"100\n"
         assert await served_by(3) == first
         assert log(shell(tmp_path, 3, "")) != b"100\n"
@@ -768,7 +768,7 @@ async def test_a_filter_follows_another_with_what_that_has_put_out(
         assert processes.follow(run, link(tmp_path, 6, "true")) is None, "it is over"
         other = await processes.hold(link(tmp_path, 7, "sleep 1000"), at_once=True)
         assert other.process.pid == run.process.pid
-        limited = link(tmp_path, 8, "true", limits=Limits(nofile=100))
+        limited = link(tmp_path, 8, "true", limits=ProcessLimits(nofile=100))
         assert processes.follow(other, limited) is None
 
 

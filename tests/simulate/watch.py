@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from horae.core.decide import GRACE, Status
 from horae.core.entry import AfterRule, CadenceRule, CronRule, Entry, Overlap, RepeaterRule
 from horae.core.reason import ReasonCode
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import is_fold, local, zone
 from simulate.door import WatchedGate
 
@@ -325,7 +325,7 @@ class Watch:
             self.seen["catch-up of more than one"] += 1
         most = 10
         if isinstance(entry.rule, RepeaterRule) and entry.policy.catchup is None:
-            most = 10 if entry.rule.repeater.kind is Kind.CUMULATE else 1
+            most = 10 if entry.rule.repeater.kind is RepeaterKind.CUMULATE else 1
         if runs > most:
             self.fail("I12", f"{runs} occurrences of {entry.title!r} run at once: {filed}")
         if isinstance(entry.rule, CronRule | RepeaterRule):

@@ -24,7 +24,7 @@ from scale import scaled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from horae.timing.zone import Change
+    from horae.timing.zone import ClockChange
 
 HORIZON = timedelta(days=800)
 MOST = 12
@@ -63,7 +63,7 @@ class Case:
         found = Cron(self.expression, self.zone).between(self.start, self.end)
         return [moment.astimezone(UTC) for moment in islice(found, MOST)]
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[ClockChange]:
         """Yield the clock changes that can matter to the first moments."""
         found = self.ours()
         end = found[-1] if len(found) == MOST else self.end
@@ -129,7 +129,7 @@ def a_change_off_the_hour_for_a_starred_rule(case: Case) -> bool:
     return case.has_star and any(not is_plain(case.zone, change) for change in case.changes())
 
 
-def is_plain(zone: str, change: Change) -> bool:
+def is_plain(zone: str, change: ClockChange) -> bool:
     """Whether a change is of whole hours, at a full hour, and away from midnight."""
     hour = timedelta(hours=1)
     walls = [change.at.replace(tzinfo=None) + shift for shift in (change.before, change.after)]

@@ -15,9 +15,9 @@ from horae.errors import ScheduleError
 from horae.timing import repeater as repeaters
 from horae.timing.repeater import (
     Interval,
-    Kind,
     Repeater,
     RepeaterError,
+    RepeaterKind,
     TimestampError,
     Unit,
     parse_at,
@@ -232,15 +232,15 @@ def test_where_we_leave_emacs_it_is_on_purpose(stamp: str, now: str, zone: str, 
 @pytest.mark.parametrize(
     ("text", "repeater"),
     [
-        ("+1d", Repeater(Kind.CUMULATE, 1, Unit.DAY)),
-        ("++2w", Repeater(Kind.CATCH_UP, 2, Unit.WEEK)),
-        (".+3m", Repeater(Kind.RESTART, 3, Unit.MONTH)),
-        ("+12h", Repeater(Kind.CUMULATE, 12, Unit.HOUR)),
-        ("++1y", Repeater(Kind.CATCH_UP, 1, Unit.YEAR)),
-        (".+2d/4d", Repeater(Kind.RESTART, 2, Unit.DAY, Interval(4, Unit.DAY))),
-        ("++1w/10d", Repeater(Kind.CATCH_UP, 1, Unit.WEEK, Interval(10, Unit.DAY))),
-        ("+1m/2m", Repeater(Kind.CUMULATE, 1, Unit.MONTH, Interval(2, Unit.MONTH))),
-        ("+999999h", Repeater(Kind.CUMULATE, 999_999, Unit.HOUR)),
+        ("+1d", Repeater(RepeaterKind.CUMULATE, 1, Unit.DAY)),
+        ("++2w", Repeater(RepeaterKind.CATCH_UP, 2, Unit.WEEK)),
+        (".+3m", Repeater(RepeaterKind.RESTART, 3, Unit.MONTH)),
+        ("+12h", Repeater(RepeaterKind.CUMULATE, 12, Unit.HOUR)),
+        ("++1y", Repeater(RepeaterKind.CATCH_UP, 1, Unit.YEAR)),
+        (".+2d/4d", Repeater(RepeaterKind.RESTART, 2, Unit.DAY, Interval(4, Unit.DAY))),
+        ("++1w/10d", Repeater(RepeaterKind.CATCH_UP, 1, Unit.WEEK, Interval(10, Unit.DAY))),
+        ("+1m/2m", Repeater(RepeaterKind.CUMULATE, 1, Unit.MONTH, Interval(2, Unit.MONTH))),
+        ("+999999h", Repeater(RepeaterKind.CUMULATE, 999_999, Unit.HOUR)),
     ],
 )
 def test_a_repeater_is_read_and_written(text: str, repeater: Repeater) -> None:
@@ -561,7 +561,7 @@ CHANGES = {
     "Pacific/Apia": ["2011-12-30T00:00", "2012-04-01T04:00"],
     "Antarctica/Troll": ["2026-03-29T01:00", "2026-10-25T03:00"],
 }
-KINDS, UNITS = st.sampled_from(Kind), st.sampled_from(Unit)
+KINDS, UNITS = st.sampled_from(RepeaterKind), st.sampled_from(Unit)
 ANY_REPEATER = st.builds(Repeater, KINDS, st.integers(1, 50), UNITS)
 ANY_WALL = st.datetimes(min_value=at("1900-01-01"), max_value=at("2200-01-01")).map(
     lambda wall: wall.replace(second=0, microsecond=0)
@@ -621,7 +621,7 @@ def test_months_run_over_at_most_once(early: int, count: int, n: int, wall: date
     # Begin at an end of a month, where it matters.
     anchor = wall.replace(day=1) - (early % 4) * DAY
     for unit in (Unit.MONTH, Unit.YEAR):
-        every = Repeater(Kind.CUMULATE, count, unit)
+        every = Repeater(RepeaterKind.CUMULATE, count, unit)
         walk = list(islice(step_by_step(anchor, every), n + 1))
         assert every.nth(anchor, n) == walk[-1]
         assert sum(a.day != b.day for a, b in pairwise(walk)) <= 1
@@ -633,7 +633,7 @@ def test_plus_done_n_times_is_n_intervals_on(
     repeater: Repeater, where: tuple[ZoneInfo, datetime], n: int
 ) -> None:
     zone, anchor = where
-    plus = Repeater(Kind.CUMULATE, repeater.count, repeater.unit)
+    plus = Repeater(RepeaterKind.CUMULATE, repeater.count, repeater.unit)
     stamp = f"<{anchor:%Y-%m-%d %H:%M} {plus}>"
     for _ in range(n):
         stamp = repeat(stamp, now=NOON, zone=zone.key) or ""
@@ -647,7 +647,7 @@ def test_plus_plus_is_the_first_place_of_the_grid_that_is_in_the_future(
     repeater: Repeater, where: tuple[ZoneInfo, datetime], missed: int, nearly: timedelta
 ) -> None:
     zone, anchor = where
-    plus_plus = Repeater(Kind.CATCH_UP, repeater.count, repeater.unit)
+    plus_plus = Repeater(RepeaterKind.CATCH_UP, repeater.count, repeater.unit)
     now = instant(walked(anchor, plus_plus, missed), zone) + nearly
     moved = plus_plus.shift(anchor, now=now, zone=zone)
     ahead = islice(step_by_step(anchor, plus_plus), 1, None)
@@ -665,7 +665,7 @@ def test_dot_plus_knows_nothing_of_the_old_date_but_its_time_of_day(
 ) -> None:
     zone, around = where
     done = instant(around, zone) + late
-    dot_plus = Repeater(Kind.RESTART, repeater.count, repeater.unit)
+    dot_plus = Repeater(RepeaterKind.RESTART, repeater.count, repeater.unit)
     if dot_plus.unit is not Unit.HOUR:
         older = datetime.combine(older.date(), old.time())
     moved = dot_plus.shift(old, now=done, zone=zone)
@@ -821,7 +821,7 @@ def test_a_long_way_costs_no_more_than_a_short_one(
 def test_a_place_far_along_the_grid_is_where_walking_leads(anchor: str) -> None:
     for count in range(1, 61):
         for unit in (Unit.MONTH, Unit.YEAR):
-            every = Repeater(Kind.CUMULATE, count, unit)
+            every = Repeater(RepeaterKind.CUMULATE, count, unit)
             walk = takewhile(lambda wall: wall.year < 3600, step_by_step(at(anchor), every))
             far = list(islice(walk, scaled(4000)))
             assert every.nth(at(anchor), len(far) - 1) == far[-1]

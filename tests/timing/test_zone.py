@@ -406,7 +406,7 @@ def test_a_moment_in_another_zone_opens_the_same_window() -> None:
 
 def test_the_whole_calendar_can_be_asked_for_and_is_not_read_at_once() -> None:
     ends = at("0001-01-01T00:00Z"), at("9999-12-31T23:59:59.999999Z")
-    found: Iterator[zones.Change] = changes(zone("Pacific/Chatham"), *ends)
+    found: Iterator[zones.ClockChange] = changes(zone("Pacific/Chatham"), *ends)
     assert next(found).at == at("1868-11-01T11:46:12Z")
     assert list(changes(BERLIN, ends[1], ends[1])) == []
     assert list(changes(BERLIN, ends[0], at("0001-02-01T00:00Z"))) == []

@@ -28,7 +28,7 @@ from horae.core.entry import (
 from horae.core.project import project
 from horae.org.document import read
 from horae.timing.repeater import parse_repeater
-from horae.timing.zone import Change, changes, instant, zone
+from horae.timing.zone import ClockChange, changes, instant, zone
 from horae.web.ics import MOST, calendar, folded, is_cut
 from scale import scaled
 
@@ -580,10 +580,10 @@ def test_the_same_entries_give_the_same_bytes_in_the_same_order() -> None:
     assert len({str(event["UID"]) for event in events}) == len(events)
 
 
-def told_changes(component: Any, end: datetime) -> list[Change]:
+def told_changes(component: Any, end: datetime) -> list[ClockChange]:
     """Return the clock changes that a calendar tells of, until a moment, by hand."""
     found = [
-        Change(
+        ClockChange(
             (onset - part["TZOFFSETFROM"].td).replace(tzinfo=UTC),
             part["TZOFFSETFROM"].td,
             part["TZOFFSETTO"].td,

@@ -31,7 +31,7 @@ from horae.timing.zone import local
 from horae.web.page import Papers, routes
 from horae.web.page.calendar import FEW, day_lines
 from horae.web.page.count import count
-from horae.web.page.look import Look, plain
+from horae.web.page.look import PageTime, plain
 from horae.web.page.run import graph
 from horae.web.page.static import Static
 from reasons import because
@@ -522,7 +522,7 @@ async def test_a_day_shows_one_of_a_moment_and_many_that_began_at_that_moment(
 def test_a_day_of_the_calendar_has_what_the_projection_has(
     expression: str, day: date, zone_name: str
 ) -> None:
-    found, look = cron(expression, zone_name), Look(NOW - timedelta(days=700), zone_name)
+    found, look = cron(expression, zone_name), PageTime(NOW - timedelta(days=700), zone_name)
     assert isinstance(found.item, Entry)
     start, end = look.begin(day), look.begin(day + timedelta(days=1))
     tiny = timedelta(microseconds=1)
@@ -544,7 +544,7 @@ def test_a_month_of_every_second_is_counted_and_not_walked() -> None:
 
 
 def test_a_look_says_a_moment_with_the_zone_of_its_entry_too() -> None:
-    look = Look(NOW, BERLIN)
+    look = PageTime(NOW, BERLIN)
     assert look.full(NOW) == "2026-11-15 Sun 13:30 Europe/Berlin"
     assert look.full(NOW, "America/New_York").endswith("(2026-11-15 Sun 07:30 America/New_York)")
 

@@ -31,7 +31,7 @@ _THERE: Final = "in the other scheduler"
 _ONLY: Final = "one rule or one time; write a headline instead (without --tasks)"
 
 
-class _Asked(NamedTuple):
+class _Options(NamedTuple):
     """What all readers are asked alike."""
 
     paths: tuple[str, ...]
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
         return self.output.form is Form.TABLE
 
 
-class _Line(NamedTuple):
+class _Remark(NamedTuple):
     """Something to say about a place of a file."""
 
     line: int
@@ -78,12 +78,12 @@ def _options(command: _Command) -> _Command:
     return command
 
 
-def _asked(**given: Any) -> _Asked:
+def _asked(**given: Any) -> _Options:
     if given["into"] and given["tasks"]:
         raise click.UsageError("use --into or --tasks, not both.")
     now, where = moment_and_zone(given.pop("now"), tz=given.pop("tz"))
     output = Output.of(given.pop("form"))
-    return _Asked(**given, output=output, now=now.replace(microsecond=0), zone_name=where.key)
+    return _Options(**given, output=output, now=now.replace(microsecond=0), zone_name=where.key)
 
 
 @import_.command()
@@ -175,7 +175,7 @@ def apscheduler(**given: Any) -> int:
     )
 
 
-def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
+def _import(asked: _Options, understand: Callable[[str, str], Reading]) -> int:
     """Read, prove, report and write; 1 says that something was not taken."""
     from horae.org.document import read
 
@@ -194,7 +194,7 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
             asked.output.say(error)
             code = code or error.exit_code
             continue
-        lines = [_Line(each.line, f"{path}:{each}") for each in reading.remarks]
+        lines = [_Remark(each.line, f"{path}:{each}") for each in reading.remarks]
         data["remarks"] += [{"file": path, **each._asdict()} for each in reading.remarks]
         missed = any(not each.is_taken for each in reading.remarks)
         proofs: Proofs = {}
@@ -208,7 +208,7 @@ def _import(asked: _Asked, understand: Callable[[str, str], Reading]) -> int:
                 followed = _name_of(twin) if twin else adopted.job.name * adopted.is_taken
             if not asked.is_text:
                 data["jobs"].append({"file": path, **_data(adopted)})
-            lines += [_Line(job.line, f"{path}:{line}") for line in _said(adopted)]
+            lines += [_Remark(job.line, f"{path}:{line}") for line in _said(adopted)]
             if adopted.is_taken and not adopted.reason:
                 titles.add(adopted.job.title)
                 ids.add(adopted.job.name)
@@ -228,7 +228,7 @@ def _name_of(headline: Headline) -> str:
     return headline.props.get("ID") or headline.title
 
 
-def _judged(adopted: Adopted, twin: Headline | None, asked: _Asked, *, is_idle: bool) -> Adopted:
+def _judged(adopted: Adopted, twin: Headline | None, asked: _Options, *, is_idle: bool) -> Adopted:
     """Return a job with the reason why it is not written, if it is not."""
     from dataclasses import replace
 
@@ -293,7 +293,7 @@ def _data(adopted: Adopted) -> dict[str, object]:
     }
 
 
-def _write(asked: _Asked, found: list[Adopted]) -> None:
+def _write(asked: _Options, found: list[Adopted]) -> None:
     """Put the headlines where they are wanted."""
     if not found:
         return

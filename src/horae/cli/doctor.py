@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from horae.config import Config
-    from horae.store.pg_wire import Address
+    from horae.store.pg_wire import DatabaseAddress
 
 GIT: Final = (2, 38)  # merges without a working tree since then
 POSTGRES: Final = 14
@@ -217,7 +217,7 @@ def check_port(config: Config) -> Check:
     return Check("port", Grade.OK, f"{where} is free")
 
 
-class Seen(NamedTuple):
+class DatabaseFacts(NamedTuple):
     """What a database says of itself."""
 
     version: int  # 150004 is 15.4
@@ -230,7 +230,7 @@ class Seen(NamedTuple):
 def check_store(url: str) -> Iterator[Check]:
     """Yield how the database is that machines share."""
     try:
-        from horae.store.pg_wire import DIALECT, Address
+        from horae.store.pg_wire import DIALECT, DatabaseAddress
     except ImportError as error:
         found = f"`store` is set, but {error.name} is not installed"
         yield Check("store", Grade.FAIL, found, "pip install 'horae[postgres]'")
@@ -240,7 +240,7 @@ def check_store(url: str) -> Iterator[Check]:
     from horae.store.sql import migrations
 
     try:
-        address = Address.of(url, SCHEMA)
+        address = DatabaseAddress.of(url, SCHEMA)
         seen = _ask(address)
     except LedgerError as error:
         yield Check("store", Grade.FAIL, f"{error.place}: {error.reason}", error.remedy)
@@ -262,7 +262,7 @@ def check_server(place: str, version: int) -> Check:
     return Check("store", Grade.OK, found)
 
 
-def check_schema(seen: Seen, *, known: int) -> Check:
+def check_schema(seen: DatabaseFacts, *, known: int) -> Check:
     """Return whether the database holds a ledger of a version that we know, and takes ours."""
     name = "store schema"
     if seen.is_replica:
@@ -322,14 +322,14 @@ FROM term
 """
 
 
-def _ask(address: Address) -> Seen:
+def _ask(address: DatabaseAddress) -> DatabaseFacts:
     """Return what a database says of itself; nothing is written, and nothing waits for long."""
-    from horae.store.pg_wire import BRIEF, Wire, told
+    from horae.store.pg_wire import BRIEF, PostgresConnection, postgres_errors
 
-    wire = Wire(address, BRIEF)
+    wire = PostgresConnection(address, BRIEF)
     clock = SystemClock()
     try:
-        with told(address):
+        with postgres_errors(address):
             wire.execute("SELECT 1")  # to connect takes its time
             before = clock.now()
             row = wire.execute(_ASK).fetchone()
@@ -341,7 +341,7 @@ def _ask(address: Address) -> Seen:
                 schema, may_write = wire.execute(_ASK_SCHEMA).fetchone() or (0, False)
     finally:
         wire.close()
-    return Seen(version, schema, may_write, is_replica, _middle(before, after) - there)
+    return DatabaseFacts(version, schema, may_write, is_replica, _middle(before, after) - there)
 
 
 def _middle(before: datetime, after: datetime) -> datetime:

@@ -28,7 +28,7 @@ _MOST: Final = 1_000_000  # entries that are read
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 
-class State(StrEnum):
+class EntryState(StrEnum):
     """What an entry does now."""
 
     ARMED = "armed"  # it runs when its rule says so
@@ -43,7 +43,7 @@ class State(StrEnum):
 class EntryRow:
     """One entry of the list."""
 
-    state: State
+    state: EntryState
     data: dict[str, Any]  # as `GET /api/v1/entries` has it, with `state` and `last`
     last_at: datetime | None = None
     next_at: datetime | None = None
@@ -64,7 +64,7 @@ def _sort_key(name: str, row: EntryRow) -> tuple[Any, ...]:
         case "last":
             return row.last_at is None, row.last_at and -row.last_at.timestamp(), title
         case "state":
-            return [*State].index(row.state), title
+            return [*EntryState].index(row.state), title
         case "file":
             return data["file"], data["line"], title
         case _:
@@ -77,7 +77,7 @@ def _sort_key(name: str, row: EntryRow) -> tuple[Any, ...]:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([each.value for each in State]),
+    type=click.Choice([each.value for each in EntryState]),
     help="Only entries in this state; repeat for several.",
 )
 @click.option(
@@ -119,7 +119,7 @@ def list_(
     output = Output.of(form)
     place = Place.of(root=root, data=data)
     now = place.moment(at)
-    with_gone = with_gone or State.GONE in states
+    with_gone = with_gone or EntryState.GONE in states
     try:
         found = read(place, lambda service: _known(service, with_gone=with_gone), at=now)
         if at is None and output.form is Form.TABLE:
@@ -153,13 +153,13 @@ async def _last(service: Service, line: EntryLine) -> ReceiptLine | None:
 
 def _row(line: EntryLine, last: ReceiptLine | None) -> EntryRow:
     if line.gone_at is not None:
-        state = State.GONE
+        state = EntryState.GONE
     elif last is not None and last.filed.status in _GOING:
-        state = State.RUNNING
+        state = EntryState.RUNNING
     elif line.pause is not None:
-        state = State.PAUSED
+        state = EntryState.PAUSED
     else:
-        state = State.ARMED if line.is_armed else State.UNARMED
+        state = EntryState.ARMED if line.is_armed else EntryState.UNARMED
     told = None if last is None else last.data()
     names = ("receipt", "status", "reason", "reason_code", "planned_at", "ended_at")
     shown = told and {name: told[name] for name in names}
@@ -170,17 +170,17 @@ def _row(line: EntryLine, last: ReceiptLine | None) -> EntryRow:
 
 def _written(place: Place, output: Output, *, now: datetime) -> Iterator[EntryRow]:
     """Yield the entries of plan files that no engine has read."""
-    from horae.cli.times import View, When
-    from horae.cli.written import SOURCES, Written
+    from horae.cli.times import PlanView, When
+    from horae.cli.written import SOURCES, WrittenEntry
     from horae.core.entry import Entry, Task
 
-    view = View((place.root,), output, When(now, place.zone.key))
+    view = PlanView((place.root,), output, When(now, place.zone.key))
     for item in view.items(with_tasks=False):
         assert not isinstance(item, Task), "without tasks"
         zone_name = item.zone if isinstance(item, Entry) else place.zone.key
         source = SOURCES.get(item.address.partition(":")[0], "org")
-        each = Written(item, zone_name, now, source)
-        state = State.NEW if isinstance(item, Entry) else State.UNARMED
+        each = WrittenEntry(item, zone_name, now, source)
+        state = EntryState.NEW if isinstance(item, Entry) else EntryState.UNARMED
         data: dict[str, Any] = {**each.entry_data(), "state": state.value, "last": None}
         yield EntryRow(state, data, None, each.next_at)
 

@@ -123,7 +123,7 @@ def crontab(
     from horae.extras.exporters.giving import to_crontab
     from horae.extras.importers.fields import UnfitError
 
-    hand = _Hand(paths, program=program, now=now, tz=tz)
+    hand = _Exporter(paths, program=program, now=now, tz=tz)
     zones: dict[str, list[str]] = {}
     for entry in hand.entries:
         if entry.zone != hand.zone_name and not cron_tz:
@@ -170,7 +170,7 @@ def systemd(
     from horae.extras.exporters.giving import to_calendar
     from horae.extras.importers.fields import UnfitError
 
-    hand = _Hand(paths, program=program, now=now, tz=tz)
+    hand = _Exporter(paths, program=program, now=now, tz=tz)
     for entry in hand.entries:
         try:
             given = to_calendar(entry, now=hand.now)
@@ -187,7 +187,7 @@ def systemd(
     return hand.exit_code
 
 
-class _Hand:
+class _Exporter:
     """The entries of plans, on their way to another scheduler."""
 
     def __init__(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from horae.cli.connection import Place
     from horae.cli.output import Output
-    from horae.cli.sources import Source
+    from horae.cli.sources import PlanText
     from horae.core.entry import Origin, Pause
     from horae.core.ports import Listed
     from horae.core.views import EngineFacts
@@ -32,7 +32,7 @@ _DATA: Final = ".horae"
 _TRIGGER: Final = "trigger"
 
 
-class Known:
+class KnownEntries:
     """The entries of one plan root as its ledger has them."""
 
     def __init__(
@@ -143,10 +143,10 @@ class Ledgers:
         self._roots = {os.path.abspath(each): each for each in named if os.path.isdir(each)}
         self._output = output
         self._zone = zone_name
-        self._known: dict[str, Known | None] = {}
+        self._known: dict[str, KnownEntries | None] = {}
         self.exit_code: int = Exit.OK
 
-    def of_root(self, root: str) -> Known | None:
+    def of_root(self, root: str) -> KnownEntries | None:
         """Return what is known of a plan root; None if it has no ledger."""
         if root not in self._known:
             self._known[root] = self._read(root)
@@ -157,12 +157,12 @@ class Ledgers:
         known = self.of_root(root)
         return {} if known is None else known.pauses()
 
-    def of_file(self, file: str) -> Known | None:
+    def of_file(self, file: str) -> KnownEntries | None:
         """Return what is known of the root that a plan file belongs to."""
         root = self._root_of(file)
         return None if root is None else self.of_root(root)
 
-    def plan_items(self, source: Source) -> Iterator[Entry | Unarmed]:
+    def plan_items(self, source: PlanText) -> Iterator[Entry | Unarmed]:
         """Yield the items of a plan file as they are known; those of a whole root come at once."""
         written = {"file": source.name, "zone_name": self._zone}
         known = self.of_file(source.name)
@@ -198,7 +198,7 @@ class Ledgers:
                 return None
             here = os.path.dirname(here)
 
-    def _read(self, root: str) -> Known | None:
+    def _read(self, root: str) -> KnownEntries | None:
         """Read the ledger of a root, and say that it is used; nothing is said if there is none."""
         settings = load(root)
         if settings.store is None and not settings.data.is_dir():
@@ -223,7 +223,7 @@ class Ledgers:
 
             if (idle := Far(place.directory, pid=engine.pid).idle()) is not None:
                 self._output.say(idle)
-        return Known(root, place, engine, entries)
+        return KnownEntries(root, place, engine, entries)
 
 
 def _ticks(item: Entry | Unarmed) -> bool:

@@ -285,7 +285,7 @@ def _missing_secrets(place: Place, config: Config) -> list[str]:
         return []
     secrets = secrets_of(config, may_call=False)
     with (
-        database.told(str(place.path)),
+        database.sqlite_errors(str(place.path)),
         closing(database.open_reader(place.path, patience=PATIENCE)) as connection,
     ):
         named = list(vault.named_in(connection))
@@ -477,7 +477,7 @@ def has_log_fault(version: tuple[int, ...]) -> bool:
     return version < (3, 51, 3) or version[:3] == (3, 52, 0)
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """What two clocks show at one moment."""
 
     wall: datetime
@@ -488,12 +488,12 @@ def _check_clock() -> Check:
     import time
 
     clock = SystemClock()
-    first = Reading(clock.now(), time.monotonic())
+    first = ClockReading(clock.now(), time.monotonic())
     time.sleep(0.02)
-    return check_clock(first, Reading(clock.now(), time.monotonic()))
+    return check_clock(first, ClockReading(clock.now(), time.monotonic()))
 
 
-def check_clock(first: Reading, second: Reading) -> Check:
+def check_clock(first: ClockReading, second: ClockReading) -> Check:
     """Return whether the clock shows a likely year and goes as fast as time passes."""
     now = second.wall
     found = f"{moment_text(now, 'UTC')}"

@@ -16,7 +16,7 @@ from horae.org.plan import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from horae.cli.sources import Source
+    from horae.cli.sources import PlanText
     from horae.config import Config
     from horae.org.plan import Diagnostic
 
@@ -76,7 +76,7 @@ def query(
         return sources.exit_code
     from horae.org.query import row
 
-    def rows(source: Source) -> object:
+    def rows(source: PlanText) -> object:
         plan = source.plan
         return [row(each) for each in plan.headlines if keep.accepts(each, plan.states)]
 
@@ -171,7 +171,7 @@ def _check_keepers(config: Config) -> list[Diagnostic]:
     return check_keeper(config.keeper_def, config.lifecycle_def, every=every)
 
 
-def _print_data(sources: Sources, output: Output, data: Callable[[Source], object]) -> int:
+def _print_data(sources: Sources, output: Output, data: Callable[[PlanText], object]) -> int:
     """Print what each plan gives: alone, as a list of files, or a line per file."""
     if output.form is Form.JSONL:
         for source in sources:

@@ -9,7 +9,7 @@ from horae.core.after import AfterError, parse_after
 from horae.core.arming import agent_blocks, is_entry
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.core.secret import NAME, looks_secret
-from horae.org.check.finding import Found, place_of
+from horae.org.check.finding import SectionFinding, place_of
 from horae.org.plan import Diagnostic, Severity
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Headline, Plan
     from horae.sources.triggers.service import Triggers
 
-_UNNAMED = Found(
+_UNNAMED = SectionFinding(
     0,
     "agent-unready",
     Severity.ERROR,
@@ -62,7 +62,7 @@ def check_alerts(plans: Sequence[tuple[str, Plan]], paths: Sequence[str]) -> Ite
             message = f"no entry is called {of!r}, so this alert never runs"
             fix = "write the :ID: or the title of an entry, or all"
             at = place_of(headline, "AFTER")
-            found = Found(at, "after-unknown", Severity.WARNING, message, fix)
+            found = SectionFinding(at, "after-unknown", Severity.WARNING, message, fix)
             yield found.located(name, plan.places()[index], headline.text)
 
 
@@ -85,18 +85,20 @@ def _check_programs(file: str, plan: Plan, config: Config) -> Iterator[Diagnosti
         why = _why_not(headline, os.path.dirname(file) or ".")
         if why is not None:
             at = place_of(headline, "COMMAND")
-            found = Found(at, "program", Severity.WARNING, why.reason, why.fix)
+            found = SectionFinding(at, "program", Severity.WARNING, why.reason, why.fix)
             yield found.located(file, places[id(headline)], headline.text)
         for name in _given_secrets(headline):
             message = (
                 f"{name} in the command contains a secret that every reader of this plan can see"
             )
             fix = f"write :ENV: {name}, and set its source in [secrets] of horae.toml"
-            found = Found(place_of(headline, "COMMAND"), "secret", Severity.WARNING, message, fix)
+            found = SectionFinding(
+                place_of(headline, "COMMAND"), "secret", Severity.WARNING, message, fix
+            )
             yield found.located(file, places[id(headline)], headline.text)
         if (why := _unread(headline, config)) is not None:
             at = place_of(headline, "ENV")
-            found = Found(at, "secret", Severity.WARNING, why.reason, why.fix)
+            found = SectionFinding(at, "secret", Severity.WARNING, why.reason, why.fix)
             yield found.located(file, places[id(headline)], headline.text)
 
 
@@ -158,7 +160,7 @@ def _check_languages(file: str, plan: Plan) -> Iterator[Diagnostic]:
             except HoraeError as error:
                 message, _, fix = str(error).partition("; ")
                 at = block.span.start
-                found = Found(at, "component-language", Severity.ERROR, message, fix)
+                found = SectionFinding(at, "component-language", Severity.ERROR, message, fix)
                 headline = plan.headlines[component.at]
                 yield found.located(file, plan.places()[component.at], headline.text)
 
@@ -173,7 +175,9 @@ def _check_blocks(plans: Iterable[tuple[str, Plan]], root: str) -> Iterator[Diag
             if agent not in why:
                 continue
             unready = why[agent]
-            found = Found(0, "agent-unready", Severity.WARNING, unready.reason, unready.fix)
+            found = SectionFinding(
+                0, "agent-unready", Severity.WARNING, unready.reason, unready.fix
+            )
         yield found.located(name, plan.places()[index], plan.headlines[index].text)
 
 

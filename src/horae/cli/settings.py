@@ -12,11 +12,11 @@ from horae.cli.connection import Place, engine_at
 from horae.cli.group import SharedGroup
 from horae.cli.options import place_options, root_option
 from horae.cli.output import Form, Output, echo, form_options, print_answer, print_json, print_line
-from horae.config import Waiting, confirm, load, meant_setting, untrusted
+from horae.config import UnconfirmedSetting, confirm, load, meant_setting, untrusted
 from horae.errors import Exit
 
 if TYPE_CHECKING:
-    from horae.config import Origin
+    from horae.config import SettingOrigin
 
 
 class _ShownContext(click.Context):
@@ -89,7 +89,7 @@ def show(name: str | None, *, show_origin: bool, root: str, form: str | None) ->
     return Exit.OK
 
 
-def _line(row: Origin, *, show_origin: bool) -> str:
+def _line(row: SettingOrigin, *, show_origin: bool) -> str:
     value = "(not set)" if row.value is None else json.dumps(row.value, ensure_ascii=False)
     value = value.strip('"') if isinstance(row.value, str) else value
     if not show_origin:
@@ -98,7 +98,7 @@ def _line(row: Origin, *, show_origin: bool) -> str:
     return f"{row.name} = {value}  # {row.origin}{hidden}"
 
 
-def _data(row: Origin) -> dict[str, object]:
+def _data(row: SettingOrigin) -> dict[str, object]:
     overrides = [{"origin": each.origin, "value": each.value} for each in row.overrides]
     return {"name": row.name, "value": row.value, "origin": row.origin, "overrides": overrides}
 
@@ -118,7 +118,9 @@ def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
     place = Place.of(root=root, data=data)
     far = engine_at(place)
     found = untrusted(settings).data() if far is None else far.get("settings", "waiting")
-    waiting = [Waiting(**{**each, "commit": each["commit"] or ""}) for each in found["waiting"]]
+    waiting = [
+        UnconfirmedSetting(**{**each, "commit": each["commit"] or ""}) for each in found["waiting"]
+    ]
     if output.form is Form.TABLE:
         for each in waiting:
             echo(_change(each))
@@ -133,7 +135,7 @@ def trust(*, yes: bool, root: str, data: str | None, form: str | None) -> int:
     return Exit.OK
 
 
-def _change(each: Waiting) -> str:
+def _change(each: UnconfirmedSetting) -> str:
     old, new = (
         "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
         for value in (each.trusted, each.written)
@@ -148,7 +150,7 @@ def _agrees() -> bool:
     return click.confirm("Trust these settings?")
 
 
-def _said(done: dict[str, Any], waiting: list[Waiting]) -> str:
+def _said(done: dict[str, Any], waiting: list[UnconfirmedSetting]) -> str:
     if not waiting:
         return "no setting needs trust"
     said = f"{len(waiting)} {'setting is' if len(waiting) == 1 else 'settings are'} trusted now"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import TextIO
     from zoneinfo import ZoneInfo
 
-    from horae.cli.known import Known
+    from horae.cli.known import KnownEntries
     from horae.core.arming import Scanned
     from horae.core.entry import Origin
     from horae.core.ports import Filed
@@ -68,7 +68,7 @@ class PlanHistory:
     def of(cls, plans: Mapping[str, Sequence[Scanned]], ledgers: Ledgers) -> PlanHistory:
         """Return what is known of plans; nothing if there is no ledger."""
         history = cls()
-        numbers: dict[Known, dict[int, Origin]] = {}
+        numbers: dict[KnownEntries, dict[int, Origin]] = {}
         for name, scanned in plans.items():
             known = ledgers.of_file(name)
             if known is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from horae.org.plan import Plan
 
 
-class Source(NamedTuple):
+class PlanText(NamedTuple):
     """A plan and the name it goes by."""
 
     name: str
@@ -42,26 +42,26 @@ class Sources:
         """Tell whether exactly one file was named, so that its data can stand alone."""
         return len(self._paths) == 1 and not _is_directory(self._paths[0])
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[PlanText]:
         for path in self._paths:
             if _is_directory(path):
                 yield from self._beneath(path)
             else:
                 yield from self._one(path)
 
-    def _one(self, path: str, *, root: str | None = None) -> Iterator[Source]:
+    def _one(self, path: str, *, root: str | None = None) -> Iterator[PlanText]:
         """Yield the plan in one file, unless it cannot be read."""
         try:
             text = _standard_input() if path == "-" else self._read(path, root)
         except HoraeError as error:
             self._say(error)
         else:
-            yield Source(path.removeprefix("./"), read(text))
+            yield PlanText(path.removeprefix("./"), read(text))
 
     def _read(self, path: str, root: str | None) -> str:
         return read_plan(path, root=root, limit=self._limit).text
 
-    def _beneath(self, root: str) -> Iterator[Source]:
+    def _beneath(self, root: str) -> Iterator[PlanText]:
         try:
             found = find_plans(root, most=self._most)
         except HoraeError as error:

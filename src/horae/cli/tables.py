@@ -17,7 +17,7 @@ from horae.org.world import every, worlds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from horae.cli.sources import Source
+    from horae.cli.sources import PlanText
     from horae.org.plan import Diagnostic, Headline, Plan
     from horae.org.timestamp import Timestamp
     from horae.org.world import World
@@ -54,7 +54,7 @@ def print_headlines(shown: Iterable[tuple[str, Headline]]) -> None:
     console().print(table if table.row_count else safe("no headlines", style="dim"))
 
 
-def print_worlds(source: Source) -> None:
+def print_worlds(source: PlanText) -> None:
     """Print the worlds of a plan as trees: schedule, components, what goes where."""
     found = worlds(source.plan)
     trees: dict[int, Tree] = {}

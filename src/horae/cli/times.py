@@ -50,7 +50,7 @@ class When(NamedTuple):
         return cls(now, place.key)
 
 
-class Fire(NamedTuple):
+class AgendaFire(NamedTuple):
     """A planned moment of an entry; ordered by time, then by where it is written."""
 
     at: datetime
@@ -145,7 +145,7 @@ def next_(
         entry = Entry("", Origin("", 0), expression, rule, zone=rule.crons[0].zone)
         _print_fires(islice(_fires(entry, when.now, None), count), output, is_bare=True)
         return 0
-    seen = View(paths, output, when)
+    seen = PlanView(paths, output, when)
     streams = [_fires(entry, when.now, seen) for entry in seen.entries()]
     _print_fires(islice(merge(*streams), count), output)
     return seen.exit_code
@@ -174,7 +174,7 @@ def agenda(
     """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)
-    view = View(paths, output, when)
+    view = PlanView(paths, output, when)
     place, end = zone(when.zone), when.now + timedelta(days=days)
     lines = [*_agenda(view, when, end)]
     lines.sort(key=lambda line: (line.day(place), line))
@@ -211,7 +211,7 @@ def due(
     """
     output = Output.of(form)
     when = When.of(at, tz, paths=paths)
-    view = View(paths, output, when)
+    view = PlanView(paths, output, when)
     items = [*view.items()]
     lines = due_lines(items, now=when.now, horizon=timedelta(days=days))
     ticks = {item.origin for item in items if isinstance(item, Entry) and view.is_guess(item)}
@@ -227,7 +227,7 @@ def due(
     return view.exit_code
 
 
-class View:
+class PlanView:
     """All that has a when in the files and the directories that were named, seen once."""
 
     def __init__(self, paths: Sequence[str], output: Output, when: When) -> None:
@@ -263,16 +263,18 @@ class View:
 _GUESS: Final = "an estimate, as if the engine started now"
 
 
-def _fires(entry: Entry, after: datetime, view: View | None) -> Iterator[Fire]:
+def _fires(entry: Entry, after: datetime, view: PlanView | None) -> Iterator[AgendaFire]:
     """Yield the fires of an entry after a moment; there may be no end to them."""
     moments = project(entry, after, after + _FAR)
     is_guess = view is not None and view.is_guess(entry)
     for moment in islice(moments, 1) if isinstance(entry.rule, CadenceRule) else moments:
         is_estimate = is_guess or moment.is_estimate
-        yield Fire(moment.at, entry.origin.file, entry.origin.line, entry, moment, is_estimate)
+        yield AgendaFire(
+            moment.at, entry.origin.file, entry.origin.line, entry, moment, is_estimate
+        )
 
 
-def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False) -> None:
+def _print_fires(fires: Iterator[AgendaFire], output: Output, *, is_bare: bool = False) -> None:
     keep = ("at", "zone") if is_bare else ()
     if output.form is Form.TABLE:
         fire = None
@@ -291,7 +293,7 @@ def _print_fires(fires: Iterator[Fire], output: Output, *, is_bare: bool = False
         print_json(list(rows))
 
 
-class Line(NamedTuple):
+class AgendaLine(NamedTuple):
     """A line of the agenda: one thing on one day, or many fires of one entry on that day."""
 
     at: datetime
@@ -330,7 +332,7 @@ class Line(NamedTuple):
         }
 
 
-def _agenda(view: View, when: When, end: datetime) -> Iterator[Line]:
+def _agenda(view: PlanView, when: When, end: datetime) -> Iterator[AgendaLine]:
     for item in view.items():
         if isinstance(item, Entry):
             yield from _fire_lines(item, when, end, is_guess=view.is_guess(item))
@@ -338,14 +340,14 @@ def _agenda(view: View, when: When, end: datetime) -> Iterator[Line]:
             yield from _task_lines(item, when, end)
 
 
-def _task_lines(task: Task, when: When, end: datetime) -> Iterator[Line]:
+def _task_lines(task: Task, when: When, end: datetime) -> Iterator[AgendaLine]:
     """Yield the dates of something that somebody has to do."""
     for what, at in (("scheduled", task.scheduled), ("deadline", task.deadline)):
         if at is not None and when.now < at <= end:
-            yield Line(at, task.origin.file, task.origin.line, what, task.title, when.zone)
+            yield AgendaLine(at, task.origin.file, task.origin.line, what, task.title, when.zone)
 
 
-def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> Iterator[Line]:
+def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> Iterator[AgendaLine]:
     """Yield the fires of an entry, those of a busy day as one line."""
     place = zone(when.zone)
     fires = project(entry, when.now, end)
@@ -362,13 +364,13 @@ def _fire_lines(entry: Entry, when: When, end: datetime, *, is_guess: bool) -> I
             yield from (_fire_line(entry, moment, is_guess=is_guess) for moment in day)
 
 
-def _fire_line(entry: Entry, moment: Moment, *, is_guess: bool) -> Line:
+def _fire_line(entry: Entry, moment: Moment, *, is_guess: bool) -> AgendaLine:
     what = "estimate" if is_guess or moment.is_estimate else "fires"
     origin = entry.origin
-    return Line(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
+    return AgendaLine(moment.at, origin.file, origin.line, what, entry.title, entry.zone)
 
 
-def _print_agenda(lines: Sequence[Line], when: When, days: int) -> None:
+def _print_agenda(lines: Sequence[AgendaLine], when: When, days: int) -> None:
     place = zone(when.zone)
     first, last = local(when.now, place), local(when.now + timedelta(days=days), place)
     echo(f"{wall_text(first)} to {wall_text(last)}, times in {when.zone}")

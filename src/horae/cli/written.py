@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from horae.cli.connection import Place
     from horae.cli.output import Output
-    from horae.cli.sources import Source
+    from horae.cli.sources import PlanText
     from horae.core.entry import Origin, Unarmed
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenEntry:
     """A headline, task or trigger as it is written, and what can be said of it."""
 
     item: Entry | Unarmed
@@ -96,7 +96,7 @@ class Written:
         }
 
 
-def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[Written]:
+def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[WrittenEntry]:
     """Return what goes by a word in the files of a plan root."""
     if not os.path.isdir(place.root):
         return []
@@ -114,7 +114,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
             if word.casefold() in {item.title.casefold(), str(item.origin)}:
                 items.append((item, SOURCES[item.address.partition(":")[0]]))
     return [
-        Written(
+        WrittenEntry(
             item,
             item.zone if isinstance(item, Entry) else zone_name,
             now,
@@ -128,7 +128,7 @@ def look_up(word: str, place: Place, output: Output, *, now: datetime) -> list[W
 SOURCES: Final = {"task": "board", "trigger": "trigger", "agent": "crew"}
 
 
-def _called(source: Source, word: str, place: Place, zone_name: str) -> Iterator[Entry | Unarmed]:
+def _called(source: PlanText, word: str, place: Place, zone_name: str) -> Iterator[Entry | Unarmed]:
     """Yield what goes by a word in one plan: entries, and headlines that never fire."""
     name = os.path.relpath(source.name, place.root).replace(os.sep, "/")
     wanted = {word.casefold()}

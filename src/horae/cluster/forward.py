@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from horae.config import Address
+from horae.config import ListenAddress
 from horae.core.explain import stamp
 from horae.web.answer import as_json
 from horae.web.forward import NoLeaderError, forwarded, refuse
@@ -104,13 +104,13 @@ class Porter:
         assert keys is not None, "a member has its keys before it answers"
         return forwarded(where, secret=keys.node, name=self._member.name, otherwise=otherwise)
 
-    def _leader(self) -> tuple[str, Address] | None:
+    def _leader(self) -> tuple[str, ListenAddress] | None:
         leader = self._member.leader
         return None if leader is None else self._where(leader.holder)
 
-    def _where(self, name: str) -> tuple[str, Address] | None:
+    def _where(self, name: str) -> tuple[str, ListenAddress] | None:
         for each in self._member.members:
             if each.member.name == name and each.is_alive and name != self._member.name:
                 host, _, port = each.member.address.rpartition(":")
-                return name, Address(host.strip("[]"), int(port))
+                return name, ListenAddress(host.strip("[]"), int(port))
         return None

@@ -32,7 +32,7 @@ from horae.app import (
 from horae.cluster.forward import Porter
 from horae.cluster.lease import Member as Card, is_trusted, node_data, trusted_until
 from horae.cluster.queue import Carried, Worker
-from horae.config import Address, load
+from horae.config import ListenAddress, load
 from horae.core.access import REVOKED
 from horae.core.clock import SharedClock, SystemClock
 from horae.core.decide import Status
@@ -223,7 +223,7 @@ class Member:
             await serving
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ListenAddress:
         """Where others reach this machine."""
         return self.config.cluster_address or self.config.listen
 

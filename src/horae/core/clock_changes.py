@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from horae.core.entry import CronRule, OnceRule, RepeaterRule
 from horae.timing.cron import Cron
-from horae.timing.repeater import Kind, Unit
+from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import changes, zone
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Rule
     from horae.timing.repeater import Repeater
-    from horae.timing.zone import Change
+    from horae.timing.zone import ClockChange
 
 _UTC = ZoneInfo("UTC")
 _SECOND = timedelta(seconds=1)
@@ -26,7 +26,7 @@ class Seam(NamedTuple):
     """A time on the wall that a clock change touches, and what becomes of it."""
 
     wall: datetime
-    change: Change
+    change: ClockChange
     is_fixed: bool  # it names a time of day, so that it still comes, once
     zone: str
 
@@ -75,7 +75,9 @@ def _walls(rule: Rule, low: datetime, high: datetime) -> Iterator[tuple[datetime
 
 def _is_any_hour(repeater: Repeater) -> bool:
     """Tell whether a repeater leaves no hour out, or counts hours from whenever a run ends."""
-    return repeater.unit is Unit.HOUR and (repeater.count == 1 or repeater.kind is Kind.RESTART)
+    return repeater.unit is Unit.HOUR and (
+        repeater.count == 1 or repeater.kind is RepeaterKind.RESTART
+    )
 
 
 def _is_hourly(cron: Cron) -> bool:

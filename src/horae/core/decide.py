@@ -29,7 +29,7 @@ from horae.core.project import Moment, decided, next_moment, project, unpaused
 from horae.core.reason import Reason, ReasonCode
 from horae.timing.cron_count import count_any
 from horae.timing.duration import format_duration
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def begin(entry: Entry, *, now: datetime) -> Decision:
             moment = Moment(at.astimezone(UTC), f"at:{key_time(at)}")
             missed = _receipt(entry, moment, Status.MISSED, reason)
             return Decision((missed,), since, ended_at)
-        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             # The rhythm goes on if its next moment is still to come.
             coming = next_moment(entry, since)
             if coming is None or coming.is_estimate:
@@ -180,7 +180,7 @@ def _many(entry: Entry, since: datetime, now: datetime) -> _Pending | None:
         case CronRule(crons):
             rest = count_any(crons, since, end)
             backwards = [cron.prev for cron in crons]
-        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             place = zone(entry.zone)
             rest = repeater.how_many(anchor, since, end, zone=place)
             backwards = [partial(repeater.before, anchor, zone=place)]
@@ -285,7 +285,7 @@ def _catchup(entry: Entry) -> CatchUp:
 
 def usual_catchup(rule: Rule) -> CatchUp:
     """Return the catch-up of an entry that names none."""
-    if isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.CUMULATE:
+    if isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.CUMULATE:
         return CatchUp.ALL
     return CatchUp.LATEST
 
@@ -353,7 +353,7 @@ def _ended_at(entry: Entry, receipts: tuple[Receipt, ...], now: datetime) -> dat
     """Return the end to count from: a moment that never ran was over when that was decided."""
     rule = entry.rule
     counts_from_end = isinstance(rule, CadenceRule) or (
-        isinstance(rule, RepeaterRule) and rule.repeater.kind is Kind.RESTART
+        isinstance(rule, RepeaterRule) and rule.repeater.kind is RepeaterKind.RESTART
     )
     if counts_from_end and not any(receipt.status is Status.WAITING for receipt in receipts):
         return now

@@ -27,7 +27,7 @@ from horae.core.receipt import is_planned
 from horae.core.text import moment_text, pause_words
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import format_duration
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.rfc3339 import Rfc3339Error, format_with_offset, parse_rfc3339
 from horae.timing.zone import instant, zone
 
@@ -303,7 +303,7 @@ def nothing_comes(found: Listed) -> str:
             return "the entry runs after other entries and has no schedule of its own"
         case CadenceRule():
             return "the next time depends on the end of the current run"
-        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             return "the next time depends on the end of the current run"
     until = item.policy.until
     if until is not None:
@@ -357,7 +357,7 @@ def _before(entry: Entry, moment: datetime) -> Iterator[datetime]:
     match entry.rule:
         case CronRule(crons):
             found = [cron.prev(moment) for cron in crons]
-        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             found = [repeater.before(anchor, moment, zone=zone(entry.zone))]
         case OnceRule(at):
             found = [at if at < moment else None]
@@ -372,7 +372,7 @@ def _is_fixed(found: Listed) -> bool:
         case Entry(rule=CronRule() | OnceRule()):
             return True
         case Entry(rule=RepeaterRule(_, repeater)):
-            return repeater.kind is not Kind.RESTART
+            return repeater.kind is not RepeaterKind.RESTART
     return False
 
 

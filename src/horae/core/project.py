@@ -24,7 +24,7 @@ from horae.core.entry import (
     key_time,
 )
 from horae.timing.backoff import delay_after, delay_after_failures
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import instant, zone
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _after_pause(entry: Entry, until: datetime) -> Stretch:
             bare = replace(bare, rule=rule)
             if _next_tick(bare, rule) <= until:
                 bare = replace(bare, rule=replace(rule, ticks=rule.ticks + 1), ended_at=until)
-        case RepeaterRule(_, repeater) as rule if repeater.kind is Kind.RESTART:
+        case RepeaterRule(_, repeater) as rule if repeater.kind is RepeaterKind.RESTART:
             first = next(_of_restart(bare, rule, _DAWN, _DUSK), None)
             if first is not None and first.at <= until:
                 bare = replace(bare, ended_at=until)
@@ -147,7 +147,7 @@ def _moments(entry: Entry, start: datetime, end: datetime) -> Iterator[Moment]:
     match entry.rule:
         case CronRule():
             yield from _of_cron(entry.rule.crons, start, end)
-        case RepeaterRule(_, repeater) if repeater.kind is Kind.RESTART:
+        case RepeaterRule(_, repeater) if repeater.kind is RepeaterKind.RESTART:
             yield from _of_restart(entry, entry.rule, start, end)
         case RepeaterRule(anchor, repeater):
             for at in repeater.between(anchor, start, end, zone=zone(entry.zone)):

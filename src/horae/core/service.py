@@ -68,7 +68,7 @@ from horae.core.views import (
     WhyReport,
 )
 from horae.timing.cron_count import count_any
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -945,7 +945,7 @@ def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
     match entry.rule:
         case CronRule(crons):
             return count_any(crons, start, end)
-        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
     return sum(1 for _ in decided(project(entry, start, end)))
 
@@ -953,7 +953,7 @@ def _count_after(entry: Entry, start: datetime, end: datetime) -> int:
 def _follows_ends(entry: Entry) -> bool:
     rule = entry.rule
     if isinstance(rule, RepeaterRule):
-        return rule.repeater.kind is Kind.RESTART
+        return rule.repeater.kind is RepeaterKind.RESTART
     return isinstance(rule, CadenceRule)
 
 

@@ -13,7 +13,7 @@ from horae.core.entry import (
     RepeaterRule,
 )
 from horae.timing.duration import format_duration
-from horae.timing.repeater import Kind, Unit
+from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import local, zone
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _UNITS: Final = {
 }
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _KINDS: Final = {
-    Kind.CUMULATE: "every missed run is caught up, at most ten",
-    Kind.CATCH_UP: "only the newest missed run is caught up",
-    Kind.RESTART: "counted from the end of the last run",
+    RepeaterKind.CUMULATE: "every missed run is caught up, at most ten",
+    RepeaterKind.CATCH_UP: "only the newest missed run is caught up",
+    RepeaterKind.RESTART: "counted from the end of the last run",
 }
 
 
@@ -118,6 +118,6 @@ def _repeater_words(rule: RepeaterRule) -> str:
     unit = _UNITS[repeater.unit]
     every = f"every {unit}" if repeater.count == 1 else f"every {repeater.count} {unit}s"
     at = "" if repeater.unit is Unit.HOUR else f" at {clock_text(anchor)}"
-    if repeater.unit is Unit.WEEK and repeater.kind is not Kind.RESTART:
+    if repeater.unit is Unit.WEEK and repeater.kind is not RepeaterKind.RESTART:
         at = f" on {_DAYS[anchor.weekday()]}{at}"
     return f"{every}{at}, starting {wall_text(anchor)}; {_KINDS[repeater.kind]}"

@@ -83,7 +83,7 @@ class Content(NamedTuple):
         return digest_of(self.data)
 
 
-class Found(NamedTuple):
+class PlanFiles(NamedTuple):
     """The plans beneath a root, sorted, and what was in the way of finding more."""
 
     plans: tuple[str, ...]
@@ -111,7 +111,7 @@ def find_plans(
     most: int = MOST,
     is_flat: bool = False,
     inside: StrPath | None = None,
-) -> Found:
+) -> PlanFiles:
     """Return the plans beneath *root*, at most *most*, in the order of their paths.
 
     Not entered: directories whose name begins with a dot, save `.agentd`; `.git` in any
@@ -141,7 +141,7 @@ def find_plans(
             problems.append(PlanFileError(step.path, step.problem))
         else:
             plans.append(step.path)
-    return Found(tuple(plans), tuple(problems))
+    return PlanFiles(tuple(plans), tuple(problems))
 
 
 class _Step(NamedTuple):

@@ -55,7 +55,7 @@ class YamlError(HoraeError):
         super().__init__(f"{where}: {reason}; {fix}")
 
 
-class Place(NamedTuple):
+class YamlPlace(NamedTuple):
     """Where a key and its value stand: line and column from 1, offsets into the text from 0."""
 
     line: int
@@ -72,7 +72,7 @@ class YamlMap(dict[str, "Data"]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, YamlPlace] = {}
 
 
 def read_yaml(
@@ -95,12 +95,12 @@ def read_yaml(
     Traceback (most recent call last):
     horae.files.yaml.YamlError: task.md:2:16: a value cannot begin with *; put it in quotes
     """
-    source = _Source(text, name=name, line=line)
+    source = _YamlText(text, name=name, line=line)
     _measure(source, limit=limit)
     return _Walk(source, depth=depth).data()
 
 
-class _Source:
+class _YamlText:
     """The text as given, how to say where something stands in it, and what it is called."""
 
     __slots__ = ("_bom", "_line", "_name", "body")
@@ -143,7 +143,7 @@ _STAIRCASE = re.compile(rf"^(?:[ \t]|[-?:](?=[ \t\r\n])){{{MAX_INDENT}}}", re.MU
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 
 
-def _measure(source: _Source, *, limit: int) -> None:
+def _measure(source: _YamlText, *, limit: int) -> None:
     """Refuse what no library should see; nothing here depends on reading quotes or comments.
 
     A flow collection needs a bracket of its own and a block collection a column of its own,
@@ -182,7 +182,7 @@ def _why_strange(char: str) -> tuple[str, str]:
     return reason, "remove it, or write an escape in double quotes"
 
 
-class _Event(NamedTuple):
+class _YamlEvent(NamedTuple):
     """What the library saw next, and where in the body."""
 
     kind: str
@@ -215,7 +215,7 @@ class _Frame:
 class _Walk:
     """One walk over the events of a document, with the open collections on a stack."""
 
-    def __init__(self, source: _Source, *, depth: int) -> None:
+    def __init__(self, source: _YamlText, *, depth: int) -> None:
         self._source = source
         self._depth = depth
         self._nodes = 0
@@ -245,12 +245,12 @@ class _Walk:
                     self._document(event)
         return self._root[0] if self._root else None
 
-    def _document(self, event: _Event) -> None:
+    def _document(self, event: _YamlEvent) -> None:
         self._documents += 1
         if self._documents > 1:
             raise self._refuse(event, "a second document", "keep only one document")
 
-    def _check(self, event: _Event) -> None:
+    def _check(self, event: _YamlEvent) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             reason = f"more than {MAX_NODES:,} keys and values"
@@ -264,7 +264,7 @@ class _Walk:
                 event, "a tag (!), which is not supported", "leave it out, or quote the value"
             )
 
-    def _scalar(self, event: _Event) -> None:
+    def _scalar(self, event: _YamlEvent) -> None:
         self._check(event)
         # The Python reader of the library, unlike its C reader, lets these through.
         if event.style == '"' and _SURROGATE.search(event.value):
@@ -279,7 +279,7 @@ class _Walk:
             end = event.start + len(self._source.body[event.start : end].rstrip(" \t\r\n"))
         self._put(event.value if event.value or event.style else None, event.start, end)
 
-    def _key(self, event: _Event, frame: _Frame, node: YamlMap) -> None:
+    def _key(self, event: _YamlEvent, frame: _Frame, node: YamlMap) -> None:
         key = event.value
         if key == "<<" and not event.style:
             raise self._refuse(
@@ -301,7 +301,7 @@ class _Walk:
         line, offset = self._source.line(event.line), self._source.offset(event.start)
         frame.key_at = (line, event.column + 1, offset)
 
-    def _open(self, event: _Event, node: list[Data] | YamlMap) -> None:
+    def _open(self, event: _YamlEvent, node: list[Data] | YamlMap) -> None:
         self._check(event)
         frame = self._stack[-1]
         if frame.key is None and isinstance(frame.node, YamlMap):
@@ -310,7 +310,7 @@ class _Walk:
             raise self._refuse(event, f"more than {self._depth} levels", "reduce the nesting")
         self._stack.append(_Frame(node, start=event.start, flow=event.flow))
 
-    def _close(self, event: _Event) -> None:
+    def _close(self, event: _YamlEvent) -> None:
         frame = self._stack.pop()
         # A block ends with its last value; the library would count the comments below it, too.
         self._put(frame.node, frame.start, event.end if frame.flow else frame.end)
@@ -326,10 +326,10 @@ class _Walk:
         assert frame.key is not None, "a value follows its key"
         span = self._source.offset(start), self._source.offset(end)
         frame.node[frame.key] = value
-        frame.node.places[frame.key] = Place(*frame.key_at, *span)
+        frame.node.places[frame.key] = YamlPlace(*frame.key_at, *span)
         frame.key = None
 
-    def _refuse(self, event: _Event, what: str, fix: str) -> YamlError:
+    def _refuse(self, event: _YamlEvent, what: str, fix: str) -> YamlError:
         return self._source.error(event.start, what, fix)
 
 
@@ -337,7 +337,7 @@ _COLON = re.compile(r"[ \t]*:")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _events(source: _Source) -> Iterator[_Event]:
+def _events(source: _YamlText) -> Iterator[_YamlEvent]:
     """Yield what the library sees, one by one; whatever goes wrong in it is a YamlError."""
     # A command that reads no YAML must not wait for the library.
     import yaml
@@ -353,8 +353,8 @@ def _events(source: _Source) -> Iterator[_Event]:
         raise source.error(0, reason, "simplify it") from error
 
 
-def _event(event: Any) -> _Event:
-    return _Event(
+def _event(event: Any) -> _YamlEvent:
+    return _YamlEvent(
         kind=type(event).__name__,
         start=event.start_mark.index,
         end=event.end_mark.index,
@@ -405,7 +405,7 @@ _PROBLEMS: Final = (
 )
 
 
-def _explain(source: _Source, error: yaml.MarkedYAMLError) -> YamlError:
+def _explain(source: _YamlText, error: yaml.MarkedYAMLError) -> YamlError:
     words = f"{error.context or ''} {error.problem or ''}".strip()
     index = error.problem_mark.index if error.problem_mark else 0
     if "cannot start any token" in words:

@@ -150,7 +150,7 @@ class Headline(NamedTuple):
         return planning.deadline.time if planning and planning.deadline else None
 
 
-class Place(NamedTuple):
+class SectionPlace(NamedTuple):
     """Where a section begins in its file: characters from the start, and the line from 1."""
 
     start: int
@@ -168,13 +168,13 @@ class Plan(NamedTuple):
         """Return the text that was read, every character of it."""
         return self.preamble + "".join(headline.text for headline in self.headlines)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SectionPlace]:
         """Return where each headline stands, in one pass."""
         texts = [self.preamble, *(headline.text for headline in self.headlines[:-1])]
         starts = accumulate(len(text) for text in texts)
         lines = accumulate((text.count("\n") for text in texts), initial=1)
         next(lines)
-        return [Place(start, line) for start, line in zip(starts, lines, strict=True)][
+        return [SectionPlace(start, line) for start, line in zip(starts, lines, strict=True)][
             : len(self.headlines)
         ]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from horae.org.timestamp import TimestampData
 
 
-class Row(TypedDict):
+class HeadlineRow(TypedDict):
     """A headline as plain data; the keys stand in the order in which they are printed."""
 
     deadline: TimestampData | None
@@ -26,7 +26,7 @@ class Row(TypedDict):
     title: str
 
 
-def query(text: str) -> list[Row]:
+def query(text: str) -> list[HeadlineRow]:
     r"""Return what is written on each headline of a plan.
 
     >>> row = query("* TODO Water the plants :home:\nSCHEDULED: <2026-06-06 Sat +2d>\n")[0]
@@ -47,11 +47,11 @@ def parse_timestamp(text: str) -> TimestampData | None:
     return found.data() if found else None
 
 
-def rows(plan: Plan) -> list[Row]:
+def rows(plan: Plan) -> list[HeadlineRow]:
     return [row(headline) for headline in plan.headlines]
 
 
-def row(headline: Headline) -> Row:
+def row(headline: Headline) -> HeadlineRow:
     """Return one headline as plain data."""
     deadline, scheduled = headline.deadline, headline.scheduled
     props = dict(sorted(headline.props.items()))

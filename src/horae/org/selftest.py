@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from horae.org.query import Row, query
+from horae.org.query import HeadlineRow, query
 
 _TEXT: Final = """\
 * TODO Nightly backup :workflow:
@@ -18,7 +18,7 @@ SCHEDULED: <2026-06-06 Sat 06:00 +1d>
 :SCHEDULE: 0 6 * * *
 :END:
 """
-_ROW: Final = Row(
+_ROW: Final = HeadlineRow(
     deadline=None,
     id="backup",
     level=1,

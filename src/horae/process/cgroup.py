@@ -199,7 +199,7 @@ def _moved_down(own: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CgroupStatus:
     """What cgroups can do for the runs of a process: where, and why not."""
 
     path: Path | None = None
@@ -222,19 +222,19 @@ class Standing:
                 yield setting, f"there is no {controller} controller in {self.path}"
 
 
-def standing(process: int | None = None) -> Standing:
+def standing(process: int | None = None) -> CgroupStatus:
     """Return what cgroups can do for the runs of a process; without one, of this one."""
     own = own_cgroup(process)
     if own is None and own_cgroup() is not None:
-        return Standing(missing=f"the cgroup of process {process} cannot be read")
+        return CgroupStatus(missing=f"the cgroup of process {process} cannot be read")
     if own is None:
-        return Standing(missing="cgroup v2 is not mounted")
+        return CgroupStatus(missing="cgroup v2 is not mounted")
     if missing := _missing(own, process):
-        return Standing(missing=missing)
+        return CgroupStatus(missing=missing)
     words: list[str] = []
     with suppress(OSError):  # then no controller can be used
         words = (own.parent / "cgroup.subtree_control").read_text().split()
-    return Standing(own.parent, tuple(each for each in CONTROLLERS if each in words))
+    return CgroupStatus(own.parent, tuple(each for each in CONTROLLERS if each in words))
 
 
 def cgroup_state(process: int | None = None) -> str:

@@ -231,7 +231,7 @@ def main(directory: str, control: int, lock: int, engine: int, certain: int) -> 
         # Whoever stops a whole group or cgroup means the engine; it will hang up when it is done.
         signal.signal(each, signal.SIG_IGN)
     quietly(rehearse, os.fsencode(directory) + b"/rehearsal", certain=bool(certain))
-    program = Program(control, engine, certain=bool(certain))
+    program = LauncherProcess(control, engine, certain=bool(certain))
     gc.collect()
     gc.disable()
     gc.freeze()  # a collection in a supervisor would copy every page it looks at
@@ -267,7 +267,7 @@ def rehearse(directory: bytes, *, certain: bool) -> None:
     quietly(os.rmdir, directory)
 
 
-class Program:
+class LauncherProcess:
     """The launcher itself: forks, reaps, and ends what a dead supervisor left behind."""
 
     def __init__(self, control: int, engine: int, *, certain: bool) -> None:

@@ -86,7 +86,7 @@ class OldRunsError(HoraeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """What each process of a run may use; None leaves it as it is.
 
     The supervisor lives under the same limits, so `nofile` is at least 64, `fsize` 4 MiB and
@@ -132,7 +132,7 @@ class Spec:
     ends_at: float | None = None  # of the boot clock: when it is over, too
     grace: timedelta = GRACE
     secrets: tuple[bytes, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
     nice: int = 0
     cgroup: CgroupLimits = field(default_factory=CgroupLimits)
 
@@ -146,13 +146,13 @@ class Spec:
 TOKEN: Final = "HORAE_TOKEN"  # noqa: S105 - the variable that a run finds its token in
 
 
-class Past(Enum):
+class EarlierRun(Enum):
     """What can be known of a run of an engine before this one, besides its end."""
 
     UNRELEASED = "unreleased"  # it was never let go, so nothing of it has run
 
 
-UNRELEASED: Final = Past.UNRELEASED
+UNRELEASED: Final = EarlierRun.UNRELEASED
 
 
 class Processes:
@@ -181,7 +181,7 @@ class Processes:
         self._locking = asyncio.Lock()
         self._launcher: Launcher | None = None
         self._live: set[LiveRun] = set()
-        self._resting: list[Line] = []
+        self._resting: list[SupervisorLine] = []
         self._waking: asyncio.TimerHandle | None = None
         self.ends_at: float | None = None  # when runs end unless a later moment is said
 
@@ -253,7 +253,7 @@ class Processes:
         run = LiveRun(spec, await self._fresh(spec.limits), self)
         return await self._made(run, order, at_once=at_once)
 
-    def _rested(self, limits: Limits) -> Line | None:
+    def _rested(self, limits: ProcessLimits) -> SupervisorLine | None:
         """Return a supervisor that waits for a run with such limits."""
         for line in reversed(self._resting):
             if line.limits == limits and line.launcher == self.launcher_pid:
@@ -261,7 +261,7 @@ class Processes:
                 return line
         return None
 
-    async def _fresh(self, limits: Limits) -> Line:
+    async def _fresh(self, limits: ProcessLimits) -> SupervisorLine:
         """Return a supervisor that is just being made."""
         assert self._launcher is not None
         try:
@@ -279,7 +279,7 @@ class Processes:
             raise
         finally:
             theirs.close()
-        return Line(ours, limits, self._launcher.pid, self)
+        return SupervisorLine(ours, limits, self._launcher.pid, self)
 
     def follow(self, before: LiveRun, spec: Spec) -> LiveRun | None:
         """Let a filter begin as soon as another has ended well, with what that has put out.
@@ -312,7 +312,9 @@ class Processes:
         """Return what a supervisor is told about the pen of a run, if it is to have one."""
         return None if self._yard is None else self._yard.asked(spec.cgroup.over(self.limits))
 
-    async def look_back(self, directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+    async def look_back(
+        self, directory: Path, run: int
+    ) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
         """Return how a run of an engine before this one ended; None is unknown.
 
         Nothing of it is alive any more when this returns.
@@ -366,7 +368,7 @@ class Processes:
         """Count a run no longer among the living."""
         self._live.discard(run)
 
-    def let_rest(self, line: Line) -> None:
+    def let_rest(self, line: SupervisorLine) -> None:
         """Keep a supervisor that is as good as new, in case that it is needed again soon."""
         if len(self._resting) >= RESTING or self._launcher is None:
             line.close()
@@ -376,7 +378,7 @@ class Processes:
         if self._waking is None:
             self._waking = asyncio.get_running_loop().call_later(REST, self._tidy)
 
-    def lose(self, line: Line) -> None:
+    def lose(self, line: SupervisorLine) -> None:
         """Forget a supervisor that has gone while it rested."""
         if line in self._resting:
             self._resting.remove(line)
@@ -391,7 +393,7 @@ class Processes:
             wait = self._resting[0].rests_from - long_ago
             self._waking = asyncio.get_running_loop().call_later(wait, self._tidy)
 
-    def _dismiss(self, lines: Iterable[Line]) -> None:
+    def _dismiss(self, lines: Iterable[SupervisorLine]) -> None:
         for line in lines:
             self._resting.remove(line)
             line.close()
@@ -400,7 +402,7 @@ class Processes:
             self._waking = None
 
 
-class Line:
+class SupervisorLine:
     """A supervisor, and the engine's end of its lifeline; it serves one run after another."""
 
     __slots__ = (
@@ -416,7 +418,11 @@ class Line:
     )
 
     def __init__(
-        self, channel: socket.socket, limits: Limits, launcher: int | None, processes: Processes
+        self,
+        channel: socket.socket,
+        limits: ProcessLimits,
+        launcher: int | None,
+        processes: Processes,
     ) -> None:
         self._channel = channel
         self._processes = processes
@@ -510,7 +516,7 @@ class Line:
 class LiveRun:
     """A run that is made, and the engine's end of its lifeline."""
 
-    def __init__(self, spec: Spec, line: Line, processes: Processes) -> None:
+    def __init__(self, spec: Spec, line: SupervisorLine, processes: Processes) -> None:
         self._spec = spec
         self._line = line
         self._processes = processes
@@ -536,7 +542,7 @@ class LiveRun:
         return self._spec.run
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ProcessLimits:
         return self._spec.limits
 
     @property
@@ -720,7 +726,7 @@ def can_kill_trees() -> bool:
     return True
 
 
-def read_end(directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+def read_end(directory: Path, run: int) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
     """Return how a run ended as its supervisor reported it; None if there is no such report."""
     try:
         with (directory / REPORT_NAME).open("rb") as file:
@@ -729,7 +735,7 @@ def read_end(directory: Path, run: int) -> Ended | Literal[Past.UNRELEASED] | No
         return None
 
 
-def parse_end(report: bytes, run: int) -> Ended | Literal[Past.UNRELEASED] | None:
+def parse_end(report: bytes, run: int) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
     """Return what a report says; None if it cannot be read, or is about another run."""
     try:
         facts = json.loads(report)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from horae.process.run_cgroup import Asked
 
-    class Facts(TypedDict):
+    class RunFacts(TypedDict):
         """What a supervisor is told about its run."""
 
         run: int
@@ -103,7 +103,7 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
     *engine* is a descriptor that becomes readable when the engine dies. Without *certain*
     only the command's process group is ended, and there is no second command.
     """
-    line, deaths = Line(channel, engine), Deaths()
+    line, deaths = EngineSocket(channel, engine), Deaths()
     left = RUNS if certain else 1
     is_known = False
     before: Supervisor | None = None
@@ -130,7 +130,7 @@ def supervise(channel: _socket.socket, *, engine: int | None, certain: bool) -> 
         run.clear()
 
 
-class Line:
+class EngineSocket:
     """The socket to the engine, and what was heard on it."""
 
     __slots__ = ("_orders", "_poll", "alive_until", "channel", "engine", "heard")
@@ -140,13 +140,13 @@ class Line:
         self.engine = engine
         self.heard = b""
         self.alive_until: float | None = None
-        self._orders: list[Facts] = []  # that came while something ran
+        self._orders: list[RunFacts] = []  # that came while something ran
         self._poll = select.poll()
         for each in (channel.fileno(), engine):
             if each is not None:
                 self._poll.register(each, select.POLLIN)
 
-    def order(self) -> Facts | None:
+    def order(self) -> RunFacts | None:
         """Wait for what to run next; None means that the engine is gone, or wants no more."""
         while not self._orders:
             if not self.put_by() and not self._skip() and not self._hear():
@@ -165,7 +165,7 @@ class Line:
         body += _receive(self.channel, length - len(body))
         if len(body) < length:
             return False
-        facts: Facts = marshal.loads(body)  # noqa: S302 (from our own engine)
+        facts: RunFacts = marshal.loads(body)  # noqa: S302 (from our own engine)
         facts["is_long"] = length >= _ARGUMENT // 2
         self._orders.append(facts)
         return True
@@ -230,7 +230,9 @@ class Deaths:
 class Supervisor:
     """One run: made, let go, watched, ended, reported."""
 
-    def __init__(self, line: Line, facts: Facts, deaths: Deaths, *, certain: bool) -> None:
+    def __init__(
+        self, line: EngineSocket, facts: RunFacts, deaths: Deaths, *, certain: bool
+    ) -> None:
         self._line = line
         self._channel = line.channel
         self._facts = facts
@@ -279,7 +281,7 @@ class Supervisor:
         if facts["cgroup"]:
             self._pen = Pen.made(facts["cgroup"], run=facts["run"])
 
-    def hands_on(self, later: Facts) -> bool:
+    def hands_on(self, later: RunFacts) -> bool:
         """Let another read what this one has put out, if it ended well."""
         target = self._streams[0]
         is_good = self._status == 0 and not self._why and not target.fault
@@ -627,7 +629,7 @@ def _apart(*, certain: bool) -> Apart:
     return {"setsid": True} if certain else {"setpgroup": 0}
 
 
-def _refuse_too_long(facts: Facts) -> None:
+def _refuse_too_long(facts: RunFacts) -> None:
     """Refuse arguments that Linux would not take; elsewhere the start itself tells."""
     if sys.platform != "linux":
         return

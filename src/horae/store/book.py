@@ -107,7 +107,7 @@ class Arrival(NamedTuple):
     begun: Decision | None = None
 
 
-class Standing(NamedTuple):
+class ReceiptRow(NamedTuple):
     """Where a receipt stands."""
 
     number: int
@@ -117,7 +117,7 @@ class Standing(NamedTuple):
     machine: str | None = None
 
 
-class Worker(NamedTuple):
+class NodeJoin(NamedTuple):
     """A member of a cluster, since it last joined, in whose name a book is written."""
 
     name: str
@@ -178,7 +178,7 @@ class _Ticks(NamedTuple):
     ticks: int = 1
 
 
-class _Event(NamedTuple):
+class _EventRow(NamedTuple):
     """Something that happened, as it is written."""
 
     at: int
@@ -233,7 +233,7 @@ class _Moved(NamedTuple):
     """How a receipt moves, and what is told of it."""
 
     row: _Move
-    event: _Event
+    event: _EventRow
 
 
 class _OpenRun(NamedTuple):
@@ -267,7 +267,7 @@ class Book:
     def __init__(
         self,
         connection: sqlite3.Connection,
-        worker: Worker | None = None,
+        worker: NodeJoin | None = None,
         actor: str = ENGINE,
     ) -> None:
         self.connection = connection
@@ -421,7 +421,7 @@ class Book:
             if text is not None:
                 texts.append({"digest": facts["digest"], "body": _bytes(text), "now": at})
             words = {name: str(facts[name]) for name in ("address", "rule", "title")}
-            events.append(_Event(at, "entry_new", compact_words(**words), number))
+            events.append(_EventRow(at, "entry_new", compact_words(**words), number))
         self.execute_many(_ENTRY["insert"], rows)
         self.execute_many(_TEXT["keep"], texts)
         self._tell_all(events)
@@ -574,7 +574,7 @@ class Book:
 
     def move(
         self,
-        filed: Filed | Standing,
+        filed: Filed | ReceiptRow,
         status: Status,
         *,
         reason: Reason,
@@ -877,7 +877,7 @@ class Book:
         facts: Mapping[str, object] | None = None,
     ) -> None:
         """Write down what happened."""
-        self._tell_all([_Event(micros(now), kind, compact(facts or {}), entry, receipt)])
+        self._tell_all([_EventRow(micros(now), kind, compact(facts or {}), entry, receipt)])
 
     def newest_event(self) -> int:
         """Return the number of the last event; 0 is none."""
@@ -982,13 +982,13 @@ class Book:
         else:
             self._wire.change_all(query, [each._asdict() for each in rows], kind=kind)
 
-    def _tell_all(self, events: Sequence[_Event]) -> None:
+    def _tell_all(self, events: Sequence[_EventRow]) -> None:
         """Write down what happened; nobody reads that before it is kept."""
         query = _EVENT["insert"]
         if self.actor != ENGINE:
             events = [each._replace(actor=self.actor) for each in events]
         if self._wire is None:
-            self.execute_many(by_place(query, _Event._fields), events)
+            self.execute_many(by_place(query, _EventRow._fields), events)
         else:
             self.write_later(query, [each._asdict() for each in events])
 
@@ -1025,20 +1025,20 @@ class Book:
         rows = self.execute(_RECEIPT["taken"], {"keys": json.dumps(wanted)})
         return {(row[0], row[1]) for row in rows}
 
-    def standing(self, number: int) -> Standing | None:
+    def standing(self, number: int) -> ReceiptRow | None:
         return self._stands("standing", number)
 
-    def _stands(self, query: str, number: int) -> Standing | None:
+    def _stands(self, query: str, number: int) -> ReceiptRow | None:
         """Return where a receipt stands, asked for in one of two ways."""
         row = self.execute(_RECEIPT[query], {"number": number}).fetchone()
-        return None if row is None else Standing(row[0], row[1], Status(row[2]), row[3], row[4])
+        return None if row is None else ReceiptRow(row[0], row[1], Status(row[2]), row[3], row[4])
 
-    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, Standing]:
+    def _stand_all(self, query: str, numbers: Sequence[int]) -> dict[int, ReceiptRow]:
         """Return where several receipts stand, by their own numbers or those of their runs."""
         rows = self.execute(_SEVERAL[query], {"numbers": json.dumps(numbers)})
-        return {row[5]: Standing(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows}
+        return {row[5]: ReceiptRow(row[0], row[1], Status(row[2]), row[3], row[4]) for row in rows}
 
-    def _may_start(self, stands: Standing) -> bool:
+    def _may_start(self, stands: ReceiptRow) -> bool:
         """Tell whether whoever writes may start a receipt: a worker only what is its own."""
         return self.worker is None or stands.machine == self.worker.name
 
@@ -1076,7 +1076,7 @@ class Book:
                     status=receipt.status,
                 )
             entry = draft.entry.number
-            events.append(_Event(at, "receipt", facts, entry, number))
+            events.append(_EventRow(at, "receipt", facts, entry, number))
             if receipt.key.startswith(_TICK):
                 ticks.append(_Ticks(entry))
         self._write_all(_RECEIPT["insert"], rows, kind=RECEIPT)
@@ -1132,9 +1132,9 @@ class Book:
         return int(self.execute(_PRUNE["count_runs"]).fetchone()[0])
 
 
-def _told(filed: Filed | Standing, status: Status, reason: Reason, at: int) -> _Event:
+def _told(filed: Filed | ReceiptRow, status: Status, reason: Reason, at: int) -> _EventRow:
     facts = _told_facts(reason, reason.code, status)
-    return _Event(at, "receipt", facts, filed.entry, filed.number)
+    return _EventRow(at, "receipt", facts, filed.entry, filed.number)
 
 
 # Thousands of receipts start and end for a few reasons.
@@ -1143,7 +1143,7 @@ def _told_facts(reason: str, code: str, status: str) -> str:
     return compact_words(reason=reason, reason_code=code, status=status)
 
 
-def _moved(stands: Standing, status: Status, *, reason: Reason, now: datetime) -> _Moved:
+def _moved(stands: ReceiptRow, status: Status, *, reason: Reason, now: datetime) -> _Moved:
     """Return how a receipt moves that has neither ended nor waits."""
     was, code = stands.status.value, reason.code
     row = _Move(stands.number, was, status.value, reason, code, stands.attempts)

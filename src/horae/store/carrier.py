@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pgqueuer.domain.models import Job
     from pgqueuer.ports.driver import NotifyCallback
 
-    from horae.store.pg_wire import Address
+    from horae.store.pg_wire import DatabaseAddress
 
 AGAIN: Final = 1.0  # seconds after a database that did not answer
 LOOK: Final = 10.0  # seconds between two looks, if nobody tells of a message
@@ -61,7 +61,7 @@ def enqueue_all(connection: psycopg.Connection[Any], messages: Sequence[tuple[st
 class Carrier:
     """The messages for one machine."""
 
-    def __init__(self, address: Address, machine: str) -> None:
+    def __init__(self, address: DatabaseAddress, machine: str) -> None:
         self._address = address
         self._machine = machine
 
@@ -131,7 +131,7 @@ class _Driver(PsycopgDriver):
         await super().__aexit__(*error)
 
 
-async def prepare(address: Address) -> None:
+async def prepare(address: DatabaseAddress) -> None:
     """Make the carrier's tables, unless they are there; of several machines at once one does it."""
     async with await connect(address) as connection:
         queries = _queries(PsycopgDriver(connection), _settings())
@@ -143,7 +143,7 @@ async def prepare(address: Address) -> None:
                 await queries.install(create_schema=False)
 
 
-async def connect(address: Address) -> psycopg.AsyncConnection[Any]:
+async def connect(address: DatabaseAddress) -> psycopg.AsyncConnection[Any]:
     """Return a connection of the carrier's own, which never waits for ever."""
     connection = await psycopg.AsyncConnection.connect(
         address.url,

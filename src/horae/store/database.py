@@ -56,7 +56,7 @@ _RESTORE: Final = "restore a backup with `horae restore FILE`"
 _FRESH: Final = "start with a new ledger: `horae up --fresh-ledger`"
 
 
-class told:  # noqa: N801 - used as a word: with told(place)
+class sqlite_errors:  # noqa: N801 - used as a word: with told(place)
     """Turns what SQLite says within it into what a person can act on."""
 
     __slots__ = ("_place",)
@@ -103,7 +103,7 @@ def _said(place: str, error: sqlite3.DatabaseError) -> LedgerError | None:
 
 def prepare(directory: Path) -> None:
     """Make the data directory, readable by its owner alone and ignored by git."""
-    with told(str(directory)):
+    with sqlite_errors(str(directory)):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -116,14 +116,14 @@ def prepare(directory: Path) -> None:
 
 def prepare_folder(folder: Path) -> None:
     """Make a folder for files of ours, readable by its owner alone."""
-    with told(str(folder)):
+    with sqlite_errors(str(folder)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def may_check_later(directory: Path) -> bool:
     """Tell whether a ledger may be used before it is read through: closed well, and large."""
     path = directory / DATABASE
-    with told(str(path)):
+    with sqlite_errors(str(path)):
         was_closed = path.exists() and not (directory / IN_USE).exists()
         return was_closed and path.stat().st_size > SMALL
 
@@ -140,7 +140,7 @@ def open_writer(
     refuse_loss(path, was_there=(directory / MARK).exists())
     if check_later:
         _refuse_short(path)
-    with told(str(path)):
+    with sqlite_errors(str(path)):
         with suppress(FileExistsError):  # it is opened below
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_RDWR, 0o600))
         connection = _connect(str(path), patience)
@@ -169,7 +169,7 @@ def close_writer(connection: sqlite3.Connection, directory: Path) -> None:
 
 
 def open_reader(path: Path, *, patience: timedelta) -> sqlite3.Connection:
-    with told(str(path)):
+    with sqlite_errors(str(path)):
         return _connect(f"{path.absolute().as_uri()}?mode=ro", patience, is_uri=True)
 
 
@@ -215,7 +215,7 @@ class Checkup:
         # What is no damage, the writer meets by itself; and whoever stops it wants no answer.
         with suppress(sqlite3.Error, LedgerBusyError, LedgerWriteError):
             try:
-                with told(self._place):
+                with sqlite_errors(self._place):
                     _check_pages(self._connection, self._place)
             except LedgerDamagedError as error:
                 self.damage = error
@@ -297,7 +297,7 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
 def copy_into(connection: sqlite3.Connection, target: Path) -> None:
     """Write a copy of a database, whole and verified, or leave what was there."""
     part = target.with_name(f"{target.name}.part")
-    with told(str(target)):
+    with sqlite_errors(str(target)):
         try:
             _create(part)
             connection.execute("VACUUM INTO ?", (str(part),))
@@ -316,7 +316,7 @@ def verify(path: Path) -> None:
         raise LedgerDamagedError(
             str(path), "not a backup: the file is empty", remedy="name another backup"
         )
-    with told(str(path)):
+    with sqlite_errors(str(path)):
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             check(connection, str(path))
@@ -331,7 +331,7 @@ def draft_of(backup: Path | None, directory: Path, *, seal: Seal) -> Path:
     It is a copy of the backup, or without one it is empty.
     """
     draft = directory / f"{DATABASE}.new"
-    with told(str(draft)):
+    with sqlite_errors(str(draft)):
         _create(draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as target:
             if backup is not None:
@@ -426,7 +426,7 @@ def refuse_loss(path: Path, *, was_there: bool) -> None:
 
 def _refuse_short(path: Path) -> None:
     """Raise an error if a database that was closed has fewer pages than its first one says."""
-    with told(str(path)), path.open("rb") as file:
+    with sqlite_errors(str(path)), path.open("rb") as file:
         head = file.read(100)
     # The offsets are those of SQLite's file format; a page size of 1 stands for 65536.
     size = int.from_bytes(head[16:18], "big")

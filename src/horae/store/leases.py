@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from horae.cluster.lease import Leader, Member, Membership
 from horae.core.ports import LedgerError, StaleTermError
 from horae.store.codec import plain
-from horae.store.line import Line
+from horae.store.line import CallQueue
 from horae.store.sql import theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from horae.store.pg_wire import Row, Wire
+    from horae.store.pg_wire import PostgresConnection, PostgresRow
 
 T = TypeVar("T")
 
@@ -41,9 +41,9 @@ class LeaseOverError(StaleTermError):
 class Leases:
     """The leader's lease, and those of the members."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: PostgresConnection) -> None:
         self._wire = wire
-        self._line = Line("ledger-leases")
+        self._line = CallQueue("ledger-leases")
 
     async def now(self) -> datetime:
         """Return this moment by the database's clock."""
@@ -72,7 +72,7 @@ class Leases:
     async def leader(self) -> Leader | None:
         """Return who leads; None: nobody, or its lease is over."""
 
-        def look(wire: Wire) -> Leader | None:
+        def look(wire: PostgresConnection) -> Leader | None:
             row = _one(wire, "leader")
             return Leader(row["holder"], row["term"], row["until"]) if row["is_alive"] else None
 
@@ -123,15 +123,15 @@ class Leases:
         await self._line.do(self._wire.close)
         self._line.rest()
 
-    async def _do(self, work: Callable[[Wire], T]) -> T:
+    async def _do(self, work: Callable[[PostgresConnection], T]) -> T:
         return await self._line.do(lambda: done(self._wire, work))
 
 
-def done(wire: Wire, work: Callable[[Wire], T]) -> T:
+def done(wire: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
     """Do something through a connection; one that was lost since it was used is opened again."""
-    from horae.store.pg_wire import is_lost, told
+    from horae.store.pg_wire import is_lost, postgres_errors
 
-    with told(wire.address):
+    with postgres_errors(wire.address):
         was_open = wire.is_open
         try:
             return work(wire)
@@ -143,7 +143,7 @@ def done(wire: Wire, work: Callable[[Wire], T]) -> T:
             return work(wire)
 
 
-def _lead(wire: Wire, holder: str, lease: timedelta) -> int | None:
+def _lead(wire: PostgresConnection, holder: str, lease: timedelta) -> int | None:
     row = _one(wire, "leader")
     if row["is_alive"] and row["holder"] != holder:
         return None
@@ -165,17 +165,17 @@ def _lead(wire: Wire, holder: str, lease: timedelta) -> int | None:
         raise
 
 
-def _one(wire: Wire, name: str, values: dict[str, Any] | None = None) -> Row:
+def _one(wire: PostgresConnection, name: str, values: dict[str, Any] | None = None) -> PostgresRow:
     row = wire.execute(_SQL[name], values).fetchone()
     assert row is not None, "such a query has an answer"
     return row
 
 
-def _changed(wire: Wire, name: str, values: dict[str, Any]) -> bool:
+def _changed(wire: PostgresConnection, name: str, values: dict[str, Any]) -> bool:
     return wire.execute(_SQL[name], values).rowcount > 0
 
 
-def _membership(row: Row) -> Membership:
+def _membership(row: PostgresRow) -> Membership:
     member = Member(row["name"], row["address"], tuple(row["labels"]), row["version"], row["slots"])
     return Membership(
         member,

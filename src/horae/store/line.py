@@ -28,7 +28,7 @@ T = TypeVar("T")
 MOST: Final = 256  # calls in one commit: the first is not to wait for an endless line
 
 
-class Call(Generic[T]):
+class QueuedCall(Generic[T]):
     """What somebody wants read, or written in a term, and what came of it.
 
     Without *keep* it only tries. One that is *alone* takes long, and delays no answer but
@@ -60,12 +60,12 @@ class Call(Generic[T]):
             self.future.set_result(self.result)  # type: ignore[arg-type]
 
 
-class Line:
+class CallQueue:
     """Calls that wait for one thread, in their order."""
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._waiting: deque[Call[Any]] = deque()
+        self._waiting: deque[QueuedCall[Any]] = deque()
         self._lock = Lock()
         self._is_served = False
 
@@ -73,7 +73,9 @@ class Line:
         """Do something else in that thread, after all that waits now."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def join(self, call: Call[T], serve: Callable[[Sequence[Call[Any]]], None]) -> T:
+    async def join(
+        self, call: QueuedCall[T], serve: Callable[[Sequence[QueuedCall[Any]]], None]
+    ) -> T:
         """Wait in line; *serve* does several calls and says of each what came of it."""
         with self._lock:
             self._waiting.append(call)
@@ -86,7 +88,7 @@ class Line:
         """End the thread when its work is done."""
         self._pool.shutdown(wait=True)
 
-    def _serve_all(self, serve: Callable[[Sequence[Call[Any]]], None]) -> None:
+    def _serve_all(self, serve: Callable[[Sequence[QueuedCall[Any]]], None]) -> None:
         """Serve until nobody waits."""
         while calls := self._take():
             try:
@@ -94,7 +96,9 @@ class Line:
             except BaseException as error:  # a bug, of which whoever waits must hear
                 for call in calls:
                     call.error = call.error or error
-            waiting: defaultdict[asyncio.AbstractEventLoop, list[Call[Any]]] = defaultdict(list)
+            waiting: defaultdict[asyncio.AbstractEventLoop, list[QueuedCall[Any]]] = defaultdict(
+                list
+            )
             for call in calls:
                 waiting[call.loop].append(call)
             for loop, some in waiting.items():
@@ -102,10 +106,10 @@ class Line:
                 with suppress(RuntimeError):  # nobody waits in a loop that is closed
                     loop.call_soon_threadsafe(_answer, some)
 
-    def _take(self) -> list[Call[Any]]:
+    def _take(self) -> list[QueuedCall[Any]]:
         """Return the next calls that can be kept together."""
         with self._lock:
-            calls: list[Call[Any]] = []
+            calls: list[QueuedCall[Any]] = []
             while self._waiting and len(calls) < MOST:
                 if calls and (calls[0].is_alone or self._waiting[0].is_alone):
                     break
@@ -114,6 +118,6 @@ class Line:
             return calls
 
 
-def _answer(calls: Sequence[Call[Any]]) -> None:
+def _answer(calls: Sequence[QueuedCall[Any]]) -> None:
     for call in calls:
         call.answer()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from horae.store.book import Book
-    from horae.store.pg_wire import Wire
+    from horae.store.pg_wire import PostgresConnection
     from horae.store.postgres import PostgresLedger
 
 _CHUNK: Final = 5000  # rows in one statement: none is to take long
@@ -87,17 +87,19 @@ async def move(
 
         def copied(book: Book) -> list[Moved]:
             with (
-                database.told(str(path)),
+                database.sqlite_errors(str(path)),
                 closing(database.open_reader(path, patience=PATIENCE)) as connection,
             ):
-                return _copy_all(connection, cast("Wire", book.connection), tell)
+                return _copy_all(connection, cast("PostgresConnection", book.connection), tell)
 
         return await target.write(ANYBODY, copied, is_alone=True)
     finally:
         await source.close()
 
 
-def _copy_all(source: sqlite3.Connection, wire: Wire, tell: Callable[[str], object]) -> list[Moved]:
+def _copy_all(
+    source: sqlite3.Connection, wire: PostgresConnection, tell: Callable[[str], object]
+) -> list[Moved]:
     """Copy every table, and the numbers that were given."""
     _refuse_used(wire)
     moved = []
@@ -116,7 +118,7 @@ def _copy_all(source: sqlite3.Connection, wire: Wire, tell: Callable[[str], obje
     return moved
 
 
-def _refuse_used(wire: Wire) -> None:
+def _refuse_used(wire: PostgresConnection) -> None:
     """Raise an error unless a ledger is empty."""
     for table in _TABLES:
         row = wire.execute(f"SELECT EXISTS (SELECT 1 FROM {table.name})").fetchone()  # noqa: S608
@@ -128,7 +130,7 @@ def _refuse_used(wire: Wire) -> None:
             )
 
 
-def _copy(source: sqlite3.Connection, wire: Wire, table: _Table) -> Moved:
+def _copy(source: sqlite3.Connection, wire: PostgresConnection, table: _Table) -> Moved:
     """Copy one table, read it back, and compare."""
     columns = [row["name"] for row in source.execute(f"PRAGMA table_info({table.name})")]
     if table.is_rowid_kept:
@@ -151,7 +153,9 @@ def _copy(source: sqlite3.Connection, wire: Wire, table: _Table) -> Moved:
     return Moved(table.name, here.rows, here.hex)
 
 
-def _put(wire: Wire, table: _Table, names: str, rows: Iterable[tuple[Any, ...]]) -> None:
+def _put(
+    wire: PostgresConnection, table: _Table, names: str, rows: Iterable[tuple[Any, ...]]
+) -> None:
     from psycopg import DataError
 
     try:

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg import sql
 
-from horae.store.pg_wire import told
+from horae.store.pg_wire import postgres_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import timedelta
 
-    from horae.store.pg_wire import Address
+    from horae.store.pg_wire import DatabaseAddress
 
 _WAIT: Final = 5.0  # seconds in which a server must let us in, and answer
 
 
-async def heard(address: Address, *, pulse: timedelta) -> AsyncIterator[int]:
+async def heard(address: DatabaseAddress, *, pulse: timedelta) -> AsyncIterator[int]:
     """Yield the number of the server's process that has written, each time one has.
 
     First comes a 0: whatever was written before it was not heard. It ends with an error when
     the connection is lost, which shows within a pulse.
     """
-    with told(address):
+    with postgres_errors(address):
         connection = await _listening(address)
         try:
             yield 0
@@ -40,7 +40,7 @@ async def heard(address: Address, *, pulse: timedelta) -> AsyncIterator[int]:
             await connection.close()
 
 
-async def _listening(address: Address) -> psycopg.AsyncConnection[Any]:
+async def _listening(address: DatabaseAddress) -> psycopg.AsyncConnection[Any]:
     connection = await psycopg.AsyncConnection.connect(
         address.url,
         autocommit=True,

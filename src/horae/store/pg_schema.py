@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 from psycopg import errors, sql
 
 from horae.core.ports import LedgerDamagedError, LedgerError
-from horae.store.pg_wire import DIALECT, refuse_newer, told
+from horae.store.pg_wire import DIALECT, postgres_errors, refuse_newer
 from horae.store.sql import migrations
 
 if TYPE_CHECKING:
-    from horae.store.pg_wire import Wire
+    from horae.store.pg_wire import PostgresConnection
 
 _LOCK: Final = 0x486F7261  # "Hora": whoever changes a schema holds it
 
 
-def migrate(wire: Wire) -> None:
+def migrate(wire: PostgresConnection) -> None:
     """Bring the schema up to our version; of several members at once one does it."""
-    with told(wire.address):
+    with postgres_errors(wire.address):
         while (version := _version(wire)) < len(migrations(DIALECT)):
             try:
                 _step(wire, version)
@@ -27,7 +27,7 @@ def migrate(wire: Wire) -> None:
     refuse_newer(wire.address, version)
 
 
-def _version(wire: Wire) -> int:
+def _version(wire: PostgresConnection) -> int:
     """Return the version of the schema; 0 is that there is none."""
     schema = wire.address.schema
     # Not to_regclass: that remembers from before the lock that there was no such schema.
@@ -45,7 +45,7 @@ def _version(wire: Wire) -> int:
     return int(row[0])
 
 
-def _step(wire: Wire, was: int) -> None:
+def _step(wire: PostgresConnection, was: int) -> None:
     """Do one migration, unless somebody else has done it meanwhile."""
     try:
         wire.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
@@ -62,7 +62,7 @@ def _step(wire: Wire, was: int) -> None:
         raise
 
 
-def _forbidden(wire: Wire, version: int) -> LedgerError:
+def _forbidden(wire: PostgresConnection, version: int) -> LedgerError:
     """Return the error of a role that may not change the schema."""
     return LedgerError(
         wire.address.place,

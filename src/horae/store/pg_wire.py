@@ -78,7 +78,7 @@ BRIEF: Final = Timeouts(
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DatabaseAddress:
     """Where a ledger is, without a word that is secret: it stands in messages."""
 
     url: str = field(repr=False)
@@ -87,7 +87,7 @@ class Address:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, url: str, schema: str) -> Address:
+    def of(cls, url: str, schema: str) -> DatabaseAddress:
         """Return the address that a URL or a list of settings says."""
         try:
             parts = conninfo_to_dict(url)
@@ -118,7 +118,7 @@ class Address:
         return line
 
 
-class Row(tuple[Any, ...]):
+class PostgresRow(tuple[Any, ...]):
     """A row whose values are found by place and by name."""
 
     __slots__ = ()
@@ -135,17 +135,17 @@ class Row(tuple[Any, ...]):
 
 
 @lru_cache(maxsize=512)
-def _row_kind(names: tuple[bytes | None, ...]) -> type[Row]:
+def _row_kind(names: tuple[bytes | None, ...]) -> type[PostgresRow]:
     # The first of two that have one name, as SQLite has it.
     places = {(name or b"").decode(): place for place, name in reversed([*enumerate(names)])}
-    return type("Row", (Row,), {"__slots__": (), "places": places})
+    return type("Row", (PostgresRow,), {"__slots__": (), "places": places})
 
 
-def _row_factory(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], Row]:
+def _row_factory(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], PostgresRow]:
     # Not its description, which takes as long to make as all of the rest.
     found = cursor.pgresult
     if found is None:
-        return Row
+        return PostgresRow
     return _row_kind(tuple([found.fname(place) for place in range(found.nfields)]))
 
 
@@ -176,7 +176,7 @@ class _AtOnce(psycopg.Pipeline):
         yield from self._fetch_gen(flush=False)
 
 
-class _Connection(psycopg.Connection[Row]):
+class _Connection(psycopg.Connection[PostgresRow]):
     """A connection that gives a silent server up."""
 
     beats: int = 0
@@ -246,7 +246,7 @@ def _placed(query: str) -> str:
     return _TOKEN.sub(put, query)
 
 
-class Look(NamedTuple):
+class ForeseenQuery(NamedTuple):
     """Something that will be asked, so that it is asked together with other things.
 
     The answer is forgotten when what it is *about* is changed. *via* is a query that is asked
@@ -263,21 +263,21 @@ class SurprisedError(Exception):
     """Not all rows were as they had been seen; nothing of it may be kept."""
 
 
-class _Asked(NamedTuple):
+class _Query(NamedTuple):
     """A question that is on its way."""
 
-    looks: Sequence[Look]
-    cursor: Cursor[Row]
+    looks: Sequence[ForeseenQuery]
+    cursor: Cursor[PostgresRow]
     is_many: bool
 
 
-class _Answer(list[Row]):
+class _Answer(list[PostgresRow]):
     """What was learned before it was asked, as a cursor gives it."""
 
-    def fetchone(self) -> Row | None:
+    def fetchone(self) -> PostgresRow | None:
         return self[0] if self else None
 
-    def fetchall(self) -> list[Row]:
+    def fetchall(self) -> list[PostgresRow]:
         return self
 
 
@@ -297,7 +297,7 @@ class _Memory:
         answers = self._answers.get(query)
         return None if answers is None else answers.get(_key(query, values or {}))
 
-    def learn(self, asked: Iterable[_Asked]) -> None:
+    def learn(self, asked: Iterable[_Query]) -> None:
         """Remember what the server has answered."""
         for looks, cursor, is_many in asked:
             rows = cursor.fetchall()
@@ -305,7 +305,7 @@ class _Memory:
                 for row in rows:
                     self._keep(looks[0], (row[-1],), [_cut(row)])
             elif is_many:
-                found: dict[int, list[Row]] = {}
+                found: dict[int, list[PostgresRow]] = {}
                 for row in rows:
                     found.setdefault(row[-1], []).append(_cut(row))
                 for place, look in enumerate(looks, start=1):
@@ -315,9 +315,9 @@ class _Memory:
 
     def change(self, query: str, row: tuple[Any, ...]) -> None:
         """Let the answer to a question that has no values be another."""
-        self._answers[query] = {(): _Answer([Row(row)])}
+        self._answers[query] = {(): _Answer([PostgresRow(row)])}
 
-    def take(self, query: str, values: Mapping[str, Any]) -> Row | None:
+    def take(self, query: str, values: Mapping[str, Any]) -> PostgresRow | None:
         """Return an answer that is good once."""
         rows = self._answers.get(query, {}).pop(_key(query, values), None)
         return rows[0] if rows else None
@@ -333,7 +333,7 @@ class _Memory:
         self._about.clear()
         self._fleeting.clear()
 
-    def _keep(self, look: Look, key: tuple[Any, ...], rows: list[Row]) -> None:
+    def _keep(self, look: ForeseenQuery, key: tuple[Any, ...], rows: list[PostgresRow]) -> None:
         self._answers.setdefault(look.query, {})[key] = _Answer(rows)
         if look.about == ANYTHING:
             self._fleeting.append((look.query, key))
@@ -348,23 +348,25 @@ def _key(query: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple([values[name] for name in _said(query).names])
 
 
-def _cut(row: Row) -> Row:
+def _cut(row: PostgresRow) -> PostgresRow:
     """Return a row without its last column."""
     return _cut_kind(type(row))(row[:-1])
 
 
 @lru_cache(maxsize=512)
-def _cut_kind(kind: type[Row]) -> type[Row]:
+def _cut_kind(kind: type[PostgresRow]) -> type[PostgresRow]:
     places = dict([*kind.places.items()])
     last = max(places.values(), default=0)
     left = {name: place for name, place in places.items() if place != last}
-    return type("Row", (Row,), {"__slots__": (), "places": left})
+    return type("Row", (PostgresRow,), {"__slots__": (), "places": left})
 
 
-class Wire:
+class PostgresConnection:
     """One connection, which is opened when it is needed, and again when it was lost."""
 
-    def __init__(self, address: Address, timeouts: Timeouts, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self, address: DatabaseAddress, timeouts: Timeouts, *, is_read_only: bool = False
+    ) -> None:
         self.address = address
         self.timeouts = timeouts
         self.changes = 0  # rows that were written since the transaction began
@@ -401,22 +403,22 @@ class Wire:
         """The number of the server's process for it; 0 if there is none."""
         return 0 if self._connection is None else self._connection.info.backend_pid
 
-    def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[Row]:
+    def execute(self, query: str, values: Mapping[str, Any] | None = None) -> Cursor[PostgresRow]:
         """Do one query, after all that is to be done before it."""
         known = self._memory.find(query, values)
         if known is not None:
-            return cast("Cursor[Row]", known)
+            return cast("Cursor[PostgresRow]", known)
         self.flush()
         said = _said(query).one
         if not said.startswith("SELECT"):
             self.forget()
-        cursor: Cursor[Row] = self.raw.execute(said, values or {})
+        cursor: Cursor[PostgresRow] = self.raw.execute(said, values or {})
         found = cursor.pgresult
         if found is not None and not found.nfields:
             self.changes += max(0, cursor.rowcount)
         return cursor
 
-    def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[Row]:
+    def executemany(self, query: str, rows: Iterable[Mapping[str, Any]]) -> Cursor[PostgresRow]:
         """Do one query for each row, all at once if the dialect can."""
         many = [*rows]
         if not many:
@@ -424,7 +426,7 @@ class Wire:
         self.flush()
         self.forget()
         if _said(query).many is None and len(many) > 1:
-            cursor: Cursor[Row] = self.raw.cursor()
+            cursor: Cursor[PostgresRow] = self.raw.cursor()
             cursor.executemany(_said(query).one, many)
         else:
             [cursor] = self._send(query, many)
@@ -457,7 +459,7 @@ class Wire:
         """Do a query for each row before the commit, together with others of its kind."""
         self._later.setdefault(query, []).extend(rows)
 
-    def foresee(self, looks: Iterable[Look]) -> None:
+    def foresee(self, looks: Iterable[ForeseenQuery]) -> None:
         """Ask several things at once, to answer from what is learned."""
         self.flush()
         with self.raw.at_once():
@@ -469,7 +471,7 @@ class Wire:
         self.has_forgotten = self.gathers and bool(self._memory)
         self._memory.clear()
 
-    def foreseen(self, query: str, values: Mapping[str, Any]) -> Row | None:
+    def foreseen(self, query: str, values: Mapping[str, Any]) -> PostgresRow | None:
         """Return an answer that is good once, if it was foreseen."""
         return self._memory.take(query, values)
 
@@ -483,7 +485,9 @@ class Wire:
         self._numbers[give] = self._numbers.get(give, 0) + count
         return number
 
-    def begin(self, looks: Iterable[Look] = (), *, gathers: bool = False) -> tuple[int, int]:
+    def begin(
+        self, looks: Iterable[ForeseenQuery] = (), *, gathers: bool = False
+    ) -> tuple[int, int]:
         """Begin to write when nobody else does; return the term, and the schema's version.
 
         What is to be looked at is asked for in the same breath, and answered under the lock.
@@ -547,16 +551,16 @@ class Wire:
             self.changes += expected
         self.changes += sum(max(0, cursor.rowcount) for cursor in written)
 
-    def _send(self, query: str, rows: Sequence[Mapping[str, Any]]) -> list[Cursor[Row]]:
+    def _send(self, query: str, rows: Sequence[Mapping[str, Any]]) -> list[Cursor[PostgresRow]]:
         """Send a query for some rows: one for all of them if the dialect can."""
         said = _said(query)
         if said.many is None or len(rows) == 1:
             return [self.raw.execute(said.one, row) for row in rows]
         return [self.raw.execute(said.many, {"rows": _written(said.names, rows)})]
 
-    def _ask(self, looks: Iterable[Look]) -> list[_Asked]:
+    def _ask(self, looks: Iterable[ForeseenQuery]) -> list[_Query]:
         """Send questions, those of one kind together."""
-        kinds: dict[tuple[str, str], dict[tuple[Any, ...], Look]] = {}
+        kinds: dict[tuple[str, str], dict[tuple[Any, ...], ForeseenQuery]] = {}
         for look in looks:
             key = _key(look.via or look.query, look.values)
             kinds.setdefault((look.query, look.via), {}).setdefault(key, look)
@@ -566,19 +570,19 @@ class Wire:
             for each in self._ask_alike(via or query, [*some.values()])
         ]
 
-    def _ask_alike(self, query: str, looks: Sequence[Look]) -> list[_Asked]:
+    def _ask_alike(self, query: str, looks: Sequence[ForeseenQuery]) -> list[_Query]:
         said = _said(query)
         if said.many is None or len(looks) == 1:
             return [
-                _Asked([look], self.raw.execute(said.one, look.values), is_many=False)
+                _Query([look], self.raw.execute(said.one, look.values), is_many=False)
                 for look in looks
             ]
         rows = _written(said.names, [look.values for look in looks])
-        return [_Asked(looks, self.raw.execute(said.many, {"rows": rows}), is_many=True)]
+        return [_Query(looks, self.raw.execute(said.many, {"rows": rows}), is_many=True)]
 
-    def script(self, text: str) -> Cursor[Row]:
+    def script(self, text: str) -> Cursor[PostgresRow]:
         """Do several statements without values in one go."""
-        cursor: Cursor[Row] = self.raw.cursor()
+        cursor: Cursor[PostgresRow] = self.raw.cursor()
         # It is ours, and has no values in it.
         cursor.execute(sql.SQL(text), prepare=False)
         return cursor
@@ -667,12 +671,12 @@ def _millis(length: timedelta) -> int:
     return max(1, round(length / timedelta(milliseconds=1)))
 
 
-class told:  # noqa: N801 - used as a word: with told(address)
+class postgres_errors:  # noqa: N801 - used as a word: with told(address)
     """Turns what PostgreSQL says within it into what a person can act on."""
 
     __slots__ = ("_address", "_is_commit")
 
-    def __init__(self, address: Address, *, is_commit: bool = False) -> None:
+    def __init__(self, address: DatabaseAddress, *, is_commit: bool = False) -> None:
         self._address = address
         self._is_commit = is_commit
 
@@ -727,7 +731,9 @@ _UNKNOWN_USER: Final = (
 )
 
 
-def _meant(address: Address, error: psycopg.Error, *, is_commit: bool) -> LedgerError | None:
+def _meant(
+    address: DatabaseAddress, error: psycopg.Error, *, is_commit: bool
+) -> LedgerError | None:
     """Return what an error of PostgreSQL means to a person, if it is not one of ours."""
     place, why = address.place, address.masked(error)
     for kind, reason in _BUSY.items():
@@ -767,7 +773,7 @@ def _meant(address: Address, error: psycopg.Error, *, is_commit: bool) -> Ledger
     )
 
 
-def refuse_newer(address: Address, version: int) -> None:
+def refuse_newer(address: DatabaseAddress, version: int) -> None:
     """Raise an error if the schema is of a version that we do not know."""
     known = len(migrations(DIALECT))
     if version > known:

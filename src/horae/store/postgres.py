@@ -37,12 +37,12 @@ from horae.store.book import (
     RECEIPT,
     Book,
     Foreseen,
-    Worker,
+    NodeJoin,
 )
 from horae.store.codec import plain
 from horae.store.leases import LeaseOverError, Leases, done
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import Call, Line
+from horae.store.line import CallQueue, QueuedCall
 from horae.store.rows import filed_of
 from horae.store.sql import theme
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from horae.cluster.lease import Membership
     from horae.core.decide import Receipt
     from horae.core.ports import Filed, Run, Step
-    from horae.store.pg_wire import Look, Timeouts, Wire
+    from horae.store.pg_wire import ForeseenQuery, PostgresConnection, Timeouts
 
     Send: TypeAlias = Callable[[psycopg.Connection[Any], str, int], object]
     SendAll: TypeAlias = Callable[[psycopg.Connection[Any], Sequence[tuple[str, int]]], object]
@@ -122,8 +122,8 @@ class PostgresLedger(BookLedger):
     def __init__(
         self,
         *,
-        writer: Wire,
-        reader: Wire,
+        writer: PostgresConnection,
+        reader: PostgresConnection,
         leases: Leases,
         send: Send | None = None,
         send_all: SendAll | None = None,
@@ -136,8 +136,8 @@ class PostgresLedger(BookLedger):
         self._send = send
         self._send_several = send_all
         self._sending: list[tuple[str, int]] = []  # what is sent before the next commit
-        self._writing = Line("ledger-writer")
-        self._reading = Line("ledger-reader")
+        self._writing = CallQueue("ledger-writer")
+        self._reading = CallQueue("ledger-reader")
 
     @classmethod
     async def open(
@@ -162,11 +162,11 @@ class PostgresLedger(BookLedger):
             raise LedgerError(
                 "postgresql", f"{error.name} is not installed", remedy="pip install horae[postgres]"
             ) from None
-        address = pg_wire.Address.of(url, schema)
+        address = pg_wire.DatabaseAddress.of(url, schema)
         times = timeouts or pg_wire.Timeouts()
-        writer = pg_wire.Wire(address, times)
-        reader = pg_wire.Wire(address, times, is_read_only=True)
-        leases = Leases(pg_wire.Wire(address, lease_timeouts or pg_wire.BRIEF))
+        writer = pg_wire.PostgresConnection(address, times)
+        reader = pg_wire.PostgresConnection(address, times, is_read_only=True)
+        leases = Leases(pg_wire.PostgresConnection(address, lease_timeouts or pg_wire.BRIEF))
         ledger = cls(writer=writer, reader=reader, leases=leases, send=send, send_all=send_all)
         try:
             await ledger._writing.do(lambda: pg_schema.migrate(writer))
@@ -185,7 +185,7 @@ class PostgresLedger(BookLedger):
 
     async def read(self, work: Callable[[Book], T]) -> T:
         """Read without waiting for whoever writes."""
-        return await self._reading.join(Call(work), self._look)
+        return await self._reading.join(QueuedCall(work), self._look)
 
     async def write(
         self,
@@ -194,18 +194,18 @@ class PostgresLedger(BookLedger):
         *,
         keep: bool = True,
         is_alone: bool = False,
-        worker: Worker | None = None,
+        worker: NodeJoin | None = None,
     ) -> T:
         """Do all of it or none of it; others that write at the same time share the commit.
 
         A *worker* writes under its lease, whatever the term. *work* may be done twice, if
         that of somebody else has failed.
         """
-        call = _Call(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
+        call = _WorkerCall(work, term=term, keep=keep, is_alone=is_alone, worker=worker)
         return await self._writing.join(call, self._serve)
 
     def for_member(self, name: str, generation: int) -> MemberLedger:
-        return MemberLedger(self, Worker(name, generation))
+        return MemberLedger(self, NodeJoin(name, generation))
 
     # What runs where
 
@@ -274,7 +274,7 @@ class PostgresLedger(BookLedger):
         that is alive, or has joined again, keeps all: it knows how its runs have ended.
         *remember* says what an agent whose tick it was remembers after it.
         """
-        lost = Worker(plain(name), generation)
+        lost = NodeJoin(plain(name), generation)
         return await self.write(
             term, lambda book: _reap(book, lost, now=now, remember=remember or _nothing)
         )
@@ -343,7 +343,7 @@ class PostgresLedger(BookLedger):
                 log.debug("not told of changes, trying again in %s: %s", _AGAIN, error)
             await asyncio.sleep(_AGAIN.total_seconds())
 
-    def _look(self, calls: Sequence[Call[Any]]) -> None:
+    def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
         """Read what several asked for; what is foreseen of it is asked for at once."""
         wire = self._reader
         looks = [look for call in calls for look in _looks(call)]
@@ -357,19 +357,19 @@ class PostgresLedger(BookLedger):
                 call.error = error
         wire.forget()
 
-    def _serve(self, calls: Sequence[Call[Any]]) -> None:
+    def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
         """Do what several asked for in one transaction.
 
         If one of them fails, all are undone, and the others are done again without it: that
         is rare, and to be ready for it would cost each of them two statements. If it cannot be
         told which one has failed, each does again what it does without waiting for the others.
         """
-        left = [cast("_Call[Any]", call) for call in calls]
+        left = [cast("_WorkerCall[Any]", call) for call in calls]
         gathers = True
         while left:
             try:
                 self._attempt(left, gathers=gathers)
-            except _SpoiledError as spoiled:
+            except _UndoneError as spoiled:
                 gathers = gathers and spoiled.call is not None
                 if spoiled.call is not None:
                     left.remove(spoiled.call)
@@ -381,9 +381,9 @@ class PostgresLedger(BookLedger):
             else:
                 return
 
-    def _attempt(self, calls: Sequence[_Call[Any]], *, gathers: bool) -> None:
+    def _attempt(self, calls: Sequence[_WorkerCall[Any]], *, gathers: bool) -> None:
         """Do what several asked for, and keep it; an error says which one spoils it."""
-        from horae.store.pg_wire import refuse_newer, told
+        from horae.store.pg_wire import postgres_errors, refuse_newer
 
         wire = self._writer
         self._sending.clear()
@@ -391,7 +391,7 @@ class PostgresLedger(BookLedger):
         looks = [_look_alive(each) for each in workers]
         if gathers:
             looks += [look for call in calls for look in _looks(call)]
-        with told(self.address):
+        with postgres_errors(self.address):
             term, version = done(wire, lambda wire: wire.begin(looks, gathers=gathers))
             refuse_newer(self.address, version)
             alive = {each: _is_alive(wire, each) for each in workers}
@@ -406,7 +406,7 @@ class PostgresLedger(BookLedger):
                     self._do(partial(_foresee, wire, calls[place:]), None, is_shared=True)
                 self._do(partial(_work, wire, call), call, is_shared=len(calls) > 1)
             self._do(self._finish, None, is_shared=len(calls) > 1)
-        with told(self.address, is_commit=True):
+        with postgres_errors(self.address, is_commit=True):
             channel = f'NOTIFY "{self.address.schema}"; ' if wire.changes else ""
             wire.script(f"{channel}COMMIT")
 
@@ -425,9 +425,11 @@ class PostgresLedger(BookLedger):
             for machine, receipt in sending:
                 self._send(self._writer.raw, machine, receipt)
 
-    def _do(self, part: Callable[[], None], call: _Call[Any] | None, *, is_shared: bool) -> None:
+    def _do(
+        self, part: Callable[[], None], call: _WorkerCall[Any] | None, *, is_shared: bool
+    ) -> None:
         """Do a part of a transaction; if it fails, undo all and say whose fault that is."""
-        from horae.store.pg_wire import SurprisedError, is_lost, is_servers, told
+        from horae.store.pg_wire import SurprisedError, is_lost, is_servers, postgres_errors
 
         wire = self._writer
         try:
@@ -435,18 +437,18 @@ class PostgresLedger(BookLedger):
         except Exception as error:
             if not wire.can_roll_back or is_lost(error):
                 raise
-            with told(self.address):
+            with postgres_errors(self.address):
                 wire.script("ROLLBACK")
             # What fails when it is done at last may be what another has asked for.
             is_unclear = isinstance(error, SurprisedError) or (is_shared and is_servers(error))
             if wire.gathers and is_unclear:
-                raise _SpoiledError(None) from error
+                raise _UndoneError(None) from error
             if call is None:
                 raise
             call.error = _meant(self.address, error)
-            raise _SpoiledError(call) from error
+            raise _UndoneError(call) from error
 
-    def _check(self, call: _Call[Any], term: int, alive: Mapping[Worker, bool]) -> None:
+    def _check(self, call: _WorkerCall[Any], term: int, alive: Mapping[NodeJoin, bool]) -> None:
         """Raise an error if whoever writes may write no more."""
         worker = call.worker
         if worker is None:
@@ -457,10 +459,10 @@ class PostgresLedger(BookLedger):
             raise LeaseOverError(self.place, name=worker.name, generation=worker.generation)
 
 
-class _SpoiledError(Exception):
+class _UndoneError(Exception):
     """A transaction was undone: for one of its calls, or nobody can tell for which."""
 
-    def __init__(self, call: _Call[Any] | None) -> None:
+    def __init__(self, call: _WorkerCall[Any] | None) -> None:
         self.call = call
         super().__init__("undone")
 
@@ -471,7 +473,7 @@ class MemberLedger(BookLedger):
     It starts only what was assigned to it.
     """
 
-    def __init__(self, ledger: PostgresLedger, worker: Worker) -> None:
+    def __init__(self, ledger: PostgresLedger, worker: NodeJoin) -> None:
         self.place = ledger.place
         self.worker = worker
         self._ledger = ledger
@@ -534,28 +536,28 @@ class MemberLedger(BookLedger):
         await self._ledger.keep_log(run, body)
 
 
-class _Call(Call[T]):
+class _WorkerCall(QueuedCall[T]):
     """A call that may be a worker's."""
 
     __slots__ = ("worker",)
 
     def __init__(
-        self, work: Callable[[Book], T], *, worker: Worker | None, term: int, **how: bool
+        self, work: Callable[[Book], T], *, worker: NodeJoin | None, term: int, **how: bool
     ) -> None:
         super().__init__(work, term=term, **how)
         self.worker = worker
 
 
-def _book(wire: Wire, call: Call[Any], worker: Worker | None = None) -> Book:
+def _book(wire: PostgresConnection, call: QueuedCall[Any], worker: NodeJoin | None = None) -> Book:
     """Return the book behind a connection, which does all that a book asks of one."""
     return Book(cast("sqlite3.Connection", wire), worker, call.actor)
 
 
-def _read(call: Call[T], wire: Wire) -> T:
+def _read(call: QueuedCall[T], wire: PostgresConnection) -> T:
     return call.work(_book(wire, call))
 
 
-def _looks(call: Call[Any]) -> list[Look]:
+def _looks(call: QueuedCall[Any]) -> list[ForeseenQuery]:
     """Return what a call will ask, as far as that is known."""
     work = call.work
     if not isinstance(work, Foreseen) or work.kind not in _LOOKS:
@@ -563,44 +565,44 @@ def _looks(call: Call[Any]) -> list[Look]:
     return [*_LOOKS[work.kind](*work.what)]
 
 
-def _foresee(wire: Wire, calls: Sequence[_Call[Any]]) -> None:
+def _foresee(wire: PostgresConnection, calls: Sequence[_WorkerCall[Any]]) -> None:
     """Ask again for what the calls that are left will ask: somebody has changed more than a row."""
     wire.foresee([look for call in calls for look in _looks(call)])
 
 
-def _standing(*receipts: int) -> Iterator[Look]:
+def _standing(*receipts: int) -> Iterator[ForeseenQuery]:
     for number in receipts:
         yield _look(_RECEIPT["standing"], RECEIPT, number=number)
 
 
-def _standing_of_run(run: int) -> Iterator[Look]:
+def _standing_of_run(run: int) -> Iterator[ForeseenQuery]:
     yield _look(_RECEIPT["standing_of_run"], RECEIPT, number=run)
 
 
-def _next_run(receipt: int) -> Iterator[Look]:
+def _next_run(receipt: int) -> Iterator[ForeseenQuery]:
     yield from _standing(receipt)
     yield _look(NEXT_RUN, NOTHING, receipt=receipt)
 
 
-def _end(run: int) -> Iterator[Look]:
+def _end(run: int) -> Iterator[ForeseenQuery]:
     yield _look(_RECEIPT["of_run"], RECEIPT, number=run)
     yield _look(_ENTRY["goes_on"], ENTRY, via=_GOES_ON_OF_RUN, number=run)
 
 
-def _adding(entry: int, receipts: Sequence[Receipt]) -> Iterator[Look]:
+def _adding(entry: int, receipts: Sequence[Receipt]) -> Iterator[ForeseenQuery]:
     yield _look(_ENTRY["one"], ENTRY, number=entry)
     yield _look(LAST_RECEIPT, NOTHING)
     for receipt in receipts:
         yield _look(_RECEIPT["by_key"], RECEIPT, entry=entry, key=receipt.key)
 
 
-def _deciding(steps: Sequence[Step]) -> Iterator[Look]:
+def _deciding(steps: Sequence[Step]) -> Iterator[ForeseenQuery]:
     yield _look(LAST_RECEIPT, NOTHING)
     yield _look(_ENTRY["standing"], ANYTHING, **Book.asked_standing(steps))
     yield _look(_RECEIPT["taken"], ANYTHING, **Book.asked_keys(steps))
 
 
-def _job(filed: Filed) -> Iterator[Look]:
+def _job(filed: Filed) -> Iterator[ForeseenQuery]:
     yield _look(_TEXT["one"], NOTHING, digest=filed.digest)
     yield _look(_ENTRY["one"], ENTRY, number=filed.entry)
     follows = followed_by(filed.receipt.key)
@@ -608,7 +610,7 @@ def _job(filed: Filed) -> Iterator[Look]:
         yield _look(_RECEIPT["one"], RECEIPT, number=follows)
 
 
-_LOOKS: Final[Mapping[str, Callable[..., Iterator[Look]]]] = {
+_LOOKS: Final[Mapping[str, Callable[..., Iterator[ForeseenQuery]]]] = {
     "add": _adding,
     "assign": _standing,
     "decide": _deciding,
@@ -626,32 +628,32 @@ _LOOKS: Final[Mapping[str, Callable[..., Iterator[Look]]]] = {
 }
 
 
-def _look(query: str, about: str, *, via: str = "", **values: Any) -> Look:
-    from horae.store.pg_wire import Look
+def _look(query: str, about: str, *, via: str = "", **values: Any) -> ForeseenQuery:
+    from horae.store.pg_wire import ForeseenQuery
 
-    return Look(query, values, about, via)
+    return ForeseenQuery(query, values, about, via)
 
 
-def _look_alive(worker: Worker) -> Look:
+def _look_alive(worker: NodeJoin) -> ForeseenQuery:
     return _look(_MEMBER["is_alive"], NOTHING, **worker._asdict())
 
 
-def _is_alive(wire: Wire, worker: Worker) -> bool:
+def _is_alive(wire: PostgresConnection, worker: NodeJoin) -> bool:
     """Tell whether a worker may write, by the database's clock."""
     return wire.execute(_MEMBER["is_alive"], worker._asdict()).fetchone() is not None
 
 
-def _work(wire: Wire, call: _Call[Any]) -> None:
+def _work(wire: PostgresConnection, call: _WorkerCall[Any]) -> None:
     """Do what one call asks for; if it only tries, nothing of it is left."""
     work = partial(call.work, _book(wire, call, call.worker))
     call.result = work() if call.keep else wire.attempt(work)
 
 
 def _meant(address: Any, error: Exception) -> Exception:
-    from horae.store.pg_wire import told
+    from horae.store.pg_wire import postgres_errors
 
     try:
-        told(address).__exit__(type(error), error, None)
+        postgres_errors(address).__exit__(type(error), error, None)
     except LedgerError as meant:
         return meant
     return error
@@ -662,7 +664,7 @@ def _nothing(memory: str, _: tuple[str, ...]) -> str:
 
 
 def _reap(
-    book: Book, lost: Worker, *, now: datetime, remember: Callable[[str, tuple[str, ...]], str]
+    book: Book, lost: NodeJoin, *, now: datetime, remember: Callable[[str, tuple[str, ...]], str]
 ) -> list[int]:
     """Give away the work of a member that is lost."""
     values: dict[str, object] = lost._asdict()
@@ -705,7 +707,7 @@ def _remembered(
     return remember(known.memory or "", filed.agents)
 
 
-def _free(book: Book, lost: Worker, *, now: datetime) -> list[int]:
+def _free(book: Book, lost: NodeJoin, *, now: datetime) -> list[int]:
     """Take back what waits for a machine, unless it has joined anew."""
     newer = "SELECT 1 FROM member WHERE name = :name AND generation > :generation"
     if book.execute(newer, lost._asdict()).fetchone() is not None:

@@ -14,7 +14,7 @@ from horae.core.ports import Due, Event, Filed, LedgerDamagedError, Listed, Proc
 from horae.core.project import next_moment, unpaused
 from horae.core.reason import Reason
 from horae.store.codec import ENTRY, micros, moment, read_agents, read_entry, read_policy
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 
 if TYPE_CHECKING:
     import sqlite3
@@ -130,7 +130,7 @@ def counts_from_end(rule: Rule) -> bool:
         case CadenceRule():
             return True
         case RepeaterRule(_, repeater):
-            return repeater.kind is Kind.RESTART
+            return repeater.kind is RepeaterKind.RESTART
     return False
 
 

@@ -31,7 +31,7 @@ from horae.store import arming, database, numbers, vault
 from horae.store.access import digests_in, restore_access
 from horae.store.book import Book, Foreseen
 from horae.store.ledger import ANYBODY, BookLedger
-from horae.store.line import Call, Line
+from horae.store.line import CallQueue, QueuedCall
 from horae.store.lock import Lock
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    _Serve: TypeAlias = Callable[[Sequence[Call[Any]]], None]
+    _Serve: TypeAlias = Callable[[Sequence[QueuedCall[Any]]], None]
 
 T = TypeVar("T")
 
@@ -48,16 +48,16 @@ PATIENCE: Final = timedelta(seconds=5)  # how long a write waits for another pro
 _NIGHTLY: Final = re.compile(r"ledger-[0-9]{4}-[0-9]{2}-[0-9]{2}\.db")
 
 
-class _SpoiledError(Exception):
+class _RefusedError(Exception):
     """One of several calls cannot be done, so they cannot be done together."""
 
 
-class _Hand(Protocol):
+class _Thread(Protocol):
     """Where work on a connection is done."""
 
     async def do(self, work: Callable[[], T]) -> T: ...
 
-    async def join(self, call: Call[T], serve: _Serve) -> T: ...
+    async def join(self, call: QueuedCall[T], serve: _Serve) -> T: ...
 
     def rest(self) -> None: ...
 
@@ -68,7 +68,7 @@ class _Inline:
     async def do(self, work: Callable[[], T]) -> T:
         return work()
 
-    async def join(self, call: Call[T], serve: _Serve) -> T:
+    async def join(self, call: QueuedCall[T], serve: _Serve) -> T:
         """Serve it at once, and alone."""
         serve([call])
         call.answer()
@@ -87,7 +87,7 @@ class SqliteLedger(BookLedger):
         *,
         writer: sqlite3.Connection,
         reader: sqlite3.Connection,
-        hands: tuple[_Hand, _Hand],
+        hands: tuple[_Thread, _Thread],
         reopen: Callable[[], sqlite3.Connection] | None = None,
         lock: Lock | None = None,
         checkup: database.Checkup | None = None,
@@ -109,7 +109,7 @@ class SqliteLedger(BookLedger):
         cls, directory: Path, *, now: datetime, patience: timedelta = PATIENCE
     ) -> SqliteLedger:
         """Return the ledger of a data directory, which is locked as long as it is open."""
-        writing, reading = Line("ledger-writer"), Line("ledger-reader")
+        writing, reading = CallQueue("ledger-writer"), CallQueue("ledger-reader")
         path = directory / database.DATABASE
 
         def opened() -> SqliteLedger:
@@ -204,7 +204,7 @@ class SqliteLedger(BookLedger):
 
     async def read(self, work: Callable[[Book], T]) -> T:
         """Read without waiting for whoever writes."""
-        return await self._reading.join(Call(work), self._look)
+        return await self._reading.join(QueuedCall(work), self._look)
 
     async def write(
         self,
@@ -215,10 +215,10 @@ class SqliteLedger(BookLedger):
         is_alone: bool = False,
     ) -> T:
         """Do all of it or none of it; others that write at the same time share the commit."""
-        call = Call(work, term=term, keep=keep, is_alone=is_alone)
+        call = QueuedCall(work, term=term, keep=keep, is_alone=is_alone)
         return await self._writing.join(call, self._serve)
 
-    def _look(self, calls: Sequence[Call[Any]]) -> None:
+    def _look(self, calls: Sequence[QueuedCall[Any]]) -> None:
         """Read what several asked for; what one cannot be told keeps nothing from the others."""
         book = Book(self._reader)
         with suppress(Exception):  # each is done again by itself, and told its own error
@@ -226,18 +226,18 @@ class SqliteLedger(BookLedger):
             return
         for call in calls:
             try:
-                with database.told(self.place):
+                with database.sqlite_errors(self.place):
                     call.result = call.work(book)
             except Exception as error:  # the caller raises it
                 call.error = error
 
-    def _serve(self, calls: Sequence[Call[Any]]) -> None:
+    def _serve(self, calls: Sequence[QueuedCall[Any]]) -> None:
         """Do what several asked for in one transaction; what one of them spoils is undone alone.
 
         If the disk fails, nothing of all this is kept, and each of them hears of it.
         """
         try:
-            with database.told(self.place):
+            with database.sqlite_errors(self.place):
                 if self._lock is not None and self._path is not None:
                     self._lock.keep(self._path.parent)
                 self._refuse_a_lost_file()  # first: what is opened anew must be the same file
@@ -250,40 +250,40 @@ class SqliteLedger(BookLedger):
             for call in calls:
                 call.error = error
 
-    def _do_together(self, calls: Sequence[Call[Any]]) -> bool:
+    def _do_together(self, calls: Sequence[QueuedCall[Any]]) -> bool:
         """Do all of several calls; False: one spoils it or is not to be kept, so none is done."""
         if not all(call.keep for call in calls):
             return False
         is_done = False
         # Then each is done again by itself, and told its own error.
-        with suppress(_SpoiledError), database.transaction(self._writer):
+        with suppress(_RefusedError), database.transaction(self._writer):
             book = Book(self._writer)
             term = book.term()  # nobody else writes, so it stays as it is
             try:
                 for call in calls:
                     self._check_term(call.term, term)
-                with database.told(self.place):
+                with database.sqlite_errors(self.place):
                     _do_all(calls, book)
             except LedgerWriteError:
                 raise
             except Exception as error:
-                raise _SpoiledError from error
+                raise _RefusedError from error
             is_done = True
         return is_done
 
-    def _do_apart(self, calls: Sequence[Call[Any]]) -> None:
+    def _do_apart(self, calls: Sequence[QueuedCall[Any]]) -> None:
         with database.transaction(self._writer):
             book = Book(self._writer)
             term = book.term()
             for call in calls:
                 self._attempt(call, book, term)
 
-    def _attempt(self, call: Call[Any], book: Book, term: int) -> None:
+    def _attempt(self, call: QueuedCall[Any], book: Book, term: int) -> None:
         execute = self._writer.execute
         execute("SAVEPOINT call")
         is_kept = call.keep
         try:
-            with database.told(self.place):
+            with database.sqlite_errors(self.place):
                 self._check_term(call.term, term)
                 book.actor = call.actor
                 call.result = call.work(book)
@@ -335,7 +335,7 @@ class SqliteLedger(BookLedger):
         )
 
 
-def _do_all(calls: Sequence[Call[Any]], book: Book) -> None:
+def _do_all(calls: Sequence[QueuedCall[Any]], book: Book) -> None:
     """Do what several calls ask for, those at once that stand together and want the same."""
     for (many, actor), some in groupby(calls, key=_together):
         same = [*some]
@@ -349,7 +349,7 @@ def _do_all(calls: Sequence[Call[Any]], book: Book) -> None:
 
 
 def _together(
-    call: Call[Any],
+    call: QueuedCall[Any],
 ) -> tuple[Callable[[Book, Sequence[Any]], list[Any]] | None, str]:
     """Return what does a call together with others of its kind, if anything does, and for whom."""
     return call.work.all if isinstance(call.work, Foreseen) else None, call.actor
@@ -366,7 +366,7 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 def _drop_oldest(folder: Path, keep: int) -> None:
     """Remove the oldest of our own nightly backups, beyond as many as are kept."""
-    with database.told(str(folder)):
+    with database.sqlite_errors(str(folder)):
         ours = sorted(each for each in folder.iterdir() if _NIGHTLY.fullmatch(each.name))
         for each in ours[: max(0, len(ours) - keep)]:
             os.remove(each)
@@ -433,14 +433,14 @@ def _replace(
     given = numbers.given_in(directory)
     draft = database.draft_of(backup, directory, seal=_sealing(directory))
     with (
-        database.told(str(draft)),
+        database.sqlite_errors(str(draft)),
         closing(database.connect_draft(draft)) as connection,
         database.transaction(connection),
     ):
         # First of all: what is written here needs numbers, too.
         last = numbers.go_on(connection, given)
         write(Book(connection, actor=current_actor()))
-    with database.told(str(directory)):
+    with database.sqlite_errors(str(directory)):
         numbers.keep(directory, last)
         aside = f"ledger-before-{now:%Y%m%dT%H%M%SZ}.db"
         return database.put_in_place(draft, directory, aside=aside)
@@ -454,7 +454,7 @@ def _sealing(directory: Path) -> database.Seal:
 def _locked(directory: Path, *, now: datetime) -> Lock:
     """Return the lock on a data directory, which is made if there is none."""
     database.prepare(directory)
-    with database.told(str(directory)):
+    with database.sqlite_errors(str(directory)):
         return Lock.acquire(directory, now=now)
 
 

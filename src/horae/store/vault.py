@@ -37,7 +37,7 @@ def keep(directory: Path, name: str, text: str) -> str:
     folder = directory / FOLDER
     file = f"{_ODD.sub('_', name)[:80]}-{token_hex(8)}"
     database.prepare_folder(folder)
-    with database.told(str(folder)):
+    with database.sqlite_errors(str(folder)):
         # Through the folder itself, so that no link leads elsewhere.
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

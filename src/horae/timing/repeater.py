@@ -65,7 +65,7 @@ class RepeaterError(TimestampError):
     _thing = "repeater"
 
 
-class Kind(StrEnum):
+class RepeaterKind(StrEnum):
     """What a repeater counts from."""
 
     CUMULATE = "+"  # from the old date, one interval further
@@ -109,7 +109,7 @@ class Interval:
 class Repeater:
     """How a timestamp comes round: what it counts from, how far, and a habit's latest."""
 
-    kind: Kind
+    kind: RepeaterKind
     count: int
     unit: Unit
     maximum: Interval | None = None
@@ -193,9 +193,9 @@ class Repeater:
         2026-06-10 06:00:00
         2026-06-09 13:00:00
         """
-        if self.kind is Kind.CUMULATE:
+        if self.kind is RepeaterKind.CUMULATE:
             return self.nth(anchor, 1)
-        start = self._restart(anchor, now, zone) if self.kind is Kind.RESTART else anchor
+        start = self._restart(anchor, now, zone) if self.kind is RepeaterKind.RESTART else anchor
         return self.nth(start, max(1, self._place_after(start, now, zone)))
 
     def _restart(self, anchor: datetime, done_at: datetime, zone: ZoneInfo) -> datetime:
@@ -252,7 +252,7 @@ def parse_repeater(text: str, *, has_time: bool = True) -> Repeater:
         raise _refusal(text)
     kind, number, unit, most, most_unit = match.groups()
     repeater = Repeater(
-        Kind(kind),
+        RepeaterKind(kind),
         _count(text, number),
         Unit(unit),
         Interval(_count(text, most), Unit(most_unit)) if most else None,

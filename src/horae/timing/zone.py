@@ -54,7 +54,7 @@ class ZoneError(ScheduleError):
         super().__init__(f"zone {shown!r}: {reason}{hint}")
 
 
-class Change(NamedTuple):
+class ClockChange(NamedTuple):
     """A clock change: when it is, and how far the clock stands from UTC on either side."""
 
     at: datetime
@@ -130,7 +130,7 @@ def is_fold(wall: datetime, zone: ZoneInfo) -> bool:
     return early > late
 
 
-def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
+def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockChange]:
     """Yield the clock changes of a zone after start, up to and including end, in order.
 
     >>> start = datetime.fromisoformat("2026-01-01T00:00Z")
@@ -155,7 +155,7 @@ def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
             at = _first_change(here, there, zone)
             if at > end:
                 return
-            yield Change(at, before, after)
+            yield ClockChange(at, before, after)
         here, before = there, after
 
 

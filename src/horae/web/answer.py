@@ -56,7 +56,7 @@ STALE: Final = 0.25  # while the next one is made
 KEPT: Final = 8  # answers to questions that differ
 
 
-class Answer(Protocol):
+class HasData(Protocol):
     """Whatever can be told as plain data."""
 
     def data(self) -> dict[str, object]:
@@ -129,7 +129,7 @@ def harmless(text: str) -> str:
     return CONTROLS.sub("�", text)
 
 
-def told(said: Answer | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
+def told(said: HasData | dict[str, Any] | list[Any], status: int = HTTPStatus.OK) -> Response:
     """Return what was said as an answer."""
     return as_json(said if isinstance(said, dict | list) else said.data(), status)
 

@@ -40,7 +40,7 @@ from horae.web.answer import (
 from horae.web.edits import WRITTEN, ChangedError, expected, with_tag
 from horae.web.front import Front
 from horae.web.openapi import document, page
-from horae.web.request import BODY, Fields, HttpRequestError, read
+from horae.web.request import BODY, HttpRequestError, RequestFields, read
 from horae.web.shapes import FACTS, TEXT
 from horae.web.stream import Feed
 from horae.web.table import Operation, asks
@@ -110,7 +110,7 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
             if operation.method != "GET":
                 request.app.state.together.forget()
 
-    async def answered(request: Request, asked: Fields) -> Response:
+    async def answered(request: Request, asked: RequestFields) -> Response:
         if operation.tag is None:
             return await plainly(request, asked)
         if operation.method == "GET":
@@ -126,7 +126,7 @@ def _endpoint(front: Front, operation: Operation) -> Callable[[Request], Awaitab
                 _tagged(done, await operation.tag(front, request))
             return done
 
-    async def plainly(request: Request, asked: Fields) -> Response:
+    async def plainly(request: Request, asked: RequestFields) -> Response:
         said = await operation.answer(front, request, asked)
         if isinstance(said, Response):
             return said
@@ -141,12 +141,12 @@ def _tagged(response: Response, tag: str) -> Response:
     return response
 
 
-async def openapi(_: Front, __: Request, ___: Fields) -> dict[str, Any]:
+async def openapi(_: Front, __: Request, ___: RequestFields) -> dict[str, Any]:
     """Return this document."""
     return document(OPERATIONS)
 
 
-async def docs(_: Front, __: Request, ___: Fields) -> Response:
+async def docs(_: Front, __: Request, ___: RequestFields) -> Response:
     """Show all routes as a web page."""
     return HTMLResponse(page(OPERATIONS), headers=HEADERS)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from horae.core.ports import Listed
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 FEED: Final = timedelta(days=365)  # how far a calendar looks
 WEEK: Final = timedelta(days=7)
@@ -45,7 +45,7 @@ WEEK: Final = timedelta(days=7)
 _TINY: Final = timedelta(microseconds=1)
 
 
-class Fire(NamedTuple):
+class CalendarFire(NamedTuple):
     """A planned moment of an entry; ordered by time, then by where it is written."""
 
     at: datetime
@@ -71,7 +71,7 @@ class Fire(NamedTuple):
         }
 
 
-async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def agenda(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """List the scheduled times in a window, past or future, in order."""
     ledger = offered(front.ledger, "agenda")
     now = front.clock.now()
@@ -84,7 +84,7 @@ async def agenda(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     word = asked.text("entry")
     found = [await front.service.named(word)] if word else await ledger.entries()
 
-    def look() -> list[Fire]:
+    def look() -> list[CalendarFire]:
         near = nearest(found, since, skip + most + 1) if since >= now else found
         return list(islice(fires(near, since, end), skip, skip + most + 1))
 
@@ -120,19 +120,21 @@ def nearest(entries: list[Listed], since: datetime, count: int) -> list[Listed]:
     return [each for each in entries if timed.get(each.number, since) <= last]
 
 
-def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[Fire]:
+def fires(entries: list[Listed], start: datetime, end: datetime) -> Iterator[CalendarFire]:
     """Yield the moments of all entries from *start* up to *end*, which is not in it."""
     return merge(*(_fires(each, start, end) for each in entries))
 
 
-def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[Fire]:
+def _fires(found: Listed, start: datetime, end: datetime) -> Iterator[CalendarFire]:
     """Yield the moments of one entry."""
     entry = found.item
     if not isinstance(entry, Entry) or found.gone_at is not None or is_net(entry):
         return
     origin, title, place = entry.origin, entry.title, entry.zone
     for at, key, is_estimate in project(entry, start - _TINY, end - _TINY):
-        yield Fire(at, origin.file, origin.line, found.number, title, place, key, is_estimate)
+        yield CalendarFire(
+            at, origin.file, origin.line, found.number, title, place, key, is_estimate
+        )
 
 
 def _cursor(word: str) -> tuple[datetime, int] | None:
@@ -145,7 +147,7 @@ def _cursor(word: str) -> tuple[datetime, int] | None:
     return parse_rfc3339(at).astimezone(UTC), int(skip)
 
 
-async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def preview(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Describe a rule in words, with its next scheduled times."""
     place = asked.text("zone") or "UTC"
     zone(place)
@@ -165,19 +167,19 @@ async def preview(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     }
 
 
-async def calendar_ics(front: Front, _: Request, __: Fields) -> Response:
+async def calendar_ics(front: Front, _: Request, __: RequestFields) -> Response:
     """Return the scheduled times of the next year in iCalendar format."""
     return await _ics(front)
 
 
-async def secret_calendar(front: Front, request: Request, _: Fields) -> Response:
+async def secret_calendar(front: Front, request: Request, _: RequestFields) -> Response:
     """Return the same calendar at its secret path, without a token."""
     if front.keys is None or not front.keys.is_calendar(request.path_params["secret"]):
         raise NotOfferedError("calendar at this path")
     return await _ics(front)
 
 
-async def calendar_path(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def calendar_path(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """Return the secret path of the calendar; a new operator token changes it."""
     keys = offered(front.keys, "secret path")
     path = f"/calendar/{keys.calendar}.ics"

@@ -57,7 +57,7 @@ class Rank(IntEnum):
     ASKED = 2  # an answer is being made
 
 
-class Wire(H11Protocol):
+class Connection(H11Protocol):
     """One connection; who is slow in asking, or in taking the answer, loses it."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -65,7 +65,7 @@ class Wire(H11Protocol):
         self.conn = _Strict(h11.SERVER, HEADER)
         self.peer = ""
         self.heard_at = self.loop.time()
-        self.gone: Callable[[Wire], None] = lambda _: None
+        self.gone: Callable[[Connection], None] = lambda _: None
         self._is_unwanted = False
 
     @property
@@ -126,7 +126,7 @@ class Door:
     def __init__(
         self,
         listener: socket.socket,
-        wire: Callable[[], Wire],
+        wire: Callable[[], Connection],
         *,
         proxies: Proxies | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class Door:
         self._wire = wire
         self._proxies = proxies or Proxies()
         self._loop = asyncio.get_running_loop()
-        self._wires: set[Wire] = set()
+        self._wires: set[Connection] = set()
         self._peers: Counter[str] = Counter()
         self._opening: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -194,14 +194,16 @@ class Door:
         self._opening.add(opening)
         opening.add_done_callback(partial(self._opened, connection, wire))
 
-    async def _open_wire(self, connection: socket.socket, wire: Wire) -> None:
+    async def _open_wire(self, connection: socket.socket, wire: Connection) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: wire, connection)
         except OSError:  # it has gone away already
             connection.close()
             self._forget(wire)
 
-    def _opened(self, connection: socket.socket, wire: Wire, opening: asyncio.Task[None]) -> None:
+    def _opened(
+        self, connection: socket.socket, wire: Connection, opening: asyncio.Task[None]
+    ) -> None:
         self._opening.discard(opening)
         if opening.cancelled():  # the server ends, perhaps before the task began
             connection.close()
@@ -214,7 +216,7 @@ class Door:
         self._forget(least)
         least.drop()
 
-    def _forget(self, wire: Wire) -> None:
+    def _forget(self, wire: Connection) -> None:
         if wire in self._wires:
             self._wires.discard(wire)
             self._peers[wire.peer] -= 1

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.web.answer import Answer
+    from horae.web.answer import HasData
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
     from horae.web.stream import Feed
 
 
-async def nodes(front: Front, _: Request, __: Fields) -> dict[str, object]:
+async def nodes(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
     """List the nodes of the cluster; the list is empty without a cluster."""
     return {"nodes": [] if front.nodes is None else await front.nodes()}
 
 
-async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def gate(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """List the receipts that hold a slot, and those that wait and why."""
     gate, limit = front.almanac.gate, asked.limit(100)
     line = gate.obstacles(now=front.clock.now())
@@ -83,12 +83,12 @@ async def gate(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     }
 
 
-async def events(front: Front, _: Request, asked: Fields) -> Answer:
+async def events(front: Front, _: Request, asked: RequestFields) -> HasData:
     """List the events after a given event."""
     return await front.service.events(after=asked.number("after") or 0, limit=asked.limit(100))
 
 
-async def event_stream(front: Front, request: Request, asked: Fields) -> Response:
+async def event_stream(front: Front, request: Request, asked: RequestFields) -> Response:
     """Stream events as they happen, after the last event received, else from now on."""
     heard = request.headers.get("last-event-id", "")
     after = int(heard) if is_number(heard) else asked.number("after")
@@ -98,21 +98,21 @@ async def event_stream(front: Front, request: Request, asked: Fields) -> Respons
     return StreamingResponse(feed.listen(after), media_type="text/event-stream", headers=HEADERS)
 
 
-async def prune(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def prune(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Summarise old receipts as ranges and remove their details."""
     before, dry_run = asked.needed_moment("before"), asked.flag("dry_run")
     pruned = await front.service.prune(before=before, dry_run=dry_run)
     return {"before": stamp(before, "UTC"), "dry_run": dry_run, **asdict(pruned)}
 
 
-async def edits(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def edits(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Record that a command has edited a file."""
     said = {name: asked.needed(name) for name in ("file", "what")}
     await front.service.note_edit(**said)
     return {**said}
 
 
-async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def rescan(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Read the plans again now."""
     known, source = list(front.almanac.problems), asked.text("source")
     if source and source not in known:
@@ -126,12 +126,12 @@ async def rescan(front: Front, _: Request, asked: Fields) -> dict[str, object]:
     }
 
 
-async def settings(front: Front, _: Request, __: Fields) -> dict[str, object]:
+async def settings(front: Front, _: Request, __: RequestFields) -> dict[str, object]:
     """List the settings of horae.toml that wait for confirmation."""
     return await offered(front.settings, "settings").look()
 
 
-async def trust(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def trust(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """Trust the settings that a digest identifies."""
     return await offered(front.settings, "settings").trust(asked.text("digest"))
 

@@ -23,7 +23,7 @@ from horae.web.table import (
     CURSOR,
     NOTE,
     Field,
-    Kind,
+    FieldKind,
     Operation,
     asks,
     does,
@@ -38,24 +38,24 @@ from horae.web.table import (
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.web.answer import Answer
+    from horae.web.answer import HasData
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 
-async def entries(front: Front, _: Request, asked: Fields) -> Answer:
+async def entries(front: Front, _: Request, asked: RequestFields) -> HasData:
     """List the entries, oldest first."""
     return await front.service.entries(
         limit=asked.limit(100), cursor=asked.number("cursor"), with_gone=asked.flag("gone")
     )
 
 
-async def entry(front: Front, request: Request, _: Fields) -> Answer:
+async def entry(front: Front, request: Request, _: RequestFields) -> HasData:
     """Show one entry."""
     return await front.service.entry(request.path_params["entry"])
 
 
-async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
+async def run_now(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Request a run now; the same Idempotency-Key returns the same receipt."""
     return await front.service.run_now(
         request.path_params["entry"],
@@ -65,19 +65,19 @@ async def run_now(front: Front, request: Request, asked: Fields) -> Answer:
     )
 
 
-async def pause(front: Front, request: Request, asked: Fields) -> Answer:
+async def pause(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Pause an entry."""
     return await front.service.pause(
         request.path_params["entry"], note=asked.text("note"), until=asked.end("until")
     )
 
 
-async def resume(front: Front, request: Request, _: Fields) -> Answer:
+async def resume(front: Front, request: Request, _: RequestFields) -> HasData:
     """Resume an entry."""
     return await front.service.resume(request.path_params["entry"])
 
 
-async def backfill(front: Front, request: Request, asked: Fields) -> Answer:
+async def backfill(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Run an entry once for each scheduled time in a past window."""
     return await front.service.backfill(
         request.path_params["entry"],
@@ -129,7 +129,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             pause,
             and_also(ENTRY, changed=FLAG),
             NOTE,
-            Field("until", Kind.END, "end of the pause: a time, or a duration such as 2h"),
+            Field("until", FieldKind.END, "end of the pause: a time, or a duration such as 2h"),
         ),
         entry_tag,
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    Where: TypeAlias = "Callable[[], tuple[str, Address] | None]"
+    Where: TypeAlias = "Callable[[], tuple[str, NodeAddress] | None]"
 
 CONNECT: Final = 3.0  # seconds
 LEAVING: Final = 1.0  # seconds for an answer to come, although who asked has gone
@@ -42,7 +42,7 @@ _OWN: Final = frozenset({
 _HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
 
 
-class Address(Protocol):
+class NodeAddress(Protocol):
     """Where a member listens."""
 
     @property
@@ -90,7 +90,9 @@ def refuse(error: NoLeaderError, scope: Scope) -> ASGIApp:
     return refused(error, scope["path"], HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _other(scope: Scope, found: tuple[str, Address] | None, name: str) -> tuple[str, Address]:
+def _other(
+    scope: Scope, found: tuple[str, NodeAddress] | None, name: str
+) -> tuple[str, NodeAddress]:
     """Return whom to ask; nobody asks twice around."""
     if found is None:
         raise NoLeaderError("the cluster has no leader")
@@ -106,7 +108,7 @@ async def _forward(
     receive: Receive,
     send: Send,
     other: str,
-    address: Address,
+    address: NodeAddress,
     *,
     secret: str,
     name: str,

@@ -36,7 +36,7 @@ class NotOfferedError(HoraeError):
         super().__init__(f"this engine has no {what}")
 
 
-class Workflows(Protocol):
+class WorkflowService(Protocol):
     """Whoever can read the workflows of a text, and run them."""
 
     def plan(self, text: str) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ class Front:
     since: int = 0  # the newest event when the engine started
     keys: Keys | None = None
     triggers: Triggers | None = None
-    workflows: Workflows | None = None
+    workflows: WorkflowService | None = None
     agent_runs: AgentRuns | None = None
     tasks: Tasks | None = None
     changes: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None  # newest first

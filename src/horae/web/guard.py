@@ -124,7 +124,7 @@ def attended(
     """
 
     async def attended_app(scope: Incoming, receive: Receive, send: Send) -> None:
-        headers = _Asked(scope)
+        headers = _Headers(scope)
         try:
             caller = await found(scope, headers)
         except GuardError as error:
@@ -133,7 +133,7 @@ def attended(
         with acting(caller.actor):
             await app(with_caller(scope, caller), _until(caller, receive), send)
 
-    async def found(scope: Incoming, headers: _Asked) -> Caller:
+    async def found(scope: Incoming, headers: _Headers) -> Caller:
         with _reading():
             if not headers.all("authorization"):
                 run = "".join(headers.all(RUN))
@@ -175,7 +175,7 @@ class _Guard:
             # No page can open a socket here, whoever it belongs to.
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers = _Asked(scope)
+        headers = _Headers(scope)
         operation = self._operation_of(scope["method"], scope["path"])
         needed = needed_scope(operation, scope["method"])
         try:
@@ -198,7 +198,7 @@ class _Guard:
             scope, receive = with_caller(scope, caller), _until(caller, receive)
             await self._pass(scope, receive, send, is_long=is_long, more=more)
 
-    def _host(self, headers: _Asked) -> str:
+    def _host(self, headers: _Headers) -> str:
         """Return by which name this machine is asked; a page elsewhere cannot use one of these."""
         names = headers.all("host")
         host = host_of(names[0]) if len(names) == 1 else None
@@ -211,13 +211,13 @@ class _Guard:
             raise GuardError(HTTPStatus.MISDIRECTED_REQUEST, reason)
         return host
 
-    def _cookie(self, headers: _Asked) -> tuple[str, str] | None:
+    def _cookie(self, headers: _Headers) -> tuple[str, str] | None:
         """Return name and value of the cookie that counts under the name that is asked."""
         name = self._keys.names.cookie(headers.host)
         value = None if name is None else headers.cookie(name)
         return None if name is None or value is None else (name, value)
 
-    async def _caller(self, headers: _Asked) -> Caller | None:
+    async def _caller(self, headers: _Headers) -> Caller | None:
         """Return who sends a request; None: the token or the cookie is missing or wrong."""
         with _reading():
             if headers.all("authorization"):
@@ -225,7 +225,7 @@ class _Guard:
             cookie = self._cookie(headers)
             return None if cookie is None else await self._keys.session(cookie[1])
 
-    async def _refuse_key(self, scope: Incoming, headers: _Asked) -> NoReturn:
+    async def _refuse_key(self, scope: Incoming, headers: _Headers) -> NoReturn:
         """Raise an error if the token is wrong, and not at once if that is not the first time."""
         is_guess = headers.all("authorization") or self._cookie(headers) is not None
         near = scope["client"][0] if scope.get("client") else ""
@@ -281,10 +281,10 @@ class _Guard:
         if error is None and caller is not None and caller.ended.is_set():
             error = GuardError(HTTPStatus.UNAUTHORIZED, "the token was revoked during the request")
         if error is not None and not has_begun:
-            await self._refuse(error, _Asked(scope), scope, send)
+            await self._refuse(error, _Headers(scope), scope, send)
 
     async def _refuse(
-        self, error: GuardError, headers: _Asked, scope: Incoming, send: Send
+        self, error: GuardError, headers: _Headers, scope: Incoming, send: Send
     ) -> None:
         """Answer with an error, and with a page for whoever looks with a browser."""
         status, more = error.status, {}
@@ -321,7 +321,7 @@ def _check_scope(caller: Caller, needed: Scope | None) -> None:
         raise MissingScopeError(caller.actor, caller.scopes, needed)
 
 
-async def _bearer(keys: Keys, headers: _Asked) -> Caller | None:
+async def _bearer(keys: Keys, headers: _Headers) -> Caller | None:
     """Return who has the token of a request; a node of our cluster says for whom it asks."""
     given = headers.all("authorization")
     if len(given) != 1 or given[0][:7].lower() != "bearer ":
@@ -368,7 +368,7 @@ def _until(caller: Caller, receive: Receive) -> Receive:
     return until
 
 
-class _Asked:
+class _Headers:
     """The headers of a request as they came."""
 
     def __init__(self, scope: Incoming) -> None:
@@ -390,7 +390,7 @@ class _Asked:
         return None
 
 
-def _check_origin(method: str, headers: _Asked) -> None:
+def _check_origin(method: str, headers: _Headers) -> None:
     """Raise an error if a page of somebody else makes the browser ask."""
     sites = headers.all("sec-fetch-site")
     is_ours = all(each in {"none", "same-origin"} for each in sites)

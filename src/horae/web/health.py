@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 
-async def health(front: Front, _: Request, __: Fields) -> Response:
+async def health(front: Front, _: Request, __: RequestFields) -> Response:
     """Report whether the scheduling loop runs and the ledger is writable."""
     return _answer(front)
 
@@ -53,7 +53,7 @@ def _answer(front: Front, *more: str) -> Response:
     return as_json(said, HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK)
 
 
-async def ready(front: Front, _: Request, __: Fields) -> Response:
+async def ready(front: Front, _: Request, __: RequestFields) -> Response:
     """Report whether the engine can start runs: healthy, not stalled, and with a plan."""
     stall = await front.almanac.stall()
     return _answer(front, *([stall] if stall else ()), *_BLANK if front.almanac.is_blank else ())
@@ -62,7 +62,7 @@ async def ready(front: Front, _: Request, __: Fields) -> Response:
 _BLANK: Final = ("the plan root contains no plan; nothing is scheduled until one appears",)
 
 
-async def status(front: Front, request: Request, asked: Fields) -> Response:
+async def status(front: Front, request: Request, asked: RequestFields) -> Response:
     """Show the status: what is running, waiting, next, late, missed and failed."""
     limit = asked.limit(20)
 

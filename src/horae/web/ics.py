@@ -21,8 +21,8 @@ from horae.core.entry import CronRule, OnceRule, RepeaterRule
 from horae.core.project import project
 from horae.core.text import wall_text, words
 from horae.timing.cron import Cron
-from horae.timing.repeater import Kind, Unit
-from horae.timing.zone import Change, changes, is_fold, local, zone
+from horae.timing.repeater import RepeaterKind, Unit
+from horae.timing.zone import ClockChange, changes, is_fold, local, zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,7 +137,7 @@ def escaped(text: str) -> str:
     return r"\n".join(_SPECIAL.sub(r"\\\g<0>", line) for line in lines)
 
 
-class _Event(NamedTuple):
+class _IcsEvent(NamedTuple):
     """One moment that is written out, or the first of those that recur."""
 
     uid: str
@@ -156,7 +156,7 @@ def _is_shown(entry: Entry, start: datetime, end: datetime) -> bool:
 
 def _events(
     entry: Entry, clock: _Clock, own: _Clock, *, start: datetime, end: datetime
-) -> Iterator[_Event]:
+) -> Iterator[_IcsEvent]:
     """Yield the events of an entry: one that recurs, or each of its moments."""
     # Programs pass a UID on, also where they hide the rest: so only a hash of the address.
     uid = sha256(entry.address.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -164,10 +164,10 @@ def _events(
     first = next(moments)
     recurrence = _recurrence(entry, first.at, clock, own)
     if recurrence is not None or isinstance(entry.rule, OnceRule):
-        yield _Event(f"{uid}@horae", first.at, recurrence)
+        yield _IcsEvent(f"{uid}@horae", first.at, recurrence)
         return
     for number, moment in enumerate(islice(chain([first], moments), MOST), start=1):
-        yield _Event(
+        yield _IcsEvent(
             f"{uid}-{_utc(moment.at)}@horae",
             moment.at,
             is_estimate=moment.is_estimate,
@@ -175,7 +175,9 @@ def _events(
         )
 
 
-def _event(event: _Event, clock: _Clock, *, now: datetime, about: Iterable[str]) -> Iterator[str]:
+def _event(
+    event: _IcsEvent, clock: _Clock, *, now: datetime, about: Iterable[str]
+) -> Iterator[str]:
     """Yield the lines of one event: a moment, which takes up no time."""
     yield "BEGIN:VEVENT"
     yield f"UID:{event.uid}"
@@ -261,7 +263,11 @@ def _of_repeater(rule: RepeaterRule, wall: datetime) -> str | None:
     """Return how often a repeater comes that counts days, or months that all have its day."""
     repeater = rule.repeater
     frequency = _FREQUENCIES.get(repeater.unit)
-    if frequency is None or repeater.kind is Kind.RESTART or wall.time() != rule.anchor.time():
+    if (
+        frequency is None
+        or repeater.kind is RepeaterKind.RESTART
+        or wall.time() != rule.anchor.time()
+    ):
         return None
     if repeater.unit in {Unit.MONTH, Unit.YEAR} and wall.day > _EVERY_MONTH:
         return None
@@ -291,7 +297,7 @@ class _Clock(NamedTuple):
     is_utc: bool  # by whatever name
     since: datetime
     settled: datetime
-    changes: tuple[Change, ...]
+    changes: tuple[ClockChange, ...]
 
 
 def _clock(name: str, start: datetime) -> _Clock:
@@ -314,14 +320,14 @@ def _timezone(clock: _Clock) -> Iterator[str]:
     """Yield the lines that tell how far a zone stands from UTC, and from when on."""
     offset = clock.since.astimezone(clock.place).utcoffset()
     assert offset is not None
-    alike: dict[tuple[timedelta, timedelta, str | None], list[Change]] = {}
+    alike: dict[tuple[timedelta, timedelta, str | None], list[ClockChange]] = {}
     for change in clock.changes:
         name = change.at.astimezone(clock.place).tzname()
         alike.setdefault((change.before, change.after, name), []).append(change)
 
     yield "BEGIN:VTIMEZONE"
     yield f"TZID:{clock.name}"
-    yield from _observance([Change(clock.since, offset, offset)], clock.place)
+    yield from _observance([ClockChange(clock.since, offset, offset)], clock.place)
     for listed in alike.values():
         begin = _yearly_from(listed, clock.settled)
         if begin > 0:
@@ -333,7 +339,7 @@ def _timezone(clock: _Clock) -> Iterator[str]:
 
 
 def _observance(
-    listed: Sequence[Change], place: ZoneInfo, *, rule: str | None = None
+    listed: Sequence[ClockChange], place: ZoneInfo, *, rule: str | None = None
 ) -> Iterator[str]:
     """Yield the lines of changes that lead from one offset to another."""
     first = listed[0]
@@ -352,12 +358,12 @@ def _observance(
     yield f"END:{kind}"
 
 
-def _onset(change: Change) -> datetime:
+def _onset(change: ClockChange) -> datetime:
     """Return what the clock shows at a change, as it stood before."""
     return (change.at + change.before).replace(tzinfo=None)
 
 
-def _yearly_from(listed: Sequence[Change], settled: datetime) -> int:
+def _yearly_from(listed: Sequence[ClockChange], settled: datetime) -> int:
     """Return the place from which on a list goes on by one yearly rule, for ever."""
     end = len(listed)
     if settled - listed[-1].at > 367 * _DAY:

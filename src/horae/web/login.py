@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from horae.core.sessions import Sessions
     from horae.web.front import Front
     from horae.web.keys import Keys
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 
-async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def new_link(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """Create a login link that can be used once, within ten minutes, for the caller's token."""
     keys = offered(front.keys, "login")
     kind, name = [*current_actor().split(":", 1), ""][:2]
@@ -45,7 +45,7 @@ async def new_link(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     return {"url": keys.link(name if kind in {"token", "session"} else OPERATOR)}
 
 
-async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def new_token(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """Create a new operator token; all sessions, login links and secret paths end."""
     keys = offered(front.keys, "token")
     await keys.rotate()
@@ -54,7 +54,7 @@ async def new_token(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     return {"rotated": True}
 
 
-async def login(front: Front, request: Request, _: Fields) -> Response:
+async def login(front: Front, request: Request, _: RequestFields) -> Response:
     """Log a browser in with a single-use login link."""
     keys = offered(front.keys, "login")
     # A browser or a messenger that looks ahead must not use the link up.
@@ -74,7 +74,7 @@ async def login(front: Front, request: Request, _: Fields) -> Response:
     return HTMLResponse(_WELCOME, headers={**HEADERS, "Set-Cookie": given})
 
 
-async def logout(front: Front, request: Request, _: Fields) -> Response:
+async def logout(front: Front, request: Request, _: RequestFields) -> Response:
     """End the session of the cookie, and its open connections."""
     caller, keys = caller_of(request.scope), offered(front.keys, "login")
     if caller is None or not caller.session:
@@ -85,13 +85,13 @@ async def logout(front: Front, request: Request, _: Fields) -> Response:
     return answer
 
 
-async def sessions(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def sessions(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """List the sessions of browsers, most recently used first."""
     found = await _sessions(front).all(now=front.clock.now())
     return {"sessions": [each.data() for each in found]}
 
 
-async def end_session(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def end_session(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """End a session, or `all` sessions, and their open connections."""
     return {"ended": await _end(front, request.path_params["session"])}
 

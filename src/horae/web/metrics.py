@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 ENTRIES: Final = 1000  # so many entries have numbers of their own, the first known of them
@@ -166,7 +166,7 @@ class Counts:
                 self._next_of.labels(str(each.number), each.title).set(at)
 
 
-async def metrics(front: Front, request: Request, _: Fields) -> Response:
+async def metrics(front: Front, request: Request, _: RequestFields) -> Response:
     """Return metrics for Prometheus."""
     state = request.app.state
     if getattr(state, "counts", None) is None:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from horae.core.views import AgentLine
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 CHANGES: Final = 30
 
 
-async def activity(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def activity(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """Show for each agent whether it is running, its last and next run, its lifecycle state."""
     _refuse_private(front)
     found = await _agents(front)
@@ -45,7 +45,7 @@ async def activity(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     return {"agents": told, "wire": [], "agent": await _status(front, _shown(found))}
 
 
-async def changes(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def changes(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """List the newest commits of the plan root."""
     _refuse_private(front)
     found = [] if front.changes is None else (await front.changes())[:CHANGES]

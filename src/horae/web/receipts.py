@@ -31,7 +31,7 @@ from horae.web.stream import log_parts
 from horae.web.table import (
     CURSOR,
     Field,
-    Kind,
+    FieldKind,
     Operation,
     asks,
     does,
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from horae.core.ports import Run
     from horae.core.reason import Reason
     from horae.core.views import WhyReport
-    from horae.web.answer import Answer
+    from horae.web.answer import HasData
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 
-async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
+async def receipts(front: Front, _: Request, asked: RequestFields) -> HasData:
     """List receipts, newest first."""
     return await front.service.history(
         asked.text("entry") or None,
@@ -67,17 +67,17 @@ async def receipts(front: Front, _: Request, asked: Fields) -> Answer:
     )
 
 
-async def receipt(front: Front, request: Request, _: Fields) -> Answer:
+async def receipt(front: Front, request: Request, _: RequestFields) -> HasData:
     """Show one receipt with its runs."""
     return await front.service.receipt(path_number(request))
 
 
-async def run(front: Front, request: Request, _: Fields) -> Answer:
+async def run(front: Front, request: Request, _: RequestFields) -> HasData:
     """Show one run."""
     return await front.service.run(path_number(request))
 
 
-async def log(front: Front, request: Request, asked: Fields) -> Response:
+async def log(front: Front, request: Request, asked: RequestFields) -> Response:
     """Return the output of a run from a byte offset on; with `follow` until the run ends."""
     follow, start, end = asked.flag("follow"), asked.number("from") or 0, asked.number("to")
     found = (await front.service.run(path_number(request))).run
@@ -89,7 +89,7 @@ async def log(front: Front, request: Request, asked: Fields) -> Response:
     return StreamingResponse(parts, media_type="text/plain; charset=utf-8", headers=HEADERS)
 
 
-async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
+async def cancel(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Cancel a run."""
     number = path_number(request)
 
@@ -101,7 +101,7 @@ async def cancel(front: Front, request: Request, asked: Fields) -> Answer:
     return await front.service.cancel(number, end=end, reason=asked.text("reason"))
 
 
-async def why(front: Front, _: Request, asked: Fields) -> Answer:
+async def why(front: Front, _: Request, asked: RequestFields) -> HasData:
     """Explain why an entry ran or did not run."""
     word, at = asked.needed("entry"), asked.text("at")
     ask = parse_ask(f"{word}@{at}") if at else parse_ask(word)
@@ -147,7 +147,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         moment("until", "scheduled at this time or earlier"),
         Field(
             "status",
-            Kind.WORD,
+            FieldKind.WORD,
             "only these statuses; may be repeated",
             is_many=True,
             words=tuple(each.value for each in Status),

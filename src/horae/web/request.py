@@ -12,7 +12,7 @@ from horae.core.views import RequestError
 from horae.errors import Exit, HoraeError
 from horae.timing.duration import DurationError, parse_duration
 from horae.timing.rfc3339 import parse_rfc3339
-from horae.web.table import ASKED, PAGE, TEXT, Kind, Operation, Takes
+from horae.web.table import ASKED, PAGE, TEXT, FieldKind, Operation, Takes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class HttpRequestError(HoraeError):
         super().__init__(reason)
 
 
-class Fields:
+class RequestFields:
     """The fields of a request: none is unknown, and each is what it should be or not there."""
 
     def __init__(self, given: Mapping[str, Any], *, raw: bytes = b"") -> None:
@@ -130,21 +130,21 @@ class Fields:
         return list(value) if isinstance(value, list) else []
 
 
-async def read(request: Request, operation: Operation) -> Fields:
+async def read(request: Request, operation: Operation) -> RequestFields:
     """Return what a request says, or raise what is wrong with it."""
     if operation.takes is Takes.NOTHING:
-        return Fields(_query(request, operation.query))
+        return RequestFields(_query(request, operation.query))
     if operation.takes is Takes.BYTES:
-        return Fields(_query(request, operation.query), raw=await _bytes(request))
+        return RequestFields(_query(request, operation.query), raw=await _bytes(request))
     _refuse_other_kinds(request)
     query = _query(request, operation.query)
     raw = await _bytes(request)
     body = _object(raw)
     if operation.takes is Takes.FIELDS:
         _refuse_unknown(body, operation.body)
-    asked = Fields({**body, **query}, raw=raw)
+    asked = RequestFields({**body, **query}, raw=raw)
     for field in operation.body:
-        if field.kind is Kind.TEXT:
+        if field.kind is FieldKind.TEXT:
             asked.text(field.name)
     return asked
 
@@ -206,7 +206,7 @@ def _query(request: Request, fields: Sequence[Field]) -> dict[str, Any]:
         long = given.get(field.name)
         if isinstance(long, str) and len(long) > ASKED:
             raise RequestError(f"{field.name} must have at most {ASKED} characters in a query")
-        if field.kind is Kind.WORD:
+        if field.kind is FieldKind.WORD:
             _refuse_other_words(field, given.get(field.name))
     return given
 

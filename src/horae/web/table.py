@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from horae.web.answer import Answer
+    from horae.web.answer import HasData
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
-    Said: TypeAlias = Answer | dict[str, Any] | list[Any] | Response
-    Answering: TypeAlias = Callable[[Front, Request, Fields], Awaitable[Said]]
+    Said: TypeAlias = HasData | dict[str, Any] | list[Any] | Response
+    Answering: TypeAlias = Callable[[Front, Request, RequestFields], Awaitable[Said]]
     Tagging: TypeAlias = Callable[[Front, Request], Awaitable[str]]
 
 Schema: TypeAlias = "dict[str, Any]"
@@ -44,7 +44,7 @@ class Access(StrEnum):
     PUBLIC = "public"  # everybody, if the public plane is switched on
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """What a field holds."""
 
     TEXT = "text"
@@ -79,7 +79,7 @@ class Field:
     """One field of a request, in its query or its body."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     about: str
     is_needed: bool = False
     is_many: bool = False
@@ -91,31 +91,31 @@ class Field:
         one = self._one(is_query=is_query)
         if self.is_many:
             return {"type": "array", "items": one}
-        if is_query or self.is_needed or self.kind is Kind.THING:
+        if is_query or self.is_needed or self.kind is FieldKind.THING:
             return one
         return {"anyOf": [one, {"type": "null"}]}
 
     def _one(self, *, is_query: bool) -> Schema:
         match self.kind:
-            case Kind.TEXT:
+            case FieldKind.TEXT:
                 return {"type": "string", "maxLength": ASKED if is_query else TEXT}
-            case Kind.LONG:
+            case FieldKind.LONG:
                 return {"type": "string"}
-            case Kind.NUMBER:
+            case FieldKind.NUMBER:
                 return {"type": "integer", "minimum": 0, "maximum": LARGEST}
-            case Kind.LIMIT:
+            case FieldKind.LIMIT:
                 default = {} if self.default is None else {"default": self.default}
                 return {"type": "integer", "minimum": 1, "maximum": PAGE, **default}
-            case Kind.FLAG:
+            case FieldKind.FLAG:
                 flags = ["0", "1", "false", "true"]
                 return {"type": "string", "enum": flags} if is_query else {"type": "boolean"}
-            case Kind.MOMENT:
+            case FieldKind.MOMENT:
                 return {"type": "string", "format": "date-time"}
-            case Kind.END:
+            case FieldKind.END:
                 return {"type": "string", "examples": ["2h", "2026-06-06T09:00:00Z"]}
-            case Kind.WORD:
+            case FieldKind.WORD:
                 return {"type": "string", "enum": list(self.words)}
-            case Kind.THING:
+            case FieldKind.THING:
                 return {}
 
 
@@ -177,32 +177,32 @@ def needed(field: Field) -> Field:
 
 def limit(default: int, about: str = "maximum number of results") -> Field:
     """Return the field that says how many things are wanted."""
-    return Field("limit", Kind.LIMIT, about, default=default)
+    return Field("limit", FieldKind.LIMIT, about, default=default)
 
 
 def text(name: str, about: str) -> Field:
     """Return a field that holds a text."""
-    return Field(name, Kind.TEXT, about)
+    return Field(name, FieldKind.TEXT, about)
 
 
 def number(name: str, about: str) -> Field:
     """Return a field that holds a whole number."""
-    return Field(name, Kind.NUMBER, about)
+    return Field(name, FieldKind.NUMBER, about)
 
 
 def flag(name: str, about: str) -> Field:
     """Return a field that is true or false."""
-    return Field(name, Kind.FLAG, about)
+    return Field(name, FieldKind.FLAG, about)
 
 
 def moment(name: str, about: str) -> Field:
     """Return a field that holds a moment."""
-    return Field(name, Kind.MOMENT, about)
+    return Field(name, FieldKind.MOMENT, about)
 
 
 def thing(name: str, about: str) -> Field:
     """Return a field that holds any JSON."""
-    return Field(name, Kind.THING, about)
+    return Field(name, FieldKind.THING, about)
 
 
 CURSOR: Final = number("cursor", "cursor of the previous page")

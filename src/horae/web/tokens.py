@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
     from horae.core.access import Tokens
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 _WHAT: Final = "tokens"
 
 
-async def tokens(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def tokens(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """List the tokens by name, without their secrets."""
     keys = offered(front.keys, _WHAT)
     found = await all_tokens(keys.directory, _tokens(front))
     return {"tokens": [each.data() for each in found]}
 
 
-async def new_named(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+async def new_named(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
     """Create a token; only this response contains its secret."""
     scopes, now = parse_scopes([asked.text("scopes")]), front.clock.now()
     token, said = await add_token(_tokens(front), asked.text("name"), scopes, now=now)
     return {**token.data(), "token": said}
 
 
-async def revoke(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def revoke(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Revoke a token and end its open connections."""
     name = request.path_params["name"]
     await revoke_token(_tokens(front), name, now=front.clock.now())

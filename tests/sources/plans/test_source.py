@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from horae.core.arming import scan_plan
 from horae.core.entry import Entry, Unarmed
 from horae.core.source import is_within
-from horae.files.read import Found, PlanFileError, read_plan
+from horae.files.read import PlanFileError, PlanFiles, read_plan
 from horae.sources.plans import source as org
 from horae.sources.plans.source import OrgSource, _covered
 from scale import scaled
@@ -239,7 +239,7 @@ def test_a_directory_that_cannot_be_listed_keeps_what_is_known_of_it(
     source = OrgSource(tmp_path)
     known = looked(source)
     refused = PlanFileError(f"{tmp_path}/locked/", "cannot be listed: permission denied")
-    monkeypatch.setattr(org, "find_plans", lambda *_, **__: Found((), (refused,)))
+    monkeypatch.setattr(org, "find_plans", lambda *_, **__: PlanFiles((), (refused,)))
     scan = scanned(source, known.index)
     assert (scan.entries, scan.problems, scan.standing) == ((), (refused,), ("locked/",))
     assert scan.index == {}
@@ -280,7 +280,7 @@ def test_a_root_with_only_a_plan_that_cannot_be_read_is_not_bare(tmp_path: Path)
 def test_a_plan_that_goes_while_it_is_looked_for_stands_until_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Found((f"{tmp_path}/went.org",), ())
+    found = PlanFiles((f"{tmp_path}/went.org",), ())
     monkeypatch.setattr(org, "find_plans", lambda *_, **__: found)
     scan = scanned(OrgSource(tmp_path))
     assert (scan.entries, scan.standing, len(scan.problems)) == ((), ("went.org",), 1)

@@ -31,7 +31,7 @@ from horae.extras.drift.when import (
     When,
 )
 from horae.timing.cron import Cron
-from horae.timing.repeater import Kind, Repeater, Unit
+from horae.timing.repeater import Repeater, RepeaterKind, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def _repeater_for(when: When) -> str | None:
     """Return how a timestamp repeats that says what no cron rule can."""
     if when.every is None or when.every.period not in _REPEATED:
         return None
-    return str(Repeater(Kind.CATCH_UP, when.every.n, _REPEATED[when.every.period]))
+    return str(Repeater(RepeaterKind.CATCH_UP, when.every.n, _REPEATED[when.every.period]))
 
 
 def _as_fields(rule: Stamped) -> Fields:
@@ -352,7 +352,7 @@ def _repeater(when: When, old: Repeater | None) -> Repeater | None:
     unit = _REPEATED.get(every.period)
     if unit is None or (old and (old.count, old.unit) == (every.n, unit)):
         return old if unit else None
-    return Repeater(old.kind if old else Kind.CUMULATE, every.n, unit)
+    return Repeater(old.kind if old else RepeaterKind.CUMULATE, every.n, unit)
 
 
 def _moved(when: When, anchor: datetime, facts: Facts) -> datetime | None:
@@ -387,7 +387,7 @@ def in_words(rule: Rule) -> str:
         return f"once, on {anchor.date().isoformat()}{clock}"
     count = repeater.count
     unit = f"{_UNIT_WORDS[repeater.unit]}{'s' if count > 1 else ''}"
-    if repeater.kind is Kind.RESTART:
+    if repeater.kind is RepeaterKind.RESTART:
         at = "" if repeater.unit is Unit.HOUR or not clock else f",{clock}"
         return f"{count} {unit} after the last run{at}"
     every = f"every {count} {unit}" if count > 1 else f"every {unit}"

@@ -16,7 +16,7 @@ from horae.extras.importers.fields import MONTHS, SUNDAY_FIRST, Dialect, UnfitEr
 from horae.extras.importers.headline import prove
 from horae.extras.importers.job import walking
 from horae.extras.importers.oncalendar import read_event
-from horae.timing.repeater import Kind, Unit
+from horae.timing.repeater import RepeaterKind, Unit
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _crons(entry: Entry) -> list[str]:
 def _of_repeater(rule: RepeaterRule) -> str:
     """Return cron for a repeater that falls on the same times each day, week, month or year."""
     at, repeater = rule.anchor, rule.repeater
-    if repeater.kind is Kind.RESTART:
+    if repeater.kind is RepeaterKind.RESTART:
         raise UnfitError("the schedule counts from the end of the last run", _OWN)
     time = f"{at.minute} {at.hour}"
     match repeater.unit, repeater.count:

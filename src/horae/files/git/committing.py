@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from horae.core.actor import current_actor
-from horae.files.git.repository import Commit, Git, GitError, repository_of
+from horae.files.git.repository import CommitResult, Git, GitError, repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 async def edit_and_commit(
     path: StrPath, make: Callable[[], T], *, message: Callable[[T], str]
-) -> tuple[T, Commit]:
+) -> tuple[T, CommitResult]:
     """Let *make* edit a file once; return what it returns, and the commit or why there is none.
 
     *message* names the commit; an empty one means that nothing was changed. What git refuses
@@ -32,7 +32,7 @@ async def edit_and_commit(
     """
     top = repository_of(path)
     if top is None:
-        return await asyncio.to_thread(make), Commit(None)
+        return await asyncio.to_thread(make), CommitResult(None)
     git, absolute = Git(top), os.path.abspath(path)
     made: list[T] = []
     try:
@@ -41,9 +41,9 @@ async def edit_and_commit(
             made.append(await asyncio.to_thread(make))
             said = message(made[0])
             if not said:
-                return made[0], Commit(None)
+                return made[0], CommitResult(None)
             author = await git.author_of(current_actor())
             return made[0], await git.commit(absolute, message=said, author=author, was=was)
     except GitError as error:
         edited = made[0] if made else await asyncio.to_thread(make)
-        return edited, Commit(None, error.reason)
+        return edited, CommitResult(None, error.reason)

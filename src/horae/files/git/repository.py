@@ -43,7 +43,7 @@ from horae.files.git.calls import (
     masked,
 )
 from horae.files.git.layout import layout
-from horae.files.git.trust import Change, Guard, Limits, objection
+from horae.files.git.trust import Guard, ImportLimits, TreeChange, objection
 from horae.files.read import StrPath, printable
 from horae.org.plan import is_id
 
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
 __all__ = [
     "HORAE",
     "Author",
-    "Commit",
-    "Delivery",
-    "Ending",
+    "CommitResult",
+    "DeliveryResult",
+    "FileState",
     "Git",
     "GitBusyError",
     "GitError",
     "GitRefusedError",
     "GitTimeoutError",
-    "Limits",
+    "ImportLimits",
     "Logged",
-    "Origin",
+    "OriginState",
     "Pull",
     "Push",
     "Pushed",
-    "Standing",
-    "Why",
+    "UpdateOutcome",
+    "UpdateRefusal",
     "is_repository",
     "layout",
     "repository_of",
@@ -120,7 +120,7 @@ def _items(said: Said) -> list[str]:
     return said.out.decode(errors="surrogateescape").split("\0")
 
 
-class Ending(StrEnum):
+class UpdateOutcome(StrEnum):
     """What became of bringing a tree up to date."""
 
     UP_TO_DATE = "up-to-date"  # there was nothing new
@@ -129,7 +129,7 @@ class Ending(StrEnum):
     LEFT_ALONE = "left-alone"  # not one byte was changed
 
 
-class Why(StrEnum):
+class UpdateRefusal(StrEnum):
     """Why a tree was left alone."""
 
     CONFLICT = "conflict"  # both sides changed the same lines
@@ -143,8 +143,8 @@ class Why(StrEnum):
 class Pull:
     """What became of bringing a tree up to date, and why."""
 
-    ending: Ending
-    why: Why | None = None
+    ending: UpdateOutcome
+    why: UpdateRefusal | None = None
     words: str = ""
     before: str | None = None
     after: str | None = None
@@ -153,10 +153,10 @@ class Pull:
     @property
     def is_left_alone(self) -> bool:
         """Tell whether a person should look."""
-        return self.ending is Ending.LEFT_ALONE
+        return self.ending is UpdateOutcome.LEFT_ALONE
 
 
-class Standing(StrEnum):
+class FileState(StrEnum):
     """How a file stands to the last commit."""
 
     CLEAN = "clean"
@@ -166,7 +166,7 @@ class Standing(StrEnum):
     ABSENT = "absent"  # neither in the tree nor in the commit
 
 
-class Commit(NamedTuple):
+class CommitResult(NamedTuple):
     """The commit that was made, or why none was."""
 
     sha: str | None
@@ -188,7 +188,7 @@ class Push(NamedTuple):
     words: str = ""
 
 
-class Origin(NamedTuple):
+class OriginState(NamedTuple):
     """What the origin has, as far as we know."""
 
     exists: bool
@@ -205,7 +205,7 @@ class Logged(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryResult:
     """What became of a clone's commits."""
 
     is_delivered: bool
@@ -227,7 +227,7 @@ class Git:
         root: StrPath,
         *,
         timeout: timedelta = TIMEOUT,
-        limits: Limits | None = None,
+        limits: ImportLimits | None = None,
         helper: str | None = None,
         local: Collection[StrPath] = (),
         origin: str | None = None,
@@ -236,7 +236,7 @@ class Git:
         self._local = frozenset(map(os.path.realpath, local))
         self._address = origin
         self._timeout = timeout
-        self._limits = limits or Limits()
+        self._limits = limits or ImportLimits()
         self._helper = helper
         self._guard = Guard(self.root, timeout=timeout)
         self._lock = asyncio.Lock()
@@ -254,7 +254,7 @@ class Git:
             raise GitError(self.root, "no branch is checked out; switch to one with `git switch`")
         return said.text
 
-    async def status(self, path: StrPath) -> Standing:
+    async def status(self, path: StrPath) -> FileState:
         """Return how one file stands to the last commit."""
         name = self._inside(path)
         said = await self._git(
@@ -263,13 +263,13 @@ class Git:
         )  # fmt: skip
         match said.out[:2]:
             case b"??":
-                return Standing.UNTRACKED
+                return FileState.UNTRACKED
             case b"!!":
-                return Standing.IGNORED
+                return FileState.IGNORED
             case b"":
                 exists = os.path.lexists(os.path.join(self.root, name))
-                return Standing.CLEAN if exists else Standing.ABSENT
-        return Standing.CHANGED
+                return FileState.CLEAN if exists else FileState.ABSENT
+        return FileState.CHANGED
 
     async def unchanged(self, names: Collection[str]) -> tuple[str | None, frozenset[str]]:
         """Return the last commit, and which of some files stand in it as they are here.
@@ -343,15 +343,15 @@ class Git:
             finally:
                 self._owner = None
 
-    async def fetch(self) -> Origin:
+    async def fetch(self) -> OriginState:
         """Ask the origin what it has; nothing of it comes into the tree."""
         url = await self._origin("url")
         if url is None:
-            return Origin(exists=False)
+            return OriginState(exists=False)
         branch = await self.branch()
         async with self.held():
             tip = await self._fetched(url, branch, "origin")
-        return Origin(exists=True, tip=tip)
+        return OriginState(exists=True, tip=tip)
 
     async def pull(self, *, source: StrPath | None = None) -> Pull:
         """Bring the tree up to date with its origin, or with the tree at *source*."""
@@ -359,9 +359,9 @@ class Git:
             async with self.held():
                 return await self._pull(source)
         except (GitTimeoutError, GitBusyError) as error:
-            return _left(Why.TIMEOUT, error.reason)
+            return _left(UpdateRefusal.TIMEOUT, error.reason)
         except GitError as error:
-            return _left(Why.REFUSED, str(error))
+            return _left(UpdateRefusal.REFUSED, str(error))
 
     async def advance(self, commit: str) -> Pull:
         """Bring a commit that is already here into the tree."""
@@ -384,17 +384,19 @@ class Git:
                 return Author(name, found["user.email"])
         return Author.named(name)
 
-    async def commit(self, path: StrPath, *, message: str, author: Author, was: Standing) -> Commit:
+    async def commit(
+        self, path: StrPath, *, message: str, author: Author, was: FileState
+    ) -> CommitResult:
         """Commit one file that was just edited by us; *was* is its standing before that edit."""
         name = self._inside(path)
         match was:
-            case Standing.CHANGED | Standing.UNTRACKED:
+            case FileState.CHANGED | FileState.UNTRACKED:
                 words = "has uncommitted changes by a user, so the edit is not committed"
-                return Commit(None, f"{printable(name)}: {words}")
-            case Standing.IGNORED:
-                return Commit(None, f"{printable(name)}: is ignored by git")
+                return CommitResult(None, f"{printable(name)}: {words}")
+            case FileState.IGNORED:
+                return CommitResult(None, f"{printable(name)}: is ignored by git")
         async with self.held():
-            if was is Standing.ABSENT:
+            if was is FileState.ABSENT:
                 await self._git("add", "--", name)
             said = await self._git(
                 "commit", "--only", "--no-verify", "--no-gpg-sign", "--quiet", "--no-status",
@@ -402,8 +404,8 @@ class Git:
             )  # fmt: skip
             if said.code:
                 words = said.why if said.err.strip() else "nothing changed"
-                return Commit(None, f"{printable(name)}: {words}")
-            return Commit(await self.head())
+                return CommitResult(None, f"{printable(name)}: {words}")
+            return CommitResult(await self.head())
 
     async def propose(
         self, path: StrPath, data: bytes, *, onto: str, message: str, author: Author, now: datetime
@@ -474,7 +476,7 @@ class Git:
         *,
         branch: str | None = None,
         timeout: timedelta = TIMEOUT,
-        limits: Limits | None = None,
+        limits: ImportLimits | None = None,
         helper: str | None = None,
         local: Collection[StrPath] = (),
     ) -> Git:
@@ -506,7 +508,7 @@ class Git:
         await self._git("config", "--local", "user.name", author.name)
         await self._git("config", "--local", "user.email", author.email)
 
-    async def send(self, *, agent: str) -> Delivery:
+    async def send(self, *, agent: str) -> DeliveryResult:
         """Bring this clone's own commits to its origin.
 
         What does not go in cleanly goes there, too, to the branch `horae/` and the agent's name.
@@ -517,15 +519,15 @@ class Git:
             async with self.held():
                 tip, base = await self.head(), (await self.fetch()).tip
                 if tip is None or (base is not None and await self._is_ancestor(tip, base)):
-                    return Delivery(is_delivered=True, words="nothing new")
+                    return DeliveryResult(is_delivered=True, words="nothing new")
                 ended = await self._send(tip, f"the work of {agent}")
                 if not ended.is_left_alone:
-                    return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
+                    return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
                 return await self._set_aside(tip, f"horae/{agent}", ended.words)
         except GitError as error:
-            return Delivery(is_delivered=False, words=str(error))
+            return DeliveryResult(is_delivered=False, words=str(error))
 
-    async def deliver(self, clone: StrPath, *, agent: str) -> Delivery:
+    async def deliver(self, clone: StrPath, *, agent: str) -> DeliveryResult:
         """Bring a clone's commits to the origin, or into this tree if it has no origin.
 
         What does not go in cleanly stays on the branch `horae/` and the agent's name.
@@ -538,14 +540,14 @@ class Git:
             async with self.held():
                 ours = await self.head()
                 if tip is None or ours is None or await self._is_ancestor(tip, ours):
-                    return Delivery(is_delivered=True, words="nothing new")
+                    return DeliveryResult(is_delivered=True, words="nothing new")
                 branch = await self._take(theirs.root, tip, agent)
                 made = await self._deliver(branch, tip, agent)
             if made.is_delivered:
                 await theirs._git("update-ref", _DELIVERED, tip, fails=True)  # noqa: SLF001
             return made
         except GitError as error:
-            return Delivery(is_delivered=False, words=str(error))
+            return DeliveryResult(is_delivered=False, words=str(error))
 
     # How it is done.
 
@@ -677,27 +679,29 @@ class Git:
     async def _pull(self, source: StrPath | None) -> Pull:
         url = await self._origin("url") if source is None else os.path.realpath(source)
         if url is None:
-            return _left(Why.NO_ORIGIN, "the repository has no origin")
+            return _left(UpdateRefusal.NO_ORIGIN, "the repository has no origin")
         branch = await self.branch()
         is_ours = source is not None
         remote = "plan" if is_ours else "origin"
         tip = await self._fetched(url, branch, remote, is_ours=is_ours)
         if tip is None:
-            return _left(Why.NO_ORIGIN, f"{masked(url)} has no branch {branch} yet")
+            return _left(UpdateRefusal.NO_ORIGIN, f"{masked(url)} has no branch {branch} yet")
         return await self._bring_in(tip, f"{remote}/{branch}")
 
     async def _bring_in(self, theirs: str, what: str) -> Pull:
         """Move the tree to a commit, or to its merge with ours."""
         ours = await self.head()
         if ours is None:
-            return _left(Why.REFUSED, "the repository has no commits; create the first one")
+            return _left(
+                UpdateRefusal.REFUSED, "the repository has no commits; create the first one"
+            )
         if await self._is_ancestor(theirs, ours):
-            return Pull(Ending.UP_TO_DATE, before=ours, after=ours)
+            return Pull(UpdateOutcome.UP_TO_DATE, before=ours, after=ours)
         merged = await self._merged(ours, theirs, f"Merge {what}")
         if isinstance(merged, Pull):
             return merged
         if reason := await self._objection(ours, merged):
-            return _left(Why.REFUSED, reason)
+            return _left(UpdateRefusal.REFUSED, reason)
         async with self._settings_noted(ours, merged):
             said = await self._git(
                 "merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "--quiet",
@@ -705,8 +709,11 @@ class Git:
             )  # fmt: skip
         if said.code:
             is_dirty = _IN_THE_WAY.search(said.err) is not None
-            return _left(Why.DIRTY if is_dirty else Why.REFUSED, " ".join(said.err.split()))
-        ending = Ending.FAST_FORWARDED if merged == theirs else Ending.MERGED
+            return _left(
+                UpdateRefusal.DIRTY if is_dirty else UpdateRefusal.REFUSED,
+                " ".join(said.err.split()),
+            )
+        ending = UpdateOutcome.FAST_FORWARDED if merged == theirs else UpdateOutcome.MERGED
         return Pull(ending, before=ours, after=merged)
 
     async def _merged(self, ours: str, theirs: str, message: str) -> str | Pull:
@@ -723,9 +730,9 @@ class Git:
         if said.code == 1 and tree:
             paths = tuple(dict.fromkeys(names))
             shown = ", ".join(printable(path) for path in paths[:5])
-            return _left(Why.CONFLICT, f"both sides changed {shown}", paths=paths)
+            return _left(UpdateRefusal.CONFLICT, f"both sides changed {shown}", paths=paths)
         if said.code:
-            return _left(Why.REFUSED, said.why)
+            return _left(UpdateRefusal.REFUSED, said.why)
         made = await self._git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", message)
         return made.text
 
@@ -734,7 +741,8 @@ class Git:
         entries = [each for each in await self._changes(ours, theirs) if each[2] != "D"]
         sizes = await self._sizes([sha for mode, sha, _, _ in entries if mode != "160000"])
         return objection(
-            (Change(mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries), self._limits
+            (TreeChange(mode, path, sizes.get(sha, 0)) for mode, sha, _, path in entries),
+            self._limits,
         )
 
     async def _changes(self, ours: str, theirs: str) -> list[tuple[str, str, str, bytes]]:
@@ -828,7 +836,7 @@ class Git:
             raise GitError(self.root, said.why)
         return branch
 
-    async def _deliver(self, branch: str, tip: str, agent: str) -> Delivery:
+    async def _deliver(self, branch: str, tip: str, agent: str) -> DeliveryResult:
         """Bring the commits that are on a branch of ours to where they belong."""
         what = f"the work of {agent}"
         if await self._origin("url") is None:
@@ -836,20 +844,22 @@ class Git:
         else:
             ended = await self._send(tip, what)
         if ended.is_left_alone:
-            return Delivery(is_delivered=False, branch=branch, words=ended.words)
+            return DeliveryResult(is_delivered=False, branch=branch, words=ended.words)
         await self._git("update-ref", "-d", f"refs/heads/{branch}", tip)
-        return Delivery(is_delivered=True, commit=ended.after, words=ended.words)
+        return DeliveryResult(is_delivered=True, commit=ended.after, words=ended.words)
 
-    async def _set_aside(self, tip: str, branch: str, why: str) -> Delivery:
+    async def _set_aside(self, tip: str, branch: str, why: str) -> DeliveryResult:
         """Give the origin a commit that did not go in, on a branch beside."""
         words = ""
         # What stayed there from another time may not be what this goes on from: keep both.
         for name in (branch, f"{branch}-{tip[:12]}"):
             pushed = await self._push(tip, name)
             if pushed.ending is Pushed.PUSHED:
-                return Delivery(is_delivered=False, branch=name, words=why)
+                return DeliveryResult(is_delivered=False, branch=name, words=why)
             words = pushed.words
-        return Delivery(is_delivered=False, words=f"{why}; not pushed to {branch} either: {words}")
+        return DeliveryResult(
+            is_delivered=False, words=f"{why}; not pushed to {branch} either: {words}"
+        )
 
     async def _send(self, tip: str, what: str) -> Pull:
         """Push a commit, or its merge with what the origin has, and follow with the tree."""
@@ -861,21 +871,21 @@ class Git:
                 return merged
             seen = base or await self.head()
             if seen is not None and (reason := await self._objection(seen, merged)):
-                return _left(Why.REFUSED, reason)
+                return _left(UpdateRefusal.REFUSED, reason)
             pushed = await self._push(merged, here)
             if pushed.ending is Pushed.PUSHED:
                 followed = await self._bring_in(merged, f"origin/{here}")
                 words = (
                     f"the working tree was not updated: {followed.words}" if followed.why else ""
                 )
-                return Pull(Ending.FAST_FORWARDED, words=words, after=merged)
+                return Pull(UpdateOutcome.FAST_FORWARDED, words=words, after=merged)
             if pushed.ending is Pushed.FAILED:
-                return _left(Why.REFUSED, pushed.words)
-        return _left(Why.TIMEOUT, "other pushes came first each time")
+                return _left(UpdateRefusal.REFUSED, pushed.words)
+        return _left(UpdateRefusal.TIMEOUT, "other pushes came first each time")
 
 
-def _left(why: Why, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
-    return Pull(Ending.LEFT_ALONE, why, words, paths=paths)
+def _left(why: UpdateRefusal, words: str, *, paths: tuple[str, ...] = ()) -> Pull:
+    return Pull(UpdateOutcome.LEFT_ALONE, why, words, paths=paths)
 
 
 def _quoted(name: str) -> str:

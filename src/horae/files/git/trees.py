@@ -20,7 +20,7 @@ from horae.core.source import Revision
 from horae.errors import Exit, HoraeError
 from horae.files.git.repository import (
     Author,
-    Delivery,
+    DeliveryResult,
     Git,
     GitError,
     Pushed,
@@ -92,7 +92,7 @@ class Undelivered:
 class Brought:
     """What became of a member's commits after a run."""
 
-    delivery: Delivery | None = None  # None: there is no clone, so nothing is delivered
+    delivery: DeliveryResult | None = None  # None: there is no clone, so nothing is delivered
     undelivered: Undelivered | None = None
 
     @property
@@ -162,7 +162,7 @@ class Trees:
         try:
             made = await self._deliver(path, name)
         except (GitError, OSError) as error:  # the next delivery brings it
-            made = Delivery(is_delivered=False, words=str(error))
+            made = DeliveryResult(is_delivered=False, words=str(error))
         if made.is_delivered:
             return Brought(made)
         return Brought(made, await self._left(name, made.words, branch=made.branch))
@@ -194,7 +194,7 @@ class Trees:
             raise GitError(git.root, f"{reason}; deliver its commits and remove the directory")
         return await git.pull()
 
-    async def _deliver(self, path: Path, name: str) -> Delivery:
+    async def _deliver(self, path: Path, name: str) -> DeliveryResult:
         if self.origin is None:
             return await self._git(self.root).deliver(path, agent=name)
         return await self._git(path).send(agent=name)

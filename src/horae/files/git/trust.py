@@ -216,7 +216,7 @@ def _judge_attributes(path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ImportLimits:
     """What may come in from another repository."""
 
     file: int = 64 * 2**20  # bytes of one file
@@ -225,7 +225,7 @@ class Limits:
     reserved: tuple[str, ...] = (".horae",)  # what nobody else may write, from the root
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     """A file that is new or changed in a tree."""
 
     mode: str
@@ -233,7 +233,7 @@ class Change(NamedTuple):
     size: int
 
 
-def objection(changes: Iterable[Change], limits: Limits) -> str | None:
+def objection(changes: Iterable[TreeChange], limits: ImportLimits) -> str | None:
     """Return why these files must not come into a tree; None if they may."""
     total = 0
     for count, change in enumerate(changes, start=1):
@@ -247,7 +247,7 @@ def objection(changes: Iterable[Change], limits: Limits) -> str | None:
     return None
 
 
-def _odd_file(change: Change, limits: Limits) -> str | None:
+def _odd_file(change: TreeChange, limits: ImportLimits) -> str | None:
     """Return why one file must not come into a tree."""
     kinds = {"160000": "a submodule", "120000": "a symbolic link"}
     if change.mode in kinds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from horae.org.check.finding import Check, Found, Section, shown
+from horae.org.check.finding import Check, CheckedSection, SectionFinding, shown
 from horae.org.check.layout import LAYOUT
 from horae.org.check.stamp import STAMPS
 from horae.org.check.wiring import wiring
@@ -44,7 +44,7 @@ def _check_plan(name: str, plan: Plan, known: dict[str, str]) -> Iterator[Diagno
     """Yield the findings of one plan; *known* says where each `:ID:` was first seen."""
     places = plan.places()
     for index, headline in enumerate(plan.headlines):
-        section = Section(headline, plan.states)
+        section = CheckedSection(headline, plan.states)
         founds = chain.from_iterable(one(section) for one in CHECKS)
         for found in chain(founds, _ids(section, f"{name}:{places[index].line}", known)):
             yield found.located(name, places[index], headline.text)
@@ -52,7 +52,7 @@ def _check_plan(name: str, plan: Plan, known: dict[str, str]) -> Iterator[Diagno
         yield found.located(name, places[index], plan.headlines[index].text)
 
 
-def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]:
+def _ids(section: CheckedSection, where: str, known: dict[str, str]) -> Iterator[SectionFinding]:
     """Yield a finding for an `:ID:` that cannot be used or that another headline has."""
     name = section.headline.props.get("ID")
     if name is None:
@@ -61,9 +61,11 @@ def _ids(section: Section, where: str, known: dict[str, str]) -> Iterator[Found]
     if not is_id(name):
         message = f"ID {shown(name)} is not valid: it is too long or has invalid characters"
         fix = "use at most 64 letters, digits, dots, _ and -, and not only dots"
-        yield Found(at, "id-grammar", Severity.ERROR, message, fix)
+        yield SectionFinding(at, "id-grammar", Severity.ERROR, message, fix)
     elif name in known:
         message = f"ID {name!r} is already used at {known[name]}; only one of the two is armed"
-        yield Found(at, "id-twice", Severity.ERROR, message, "give one of the two another ID")
+        yield SectionFinding(
+            at, "id-twice", Severity.ERROR, message, "give one of the two another ID"
+        )
     else:
         known[name] = where

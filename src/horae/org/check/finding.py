@@ -9,13 +9,13 @@ from horae.org.drawer import properties
 from horae.org.plan import Diagnostic
 
 if TYPE_CHECKING:
-    from horae.org.plan import Headline, Place, Severity, States
+    from horae.org.plan import Headline, SectionPlace, Severity, States
 
 CALLS: Final = frozenset({"COMMAND", "POST"})  # what a headline may call in place of components
 _LONGEST: Final = 60
 
 
-class Found(NamedTuple):
+class SectionFinding(NamedTuple):
     """A finding at an offset of a section's text."""
 
     at: int
@@ -25,7 +25,7 @@ class Found(NamedTuple):
     fix: str | None = None
     width: int = 0  # of the words it is about, where a caret under them helps
 
-    def located(self, file: str, place: Place, text: str) -> Diagnostic:
+    def located(self, file: str, place: SectionPlace, text: str) -> Diagnostic:
         """Return the finding with its place in the file instead of its place in the section."""
         line = place.line + text.count("\n", 0, self.at)
         column = self.at - (text.rfind("\n", 0, self.at) + 1) + 1
@@ -34,7 +34,7 @@ class Found(NamedTuple):
         )
 
 
-class Section(NamedTuple):
+class CheckedSection(NamedTuple):
     """A headline with what its file declares about states."""
 
     headline: Headline
@@ -49,7 +49,7 @@ class Section(NamedTuple):
         return self.headline.text.find("\n") + 1 or len(self.headline.text)
 
 
-Check = Callable[[Section], Iterator[Found]]
+Check = Callable[[CheckedSection], Iterator[SectionFinding]]
 
 
 def place_of(headline: Headline, key: str) -> int:

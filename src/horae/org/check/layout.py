@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from horae.org import drawer, planning
-from horae.org.check.finding import Check, Found, Section, line_at, shown
+from horae.org.check.finding import Check, CheckedSection, SectionFinding, line_at, shown
 from horae.org.element import bare
 from horae.org.plan import Severity
 
@@ -26,7 +26,7 @@ _BLOCK: Final = re.compile(r"^[ \t]*+#\+(?i:begin_src)\b", re.MULTILINE)
 _NEAR: Final = ("workflow", "component", "agent")
 
 
-def _planning_line(section: Section) -> Iterator[Found]:
+def _planning_line(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield a finding for a planning line that is void, misplaced or in lower case."""
     headline, text = section.headline, section.headline.text
     below = section.below()
@@ -39,18 +39,18 @@ def _planning_line(section: Section) -> Iterator[Found]:
         if headline.planning is None and found.start() == below:
             message = f"{keyword}: is ignored"
             fix = f"write it in capitals: {keyword.upper()}:"
-            yield Found(found.start(1), "planning-case", Severity.ERROR, message, fix)
+            yield SectionFinding(found.start(1), "planning-case", Severity.ERROR, message, fix)
             return
         if keyword.isupper():
             message = (
                 f"{keyword}: is ignored here; it must be on the line directly below the headline"
             )
             fix = "move it to the line directly below the headline"
-            yield Found(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
+            yield SectionFinding(found.start(1), "planning-misplaced", Severity.ERROR, message, fix)
             return
 
 
-def _said_twice(section: Section) -> Iterator[Found]:
+def _said_twice(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield a finding for a keyword that the planning line holds again, later on, where it counts.
 
     One finding for each keyword, however often it stands there.
@@ -66,10 +66,10 @@ def _said_twice(section: Section) -> Iterator[Found]:
     for keyword in again:
         message = f"{keyword}: occurs more than once on this line; the last one is used"
         fix = "keep one, or write a second headline"
-        yield Found(first[keyword], "planning-twice", Severity.WARNING, message, fix)
+        yield SectionFinding(first[keyword], "planning-twice", Severity.WARNING, message, fix)
 
 
-def _void_planning(text: str, below: int) -> Found:
+def _void_planning(text: str, below: int) -> SectionFinding:
     at = planning.void_at(text, below)
     rest = line_at(text, at)
     fix = "keep only SCHEDULED:, DEADLINE: and CLOSED: on it, each with one timestamp"
@@ -87,10 +87,10 @@ def _void_planning(text: str, below: int) -> Found:
                 fix = f"write {keyword[1]}: <{date[0]}>"
     else:
         message = f"{shown(rest.strip() or text[at])} makes this planning line invalid"
-    return Found(at, "planning-void", Severity.ERROR, message, fix)
+    return SectionFinding(at, "planning-void", Severity.ERROR, message, fix)
 
 
-def _property_drawer(section: Section) -> Iterator[Found]:
+def _property_drawer(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield a finding for a drawer that is void, and by which line."""
     headline, text = section.headline, section.headline.text
     if headline.drawer is not None:
@@ -105,28 +105,28 @@ def _property_drawer(section: Section) -> Iterator[Found]:
         what = shown(blocker.strip()) if blocker.strip() else "the blank line"
         message = f"this drawer is ignored: {what} is between it and its headline"
         fix = "put the drawer directly below the headline or its planning line"
-        yield Found(opening, "drawer-misplaced", Severity.ERROR, message, fix)
+        yield SectionFinding(opening, "drawer-misplaced", Severity.ERROR, message, fix)
     elif (at := drawer.void_at(text, start)) is not None:
         yield _void(text, opening, at)
 
 
-def _void(text: str, opening: int, at: int) -> Found:
+def _void(text: str, opening: int, at: int) -> SectionFinding:
     """Return the finding for the line that voids a drawer, or for a missing end."""
     line = line_at(text, at)
     if not drawer.has_end(text, at):
         message = "this drawer has no :END:, so its properties are ignored"
-        return Found(
+        return SectionFinding(
             opening, "drawer-void", Severity.ERROR, message, "add :END: after the properties"
         )
     at += len(line) - len(line.lstrip())
     what = f"line {shown(line.strip())}" if line.strip() else "a blank line"
     message = f"{what} makes the drawer invalid: its properties are ignored"
-    return Found(
+    return SectionFinding(
         at, "drawer-void", Severity.ERROR, message, "write it as :KEY: value, or remove it"
     )
 
 
-def _tags(section: Section) -> Iterator[Found]:
+def _tags(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield a finding for a tag that is almost a known one, or that is no tag at all."""
     headline = section.headline
     line = line_at(headline.text, 0).rstrip()
@@ -135,12 +135,14 @@ def _tags(section: Section) -> Iterator[Found]:
         if tag is not None:
             at = max(line.rfind(f":{tag}:") + 1, 0)
             message = f"tag {tag!r} has no effect"
-            yield Found(at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?")
+            yield SectionFinding(
+                at, "tag-typo", Severity.WARNING, message, f"did you mean :{meant}:?"
+            )
     last = line.rpartition(" ")[2].rpartition("\t")[2]
     if not headline.tags and len(last) > 2 and last[0] == last[-1] == ":":
         message = f"{shown(last)} is removed from the title but is not a valid tag"
         fix = "use only letters, digits, _, @, # and % in a tag"
-        yield Found(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
+        yield SectionFinding(len(line) - len(last), "tag-void", Severity.WARNING, message, fix)
 
 
 def _is_near(word: str, known: str) -> bool:
@@ -166,7 +168,7 @@ def _is_near(word: str, known: str) -> bool:
     )
 
 
-def _open_block(section: Section) -> Iterator[Found]:
+def _open_block(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield a finding for a source block in a component that is never closed."""
     headline = section.headline
     if "component" not in headline.tags:
@@ -176,10 +178,10 @@ def _open_block(section: Section) -> Iterator[Found]:
         at = headline.text.index("#", found.start())
         message = "this source block is not closed, so it is ignored"
         fix = "end it with #+end_src, spelled as in the first line; escape a leading * as ,*"
-        yield Found(at, "block-open", Severity.ERROR, message, fix)
+        yield SectionFinding(at, "block-open", Severity.ERROR, message, fix)
 
 
-def unread(headline: Headline, states: States) -> Found | None:
+def unread(headline: Headline, states: States) -> SectionFinding | None:
     r"""Return why the planning line or the drawer of a headline is not read, if one is not.
 
     >>> from horae.org.document import read
@@ -193,7 +195,7 @@ def unread(headline: Headline, states: States) -> Found | None:
     )
     if has_planning and (headline.drawer is not None or not _DRAWER.search(text)):
         return None  # so nearly all of them cost little
-    section = Section(headline, states)
+    section = CheckedSection(headline, states)
     for check in (_planning_line, _property_drawer):
         for found in check(section):
             if found.code in _UNREAD:

@@ -7,7 +7,14 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from horae.org.check.finding import Check, Found, Section, is_fired, is_workflow, shown
+from horae.org.check.finding import (
+    Check,
+    CheckedSection,
+    SectionFinding,
+    is_fired,
+    is_workflow,
+    shown,
+)
 from horae.org.element import bare
 from horae.org.plan import Severity
 from horae.org.timestamp import parse_timestamp
@@ -48,7 +55,7 @@ _ONE_DAY: Final = "write <YYYY-MM-DD HH:MM-HH:MM>"
 _CLOSE: Final = {"<": ">", "[": "]"}
 
 
-def _planning_stamps(section: Section) -> Iterator[Found]:
+def _planning_stamps(section: CheckedSection) -> Iterator[SectionFinding]:
     planning = section.headline.planning
     if planning is None:
         return
@@ -68,7 +75,7 @@ def _rules(headline: Headline) -> bool:
     return is_fired(headline) and {"SCHEDULE", "AFTER"}.isdisjoint(headline.props)
 
 
-def _range(stamp: Stamp, *, fires: bool) -> Found:
+def _range(stamp: Stamp, *, fires: bool) -> SectionFinding:
     """Return the finding for two stamps as one, and how to write what may be meant."""
     message = "a range of two timestamps is read as one; only one date and the last time are used"
     severity = Severity.WARNING
@@ -80,7 +87,7 @@ def _range(stamp: Stamp, *, fires: bool) -> Found:
     elif stamp.time is None:
         message = "a range of two timestamps has no effect here"
         severity = Severity.ERROR
-    return Found(stamp.start, "range", severity, message, _one_stamp(stamp.text))
+    return SectionFinding(stamp.start, "range", severity, message, _one_stamp(stamp.text))
 
 
 def _one_stamp(text: str) -> str:
@@ -106,27 +113,31 @@ def _one_stamp(text: str) -> str:
     )
 
 
-def _silent(stamp: Stamp) -> Found:
+def _silent(stamp: Stamp) -> SectionFinding:
     text = stamp.text
     if text[-1] != _CLOSE[text[0]]:
         ends = f"opens with {text[0]} and closes with {text[-1]}"
         message = f"{shown(text)} {ends}, so it is ignored"
-        return Found(stamp.start, "brackets", Severity.ERROR, message, text[:-1] + _CLOSE[text[0]])
+        return SectionFinding(
+            stamp.start, "brackets", Severity.ERROR, message, text[:-1] + _CLOSE[text[0]]
+        )
     single = text[0] + text.strip("<>[]") + text[-1]
     if single != text and parse_timestamp(single) is not None:
         message = f"{shown(text)} has brackets inside brackets, so it is ignored"
-        return Found(stamp.start, "brackets", Severity.ERROR, message, single)
+        return SectionFinding(stamp.start, "brackets", Severity.ERROR, message, single)
     if text.startswith("<%%("):
         message = "diary expressions are not supported; write a date, or a cron :SCHEDULE: property"
-        return Found(stamp.start, "diary", Severity.ERROR, message)
+        return SectionFinding(stamp.start, "diary", Severity.ERROR, message)
     for token in text[1:-1].split():
         meant = _meant(token)
         if meant is not None:
             message = f"{shown(token)} is not a valid date, so this timestamp is ignored"
             fix = text.replace(token, meant, 1) if meant else "write it as YYYY-MM-DD"
-            return Found(stamp.start, "date-shape", Severity.ERROR, message, fix)
+            return SectionFinding(stamp.start, "date-shape", Severity.ERROR, message, fix)
     message = f"{shown(text)} has no date, so it is ignored"
-    return Found(stamp.start, "date-missing", Severity.ERROR, message, "write it as <YYYY-MM-DD>")
+    return SectionFinding(
+        stamp.start, "date-missing", Severity.ERROR, message, "write it as <YYYY-MM-DD>"
+    )
 
 
 def _meant(token: str) -> str | None:
@@ -143,7 +154,7 @@ def _meant(token: str) -> str | None:
     return "" if _OTHER.fullmatch(token) else None
 
 
-def _odd(stamp: Stamp) -> Iterator[Found]:
+def _odd(stamp: Stamp) -> Iterator[SectionFinding]:
     at, text = stamp.start, stamp.text
     is_range = _RANGE.search(text) is not None
     assert stamp.time is not None
@@ -152,19 +163,19 @@ def _odd(stamp: Stamp) -> Iterator[Found]:
     day = _real_date(written)
     if day is None:
         message = f"the date {shown(written)} does not exist"
-        yield Found(at, "date-impossible", Severity.ERROR, message)
+        yield SectionFinding(at, "date-impossible", Severity.ERROR, message)
     elif not is_range:
         yield from _day_name(stamp, day, tokens)
     if time and not _is_real_time(time):
         message = f"the time {shown(time)} does not exist"
         fix = "write a time from 00:00 to 23:59, as HH:MM"
-        yield Found(at, "time-impossible", Severity.ERROR, message, fix)
+        yield SectionFinding(at, "time-impossible", Severity.ERROR, message, fix)
     if stamp.time.repeat is not None:
         yield from _repeater(at, stamp.time.repeat, has_time=bool(time))
     elif unsigned := next(filter(_UNSIGNED.fullmatch, tokens), None):
         message = f"{shown(unsigned)} is ignored, so this timestamp does not repeat"
         fix = text.replace(unsigned, f"+{unsigned}")
-        yield Found(at, "repeater-sign", Severity.WARNING, message, fix)
+        yield SectionFinding(at, "repeater-sign", Severity.WARNING, message, fix)
     if not is_range:
         yield from _said_twice(at, tokens)
 
@@ -188,22 +199,22 @@ def _is_real_time(text: str) -> bool:
     return all(int(hour) < 24 for hour in hours) and all(int(minute) < 60 for minute in minutes)
 
 
-def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[Found]:
+def _day_name(stamp: Stamp, day: date, tokens: list[str]) -> Iterator[SectionFinding]:
     right = _DAYS[day.weekday()]
     for token in tokens:
         named = _DAY_NAMES.get(token.rstrip(".").lower())
         if named is not None and named != right:
             message = f"{day} is a {right}, not a {token}; the date is used"
             fix = stamp.text.replace(token, right, 1)
-            yield Found(stamp.start, "day-name", Severity.WARNING, message, fix)
+            yield SectionFinding(stamp.start, "day-name", Severity.WARNING, message, fix)
             return  # one is enough: a stamp may hold any number of words
 
 
-def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
+def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[SectionFinding]:
     found = _REPEATER.fullmatch(text)
     if found is None:
         message = f"repeater {shown(text)} cannot be read"
-        yield Found(
+        yield SectionFinding(
             at, "repeater-shape", Severity.ERROR, message, "write it like +1d, ++1w or .+2d"
         )
         return
@@ -217,22 +228,26 @@ def _repeater(at: int, text: str, *, has_time: bool) -> Iterator[Found]:
                 else f"repeater {shown(text)}: unit {unit!r} is not known"
             )
             fix = "use h (hours), d (days), w (weeks), m (months) or y (years)"
-            yield Found(at, "repeater-unit", Severity.ERROR, message, fix)
+            yield SectionFinding(at, "repeater-unit", Severity.ERROR, message, fix)
         if not count.strip("0"):
             message = f"repeater {shown(text)} has a count of 0"
-            yield Found(at, "repeater-zero", Severity.ERROR, message, "use a count of 1 or more")
+            yield SectionFinding(
+                at, "repeater-zero", Severity.ERROR, message, "use a count of 1 or more"
+            )
         if len(count.lstrip("0")) > _MOST:
             message = f"repeater {shown(text)} has too large a count"
-            yield Found(
+            yield SectionFinding(
                 at, "repeater-large", Severity.ERROR, message, "use a count of at most 999999"
             )
     if _is_upside_down(found):
         message = f"habit {shown(text)}: the longest interval is not longer than the shortest"
         fix = "write the longer interval last, like .+2d/4d"
-        yield Found(at, "repeater-habit", Severity.ERROR, message, fix)
+        yield SectionFinding(at, "repeater-habit", Severity.ERROR, message, fix)
     if found[2] == "h" and not has_time:
         message = f"repeater {shown(text)} counts hours from a date without a time"
-        yield Found(at, "repeater-hours", Severity.ERROR, message, "add a time, like 09:00")
+        yield SectionFinding(
+            at, "repeater-hours", Severity.ERROR, message, "add a time, like 09:00"
+        )
 
 
 def _is_upside_down(found: re.Match[str]) -> bool:
@@ -245,7 +260,7 @@ def _is_upside_down(found: re.Match[str]) -> bool:
     return int(most) * _ABOUT[most_unit] <= int(least) * _ABOUT[unit]
 
 
-def _said_twice(at: int, tokens: list[str]) -> Iterator[Found]:
+def _said_twice(at: int, tokens: list[str]) -> Iterator[SectionFinding]:
     """Yield a finding for each kind of token of which only one counts."""
     dates = [token for token in tokens if _DATE.fullmatch(token)]
     times = [token for token in tokens if ":" in token]
@@ -257,10 +272,10 @@ def _said_twice(at: int, tokens: list[str]) -> Iterator[Found]:
     ):
         if len(found) > 1:
             message = f"{len(found)} {what} in one timestamp; {shown(found[counts])} is used"
-            yield Found(at, code, Severity.WARNING, message, "keep the one you mean")
+            yield SectionFinding(at, code, Severity.WARNING, message, "keep the one you mean")
 
 
-def _never_fires(section: Section) -> Iterator[Found]:
+def _never_fires(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield why a workflow that looks scheduled has no schedule."""
     headline = section.headline
     if not is_workflow(headline) or "SCHEDULE" in headline.props:
@@ -269,23 +284,25 @@ def _never_fires(section: Section) -> Iterator[Found]:
     if headline.scheduled is not None:
         if not headline.scheduled.active and planning and planning.scheduled:
             message = "SCHEDULED in square brackets is inactive: it is recorded but never fires"
-            yield Found(planning.scheduled.start, "inactive", Severity.INFO, message)
+            yield SectionFinding(planning.scheduled.start, "inactive", Severity.INFO, message)
         return
     if (planning and planning.scheduled) or "AFTER" in headline.props:
         return  # its stamp says nothing, and that was said; or it follows other entries
     if planning and headline.deadline is not None and planning.deadline:
         message = "this workflow has only a DEADLINE and never fires"
         fix = "add SCHEDULED: with the time to run"
-        yield Found(planning.deadline.start, "deadline-only", Severity.WARNING, message, fix)
+        yield SectionFinding(
+            planning.deadline.start, "deadline-only", Severity.WARNING, message, fix
+        )
         return
     prose = _prose(section)
     if prose is not None:
         message = f"{shown(prose[1])} in the text does not schedule this workflow"
         fix = f"put SCHEDULED: {prose[1]} on the line under the headline"
-        yield Found(prose.start(1), "prose-timestamp", Severity.WARNING, message, fix)
+        yield SectionFinding(prose.start(1), "prose-timestamp", Severity.WARNING, message, fix)
 
 
-def _prose(section: Section) -> re.Match[str] | None:
+def _prose(section: CheckedSection) -> re.Match[str] | None:
     """Return the first active timestamp in title or text, outside blocks and remarks."""
     headline = section.headline
     text, start = bare(headline.text, headline.body), section.below()
@@ -293,7 +310,7 @@ def _prose(section: Section) -> re.Match[str] | None:
     return next((each for each in found if each[1]), None)
 
 
-def _both(section: Section) -> Iterator[Found]:
+def _both(section: CheckedSection) -> Iterator[SectionFinding]:
     """Yield which of two schedules wins."""
     headline = section.headline
     if not is_fired(headline):
@@ -310,7 +327,7 @@ def _both(section: Section) -> Iterator[Found]:
     lost = " and ".join(f"{key} {shown(value)}" for key, value in others)
     message = f"{name} {shown(won)} overrides {lost}"
     at = section.place_of(name.strip(":"))
-    yield Found(at, "schedule-both", Severity.WARNING, message, "keep the one you mean")
+    yield SectionFinding(at, "schedule-both", Severity.WARNING, message, "keep the one you mean")
 
 
 STAMPS: Final[tuple[Check, ...]] = (_planning_stamps, _never_fires, _both)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from horae.org.check.finding import CALLS, Found, shown
+from horae.org.check.finding import CALLS, SectionFinding, shown
 from horae.org.plan import Severity
 from horae.org.world import World, every, worlds
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WORD: Final = re.compile(r"\S+")
 
 
-def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
+def wiring(plan: Plan) -> Iterator[tuple[int, SectionFinding]]:
     """Yield the index of a headline and what is odd about how it is wired."""
     found = list(every(worlds(plan)))
     owned = {component.at for world in found for component in world.components}
@@ -36,35 +36,38 @@ def wiring(plan: Plan) -> Iterator[tuple[int, Found]]:
         if "component" in headline.tags and "workflow" not in headline.tags and index not in owned:
             message = f"component {shown(headline.title)} is not below a workflow and never runs"
             fix = "put it below a headline tagged :workflow:"
-            yield index, Found(0, "component-outside", Severity.WARNING, message, fix)
+            yield index, SectionFinding(0, "component-outside", Severity.WARNING, message, fix)
 
 
-def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, Found]]:
+def _nothing(world: World, headline: Headline) -> Iterator[tuple[int, SectionFinding]]:
     """Yield a finding for a workflow that has nothing to do when its time comes."""
     if world.components or world.workflows or not CALLS.isdisjoint(headline.props):
         return
     message = f"workflow {shown(world.name)} has no components, so its runs do nothing"
     fix = "add a headline tagged :component: with a source block below it, or a :COMMAND:"
-    yield world.at, Found(0, "workflow-empty", Severity.WARNING, message, fix)
+    yield world.at, SectionFinding(0, "workflow-empty", Severity.WARNING, message, fix)
 
 
-def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, Found]]:
+def _components(world: World, makers: Mapping[str, str]) -> Iterator[tuple[int, SectionFinding]]:
     """Yield what keeps the components of one world from running as they seem to."""
     producers = world.producers
     for component in world.components:
         if component.block is None:
             message = f"component {shown(component.name)} has no source block"
-            yield component.at, Found(0, "component-source", Severity.ERROR, message)
+            yield component.at, SectionFinding(0, "component-source", Severity.ERROR, message)
         elif component.block.lang[:1] in {"", ":", "-", "+"}:
             message = f"the source block of {shown(component.name)} has no language"
             at = component.block.span.start
             fix = "write the language after #+begin_src"
-            yield component.at, Found(at, "component-language", Severity.ERROR, message, fix)
+            yield (
+                component.at,
+                SectionFinding(at, "component-language", Severity.ERROR, message, fix),
+            )
         if component.takes is not None and component.takes not in producers:
             yield component.at, _dangling(component, component.takes, makers)
 
 
-def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> Found:
+def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> SectionFinding:
     """Return the finding for an input that no component of the same world puts out."""
     at = _argument(component, ":in", taken)
     if taken in makers:
@@ -73,12 +76,14 @@ def _dangling(component: Component, taken: str, makers: Mapping[str, str]) -> Fo
             "not of this one; workflows do not share outputs, not even nested ones"
         )
         fix = "move one of the two components into the workflow of the other"
-        return Found(at, "input-scope", Severity.ERROR, message, fix)
+        return SectionFinding(at, "input-scope", Severity.ERROR, message, fix)
     message = f"input {shown(taken)} is not the output of any component"
-    return Found(at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to a component")
+    return SectionFinding(
+        at, "input-dangling", Severity.ERROR, message, f"add :out {taken} to a component"
+    )
 
 
-def _twice(world: World) -> Iterator[tuple[int, Found]]:
+def _twice(world: World) -> Iterator[tuple[int, SectionFinding]]:
     """Yield each producer that another one of the same name overrides."""
     producers = world.producers
     for component in world.components:
@@ -88,10 +93,10 @@ def _twice(world: World) -> Iterator[tuple[int, Found]]:
             message = f"{shown(puts)} is also an output of {winner}; the later one is used"
             at = _argument(component, ":out", puts)
             fix = "give each output its own name"
-            yield component.at, Found(at, "producer-twice", Severity.WARNING, message, fix)
+            yield component.at, SectionFinding(at, "producer-twice", Severity.WARNING, message, fix)
 
 
-def _cycles(world: World) -> Iterator[tuple[int, Found]]:
+def _cycles(world: World) -> Iterator[tuple[int, SectionFinding]]:
     """Yield each ring of components that wait for one another, at its first member.
 
     A component takes one input, so each has at most one producer: following
@@ -115,7 +120,7 @@ def _cycles(world: World) -> Iterator[tuple[int, Found]]:
                 first = ring.index(min(ring))
                 names = [by_place[each].name for each in ring[first:] + ring[: first + 1]]
                 fix = "remove one :in, or connect it to a component outside the cycle"
-                yield min(ring), Found(0, "cycle", Severity.ERROR, _waiting(names), fix)
+                yield min(ring), SectionFinding(0, "cycle", Severity.ERROR, _waiting(names), fix)
 
 
 def _waiting(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from horae.process.masking import Masker, disguises
 from horae.process.processes import (
     LOG_NAME,
     UNRELEASED,
-    Past,
+    EarlierRun,
     Spec,
     guessed_secrets,
 )
@@ -398,7 +398,7 @@ class AgentRun:
 
 async def look_back_agent(
     processes: Processes, directory: Path, run: int, *, secrets: tuple[bytes, ...] = ()
-) -> Ended | Literal[Past.UNRELEASED] | None:
+) -> Ended | Literal[EarlierRun.UNRELEASED] | None:
     """Return how a run of an agent ended that an engine before this one made; None is unknown."""
     ended = await processes.look_back(directory, run)
     _remove(directory / PROMPT_NAME)

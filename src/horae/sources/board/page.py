@@ -12,7 +12,7 @@ from horae.core.text import words
 from horae.errors import Exit, HoraeError
 from horae.sources.board.rules import STATUSES
 from horae.timing.rfc3339 import parse_rfc3339
-from horae.web.page.sheet import Sheet, View
+from horae.web.page.sheet import PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 CARDS: Final = 50  # of one column
 
@@ -42,7 +42,7 @@ class _Column(NamedTuple):
     total: int
 
 
-async def board(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+async def board(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
     """The tasks by status, what is in the way of each, and when it comes back."""
     tasks = house.front.tasks
     try:
@@ -82,4 +82,4 @@ def _card(task: Mapping[str, Any]) -> _Card:
     return _Card(task, f"{rule} ({zone_name})", coming[0] if coming else None)
 
 
-VIEWS: Final = (View("/board", board, "board", "Board"),)
+VIEWS: Final = (PageView("/board", board, "board", "Board"),)

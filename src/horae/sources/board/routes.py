@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 log = logging.getLogger(__name__)
 
 
-async def board(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def board(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """List the tasks of the board and what each of them waits for."""
     return await offered(front.tasks, "board").board()
 
 
-async def task(front: Front, request: Request, _: Fields) -> Response:
+async def task(front: Front, request: Request, _: RequestFields) -> Response:
     """Show one task; its ETag identifies the text of its file."""
     said, tag = await offered(front.tasks, "board").task(path_number(request))
     return as_json(said, headers={"ETag": f'"{tag}"'})
 
 
-async def schedule_task(front: Front, request: Request, asked: Fields) -> Response:
+async def schedule_task(front: Front, request: Request, asked: RequestFields) -> Response:
     """Set or clear the schedule of a task; with If-Match only if the task has not changed."""
     given = {
         "at": asked.text("at") or None,

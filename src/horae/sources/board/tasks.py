@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.ports import Clock, Filed, Job, Run
-    from horae.files.git.repository import Commit
+    from horae.files.git.repository import CommitResult
     from horae.files.read import Content, StrPath
     from horae.org.plan import Diagnostic
     from horae.sources.board.rules import Changes, Resolution, Value
@@ -458,7 +458,7 @@ class Edited(NamedTuple):
     facts: Mapping[str, str] = {}
 
 
-def _said(commit: Commit) -> dict[str, str]:
+def _said(commit: CommitResult) -> dict[str, str]:
     """Return what a receipt says of a commit; where there was nothing to commit, nothing."""
     if commit.sha is not None:
         return {"commit": commit.sha}

@@ -9,7 +9,7 @@ from horae.core.explain import length_text
 from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.sources.crew.tick import read_memory
-from horae.web.page.sheet import Sheet, View
+from horae.web.page.sheet import PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Filed, Listed
     from horae.core.views import AgentLine
     from horae.sources.crew.lifecycle import Lifecycle
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 
 class Node(NamedTuple):
@@ -56,7 +56,7 @@ class _Agent(NamedTuple):
     carry: str
 
 
-async def crew(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+async def crew(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
     """Who ticks, where each is in its day, and how its last ticks ended."""
     front, ledger = house.front, house.ledger
     stands = await front.service.status(front.facts(), limit=40)
@@ -73,7 +73,7 @@ async def crew(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
     return Sheet("crew.html", "Agents", "agents", {"agents": agents}, every=2 if busy else 15)
 
 
-async def _ring(house: House, found: Listed, line: AgentLine) -> tuple[Ring | None, str]:
+async def _ring(house: PageContext, found: Listed, line: AgentLine) -> tuple[Ring | None, str]:
     """Return an agent's day as it is written now, or why it cannot be read."""
     try:
         day = await house.papers.day(found)
@@ -149,4 +149,4 @@ def _way(a: tuple[float, float], b: tuple[float, float]) -> str:
     return f"M{sx:.1f} {sy:.1f}Q{mx:.1f} {my:.1f} {ex:.1f} {ey:.1f}"
 
 
-VIEWS: Final = (View("/crew", crew, "agents", "Agents"),)
+VIEWS: Final = (PageView("/crew", crew, "agents", "Agents"),)

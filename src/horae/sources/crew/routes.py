@@ -12,18 +12,18 @@ from horae.web.table import NOTE, Operation, asks, does, limit
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from horae.web.answer import Answer
+    from horae.web.answer import HasData
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 
-async def agents(front: Front, _: Request, asked: Fields) -> dict[str, object]:
+async def agents(front: Front, _: Request, asked: RequestFields) -> dict[str, object]:
     """List the agents that tick: whether each is running, its next tick, its lifecycle state."""
     stands = await front.service.status(front.facts(), limit=asked.limit(100))
     return {"agents": [each.data() for each in stands.agents]}
 
 
-async def agent(front: Front, request: Request, _: Fields) -> Answer:
+async def agent(front: Front, request: Request, _: RequestFields) -> HasData:
     """Show one agent that ticks."""
     name = request.path_params["name"]
     stands = await front.service.status(front.facts(), limit=1000)
@@ -34,7 +34,7 @@ async def agent(front: Front, request: Request, _: Fields) -> Answer:
     raise NotOfferedError(f"agent {name[:100]!r} that ticks")
 
 
-async def tick(front: Front, request: Request, asked: Fields) -> Answer:
+async def tick(front: Front, request: Request, asked: RequestFields) -> HasData:
     """Start a tick of an agent now."""
     return await front.service.tick(request.path_params["name"], note=asked.text("note"))
 

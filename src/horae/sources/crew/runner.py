@@ -38,7 +38,7 @@ from horae.core.receipt import ENDS
 from horae.errors import HoraeError
 from horae.files.edit import EditConflictError, Splice, create, edit
 from horae.files.git.committing import edit_and_commit
-from horae.files.git.repository import HORAE, Git, GitError, Why, is_repository
+from horae.files.git.repository import HORAE, Git, GitError, UpdateRefusal, is_repository
 from horae.files.git.trees import Trees, why_left
 from horae.files.read import PlanFileError, digest_of, find_plans, read_plan
 from horae.org.document import read
@@ -334,7 +334,7 @@ class KeeperRunner:
         if not self._keeping.gitops or not is_repository(root):
             return {}
         pulled = await Git(root, local=self._trees.local).pull()
-        is_trouble = pulled.is_left_alone and pulled.why is not Why.NO_ORIGIN
+        is_trouble = pulled.is_left_alone and pulled.why is not UpdateRefusal.NO_ORIGIN
         return {"pull": why_left(pulled)} if is_trouble else {}
 
     def _lifecycle(self, member: Member) -> Lifecycle | None:

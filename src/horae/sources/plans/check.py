@@ -20,7 +20,7 @@ from horae.core.clock_changes import seams
 from horae.core.command import CommandError, call_of, shell_syntax
 from horae.errors import ScheduleError
 from horae.org.check import check_plans as kernel_check
-from horae.org.check.finding import Found, place_of, shown
+from horae.org.check.finding import SectionFinding, place_of, shown
 from horae.org.plan import Diagnostic, Severity
 from horae.sources.agents.rules import check_agent
 from horae.sources.crew.lifecycle import check_gates, parse_lifecycle
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from horae.core.entry import Rule
-    from horae.org.plan import Headline, Place, Plan
+    from horae.org.plan import Headline, Plan, SectionPlace
     from horae.sources.crew.rules import Member
 
 FLOOR: Final = timedelta(minutes=1)
@@ -124,7 +124,7 @@ class CheckedWorkflow:
 
     name: str
     headline: Headline
-    place: Place
+    place: SectionPlace
     clock: Clock
 
     @property
@@ -144,7 +144,7 @@ class CheckedWorkflow:
         width: int = 0,
     ) -> Diagnostic:
         """Return a finding at an offset of the section."""
-        found = Found(at, code, severity, message, fix, width)
+        found = SectionFinding(at, code, severity, message, fix, width)
         return found.located(self.name, self.place, self.headline.text)
 
     def value_at(self, key: str) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from horae.errors import Exit, HoraeError
 from horae.files.edit import edit
-from horae.files.git.repository import Author, Git, GitError, Pushed, Standing, repository_of
+from horae.files.git.repository import Author, FileState, Git, GitError, Pushed, repository_of
 from horae.files.read import LIMIT, PlanFileError, StrPath, decoded, read_plan
 from horae.org.document import read
 from horae.org.plan import is_id
@@ -234,7 +234,7 @@ class _Task:
         git = Git(top, local=self.local)
         async with git.held():
             standing = await git.status(_absolute(content.path))
-            if standing in {Standing.UNTRACKED, Standing.IGNORED}:
+            if standing in {FileState.UNTRACKED, FileState.IGNORED}:
                 return self._edit(change)
             if await git.has_origin():
                 return await self._at_origin(git, change, message)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from horae.config import Config
-    from horae.files.git.repository import Commit
+    from horae.files.git.repository import CommitResult
     from horae.sources.plans.claims import Claim
     from horae.sources.plans.done import Completed
 
@@ -190,7 +190,7 @@ def _claim_data(made: Claim) -> dict[str, object]:
     }
 
 
-def _done_lines(ended: Completed, commit: Commit) -> list[str]:
+def _done_lines(ended: Completed, commit: CommitResult) -> list[str]:
     where = f"{ended.file}:{ended.line}: {ended.title}"
     if not ended.is_changed:
         return [f"{where}: was {ended.after} already"]

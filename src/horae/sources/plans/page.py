@@ -16,7 +16,7 @@ from horae.org.document import read
 from horae.web.answer import harmless
 from horae.web.page.look import FAR
 from horae.web.page.papers import PageError
-from horae.web.page.sheet import Asked, Sheet, View
+from horae.web.page.sheet import Asked, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.entry import Unarmed
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 FILES: Final = 1000  # in the list of plans
 LINES: Final = 2000  # of a plan on one page
 
 
-async def plans(house: House, look: Look, _: Request) -> Sheet:  # noqa: ARG001
+async def plans(house: PageContext, look: PageTime, _: Request) -> Sheet:  # noqa: ARG001
     """The plans that the engine keeps."""
     files = sorted(await house.papers.plans())
     problems = [str(each) for some in house.front.almanac.problems.values() for each in some]
@@ -48,7 +48,7 @@ class _Text(NamedTuple):
     findings: Sequence[Any]
 
 
-async def plan(house: House, look: Look, request: Request) -> Sheet:
+async def plan(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """A plan as it is written, with what each headline means and what is odd."""
     file = request.path_params["file"]
     if file not in await house.papers.plans():  # so that nothing else is ever read
@@ -66,12 +66,12 @@ async def plan(house: House, look: Look, request: Request) -> Sheet:
     return Sheet("plan.html", file, "plan", values)
 
 
-def _scanned(text: str, file: str, look: Look) -> list[Entry | Unarmed]:
+def _scanned(text: str, file: str, look: PageTime) -> list[Entry | Unarmed]:
     """Return what fires in a plan, or looks as if it did, as it is written."""
     return [each.item for each in scan_plan(read(text), file=file, zone_name=look.zone)]
 
 
-async def _known(house: House, item: Entry | Unarmed) -> Entry | Unarmed:
+async def _known(house: PageContext, item: Entry | Unarmed) -> Entry | Unarmed:
     """Return an item with what the ledger knows of it: its pause and its last end."""
     if not isinstance(item, Entry):
         return item
@@ -82,7 +82,7 @@ async def _known(house: House, item: Entry | Unarmed) -> Entry | Unarmed:
 
 
 def _texts(
-    text: str, file: str, start: int, items: Sequence[Entry | Unarmed], look: Look
+    text: str, file: str, start: int, items: Sequence[Entry | Unarmed], look: PageTime
 ) -> tuple[list[_Text], int]:
     """Return the lines of a plan after one of them, and how many there are in all."""
     written = text.split("\n")
@@ -98,7 +98,7 @@ def _texts(
 
 
 def _facts(
-    text: str, file: str, items: Sequence[Entry | Unarmed], look: Look
+    text: str, file: str, items: Sequence[Entry | Unarmed], look: PageTime
 ) -> dict[int, list[tuple[str, str]]]:
     """Return what the schedules of a plan mean, by line."""
     facts: dict[int, list[tuple[str, str]]] = defaultdict(list)
@@ -125,4 +125,4 @@ def _facts(
     return facts
 
 
-VIEWS: Final = (View("/plan", plans, "plan", "Plan"), View("/plan/{file:path}", plan))
+VIEWS: Final = (PageView("/plan", plans, "plan", "Plan"), PageView("/plan/{file:path}", plan))

@@ -20,8 +20,8 @@ from horae.errors import HoraeError
 from horae.files.read import (
     LIMIT,
     MOST,
-    Found,
     PlanFileError,
+    PlanFiles,
     PlanMissingError,
     find_plans,
     obstacle,
@@ -173,7 +173,7 @@ class Shelf(Generic[Kept]):
             broken=broken,
         )
 
-    def _behind(self, index: Mapping[str, str], found: Found) -> dict[str, PlanFileError]:
+    def _behind(self, index: Mapping[str, str], found: PlanFiles) -> dict[str, PlanFileError]:
         """Return the files known so far to which no directory leads any more, and what does."""
         gone = {*self._pages, *index}.difference(map(self._file, found.plans))
         ways: dict[str, PlanFileError | None] = {}
@@ -204,14 +204,14 @@ class Shelf(Generic[Kept]):
         # none that comes after it.
         self._pages = {file: page for file, page in self._pages.items() if file in keep} | pages
 
-    def _find(self) -> Found:
+    def _find(self) -> PlanFiles:
         """Return the files beneath the root; one that cannot be listed has a problem only."""
         try:
             return find_plans(
                 self._root, suffixes=self._suffixes, most=self._most, is_flat=self._is_flat
             )
         except PlanFileError as error:
-            return Found((), (error,))
+            return PlanFiles((), (error,))
 
     def _read(self, path: str, file: str, stamp: Stamp) -> _Page[Kept]:
         """Return what stands in a file, read and parsed only as far as needed."""

@@ -23,7 +23,7 @@ from horae.org.plan import Diagnostic, Severity, is_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from horae.files.yaml import Data, Place
+    from horae.files.yaml import Data, YamlPlace
 
 Item = TypeVar("Item")
 
@@ -286,7 +286,7 @@ class _Page:
         """Return in which column each field stands, those inside others too."""
         return {key: place.column for key, place in self._places().items()}
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, YamlPlace]:
         """Return where each field stands; of two of one name, the outer one."""
         places = dict(self.data.places)
         for value in self.data.values():

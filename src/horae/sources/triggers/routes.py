@@ -20,7 +20,7 @@ from horae.web.shapes import FACTS, NUMBER, TEXT, listed, maybe, named, page_of,
 from horae.web.table import (
     Access,
     Field,
-    Kind,
+    FieldKind,
     Operation,
     Takes,
     Voice,
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from horae.sources.triggers.service import Triggers
     from horae.web.front import Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 _WHAT: Final = "triggers"
 
 
-async def alive(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def alive(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """Report that the service is up, and how many agents are running."""
     active = 0
     if front.triggers is not None:
@@ -48,55 +48,55 @@ async def alive(front: Front, _: Request, __: Fields) -> dict[str, Any]:
     return {"status": "ok", "service": "horae", "version": horae.__version__, "details": details}
 
 
-async def workflows(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+async def workflows(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
     """List workflows, newest first."""
     triggers = _triggers(front)
     return await triggers.page(limit=asked.number("limit"), offset=asked.number("offset"))
 
 
-async def workflow(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def workflow(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Show one workflow by id or name."""
     return await _triggers(front).get(request.path_params["id"])
 
 
-async def create_workflow(front: Front, _: Request, asked: Fields) -> Response:
+async def create_workflow(front: Front, _: Request, asked: RequestFields) -> Response:
     """Create a workflow and arm it."""
     return told(await _triggers(front).create(asked.given), HTTPStatus.CREATED)
 
 
-async def update_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def update_workflow(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
     """Update a workflow; fields that are null stay unchanged."""
     return await _triggers(front).update(request.path_params["id"], asked.given)
 
 
-async def delete_workflow(front: Front, request: Request, _: Fields) -> Response:
+async def delete_workflow(front: Front, request: Request, _: RequestFields) -> Response:
     """Delete a workflow; its dispatches remain."""
     await _triggers(front).delete(request.path_params["id"])
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=HEADERS)
 
 
-async def workflow_history(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def workflow_history(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
     """List the dispatches of a workflow, newest first."""
     return await _triggers(front).history(
         request.path_params["id"], limit=asked.number("limit"), offset=asked.number("offset")
     )
 
 
-async def trigger_workflow(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def trigger_workflow(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
     """Run a workflow now; the same Idempotency-Key returns the same dispatch."""
     return await _triggers(front).trigger_now(
         request.path_params["id"], dict(asked.given), key=idempotency_key(request)
     )
 
 
-async def webhook(front: Front, request: Request, asked: Fields) -> Response:
+async def webhook(front: Front, request: Request, asked: RequestFields) -> Response:
     """Deliver a message to a workflow, signed in the scheme of its webhook."""
     headers = request.headers.items()
     receipt = await _triggers(front).deliver(request.path_params["id"], asked.raw, headers)
     return told({"receipt": receipt}, HTTPStatus.ACCEPTED)
 
 
-async def trigger_agents(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+async def trigger_agents(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
     """List the agents that workflows start, newest first."""
     return await _triggers(front).agents(
         limit=asked.number("limit"),
@@ -105,44 +105,44 @@ async def trigger_agents(front: Front, _: Request, asked: Fields) -> dict[str, A
     )
 
 
-async def trigger_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def trigger_agent(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Show one agent by id or name."""
     return await _triggers(front).agent(request.path_params["id"])
 
 
-async def create_agent(front: Front, _: Request, asked: Fields) -> Response:
+async def create_agent(front: Front, _: Request, asked: RequestFields) -> Response:
     """Create an agent."""
     return told(await _triggers(front).create_agent(asked.given), HTTPStatus.CREATED)
 
 
-async def delete_agent(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def delete_agent(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Delete an agent that no workflow starts."""
     return await _triggers(front).delete_agent(request.path_params["id"])
 
 
-async def message_agent(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def message_agent(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
     """Run an agent once with a message as its prompt."""
     return await _triggers(front).send_message(
         request.path_params["id"], asked.given.get("content")
     )
 
 
-async def agent_usage(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def agent_usage(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Show the usage of an agent's last run and of all its runs."""
     return await _triggers(front).usage(request.path_params["id"])
 
 
-async def approvals(front: Front, _: Request, __: Fields) -> dict[str, Any]:
+async def approvals(front: Front, _: Request, __: RequestFields) -> dict[str, Any]:
     """List the receipts that wait for approval, oldest first."""
     return {"approvals": await _triggers(front).approvals()}
 
 
-async def approve(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def approve(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Approve a receipt that waits for approval."""
     return await _triggers(front).approve(path_number(request))
 
 
-async def deny(front: Front, request: Request, asked: Fields) -> dict[str, Any]:
+async def deny(front: Front, request: Request, asked: RequestFields) -> dict[str, Any]:
     """Reject a receipt that waits for approval."""
     return await _triggers(front).deny(path_number(request), reason=asked.text("reason"))
 
@@ -155,7 +155,9 @@ _PAGE: Final = (
     number("limit", "maximum number of results, up to 200; default: 50"),
     number("offset", "number of the newest results to skip"),
 )
-_STATUS: Final = Field("status", Kind.TEXT, "only agents with this status, `running` or `stopped`")
+_STATUS: Final = Field(
+    "status", FieldKind.TEXT, "only agents with this status, `running` or `stopped`"
+)
 _WORKFLOW: Final = (
     text("name", "unique name of the workflow"),
     text("agent_id", "the agent to start"),
@@ -207,7 +209,7 @@ def _plain(
 def _verb(verb: str, about: str, scope: Scope) -> Operation:
     """Return what a command asks for about triggers: a verb, and what it takes, by name."""
 
-    async def answer(front: Front, _: Request, asked: Fields) -> dict[str, Any]:
+    async def answer(front: Front, _: Request, asked: RequestFields) -> dict[str, Any]:
         return await do(_triggers(front), verb, asked.given)
 
     answer.__name__ = f"command_{verb}"

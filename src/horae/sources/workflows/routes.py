@@ -16,7 +16,7 @@ from horae.web.front import NotOfferedError, offered
 from horae.web.request import idempotency_key
 from horae.web.shapes import NUMBER, TEXT, listed, loosely, maybe, named, shape
 from horae.web.stream import LOOK, log_parts
-from horae.web.table import Field, Kind, Operation, Takes, Voice, flag, needed, number, text
+from horae.web.table import Field, FieldKind, Operation, Takes, Voice, flag, needed, number, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from horae.web.front import AgentRuns, Front
-    from horae.web.request import Fields
+    from horae.web.request import RequestFields
 
 AT_ONCE: Final = 4  # plans that requests bring and that run at the same time
 
 
-async def run_workflows(front: Front, request: Request, asked: Fields) -> list[dict[str, Any]]:
+async def run_workflows(
+    front: Front, request: Request, asked: RequestFields
+) -> list[dict[str, Any]]:
     """Run the workflows of a plan and return their records; with `plan=1` run nothing.
 
     With `plan=1` the response lists what would run. If the client closes the connection, the
@@ -60,7 +62,7 @@ async def run_workflows(front: Front, request: Request, asked: Fields) -> list[d
         running.cancel()
 
 
-async def run_agent(front: Front, request: Request, asked: Fields) -> Response:
+async def run_agent(front: Front, request: Request, asked: RequestFields) -> Response:
     """Start a run of an agent with a task, and return the id of the run."""
     kept = offered(front.agent_runs, "agents")
     if not asked.long("task"):
@@ -77,12 +79,12 @@ async def run_agent(front: Front, request: Request, asked: Fields) -> Response:
     return told({"id": run, "status": said["status"]}, HTTPStatus.ACCEPTED)
 
 
-async def agent_run(front: Front, request: Request, _: Fields) -> dict[str, Any]:
+async def agent_run(front: Front, request: Request, _: RequestFields) -> dict[str, Any]:
     """Show the status of a run of an agent."""
     return await _looked(offered(front.agent_runs, "agents"), request.path_params["id"])
 
 
-async def agent_run_stream(front: Front, request: Request, _: Fields) -> Response:
+async def agent_run_stream(front: Front, request: Request, _: RequestFields) -> Response:
     """Stream the output of a run of an agent, and its outcome at the end."""
     kept, run = offered(front.agent_runs, "agents"), request.path_params["id"]
     await _looked(kept, run)
@@ -136,10 +138,10 @@ OPERATIONS: Final = (
         Scope.EDIT,
         run_workflows,
         listed(named("Record")),
-        query=(Field("plan", Kind.TEXT, "1: return what would run, run nothing"),),
+        query=(Field("plan", FieldKind.TEXT, "1: return what would run, run nothing"),),
         body=(
-            needed(Field("org", Kind.LONG, "the text of a plan")),
-            Field("input", Kind.LONG, "input of the first steps"),
+            needed(Field("org", FieldKind.LONG, "the text of a plan")),
+            Field("input", FieldKind.LONG, "input of the first steps"),
         ),
         takes=Takes.LOOSE,
         voice=Voice.PLAIN,
@@ -153,8 +155,8 @@ OPERATIONS: Final = (
         run_agent,
         shape(id=TEXT, status=TEXT),
         body=(
-            needed(Field("task", Kind.LONG, "task of the agent")),
-            Field("system", Kind.LONG, "system prompt"),
+            needed(Field("task", FieldKind.LONG, "task of the agent")),
+            Field("system", FieldKind.LONG, "system prompt"),
             text("agent", "name of the agent; default: an agent for this run"),
             text("model", "model to use"),
             number("max_steps", "maximum number of steps; default: that of the runner"),

@@ -27,7 +27,7 @@ from horae.errors import HoraeError, ScheduleError
 from horae.org.document import read
 from horae.org.world import every, worlds
 from horae.process.masking import MASK, Masker, disguises
-from horae.process.processes import LOG_NAME, Limits, guessed_secrets
+from horae.process.processes import LOG_NAME, ProcessLimits, guessed_secrets
 from horae.process.ready import allowed_environment
 from horae.process.tree import started
 from horae.sources.plans.runner import facts_of, hidden_bytes, why_held
@@ -610,7 +610,7 @@ class WorkflowRun:
             | self._facts(stage.record.steps[step.number], bench.scratch),
             directory=bench.words,
             timeout=bounds.timeout,
-            limits=Limits(address_space=memory if ready.found.tool.heap is None else None),
+            limits=ProcessLimits(address_space=memory if ready.found.tool.heap is None else None),
             memory=memory,
             most=self._bounds.output,
             secrets=self._secrets,

@@ -18,7 +18,7 @@ from horae.core.decide import Status
 from horae.core.ports import Ended, LauncherLostError, RunError
 from horae.core.reason import Reason, ReasonCode
 from horae.process.cgroup import CgroupLimits
-from horae.process.processes import LOG_NAME, Limits, Spec, boot_seconds
+from horae.process.processes import LOG_NAME, ProcessLimits, Spec, boot_seconds
 from horae.sources.workflows.record import put
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Filter:
     environment: Mapping[str, str]
     directory: Path
     timeout: timedelta | None
-    limits: Limits
+    limits: ProcessLimits
     memory: int
     most: int
     secrets: tuple[bytes, ...] = ()  # that are masked in what it says

@@ -21,7 +21,7 @@ from horae.sources.plans import page as plan
 from horae.web.front import offered
 from horae.web.page import calendar, entry, nodes, now, run, timeline
 from horae.web.page.papers import PageError, Papers
-from horae.web.page.sheet import House, endpoint_of, templates
+from horae.web.page.sheet import PageContext, endpoint_of, templates
 from horae.web.page.static import Static
 from horae.web.page.tags import Tags
 
@@ -51,7 +51,7 @@ def routes(front: Front, papers: Papers | None = None) -> list[Route]:
     static = Static.read(_HERE / "static")
     ledger = offered(front.ledger, "ledger to read")
     views = VIEWS if front.nodes is None else (*VIEWS, *nodes.VIEWS)
-    house = House(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
+    house = PageContext(front, ledger, papers or Papers(), static, templates(views), Tags(ledger))
 
     async def file(request: Request) -> Response:
         return static.answer(request.path_params["version"], request.path_params["name"])

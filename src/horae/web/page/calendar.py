@@ -19,7 +19,7 @@ from horae.web.page.coming import coming, firing
 from horae.web.page.count import count
 from horae.web.page.look import DAY, TINY
 from horae.web.page.scale import RECEIPTS
-from horae.web.page.sheet import Asked, Sheet, View
+from horae.web.page.sheet import Asked, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from horae.core.entry import Entry
     from horae.core.ports import Filed, Listed
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 DAYS: Final = 300  # entries that a calendar looks at
 FEW: Final = 4  # so many fires of one entry on one day have a line each, as in an agenda
@@ -104,7 +104,7 @@ class _Cell(NamedTuple):
         return f"{self.times // 1000}k"
 
 
-async def calendar(house: House, look: Look, request: Request) -> Sheet:
+async def calendar(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """The days as today's rules have them: a month, a week, and one day in full."""
     asked = Asked(request)
     is_week = asked.text("view") == "week"
@@ -141,7 +141,7 @@ def _month(text: str, day: date) -> date:
     return date(int(found[1]), int(found[2]), 1)
 
 
-def _weeks(known: Sequence[Listed], month: date, look: Look) -> list[list[_Cell]]:
+def _weeks(known: Sequence[Listed], month: date, look: PageTime) -> list[list[_Cell]]:
     """Return the weeks of a month, each day with how much of it there is."""
     first = month - timedelta(days=month.weekday())
     days = [first + timedelta(days=index) for index in range(42)]
@@ -159,7 +159,7 @@ def _weeks(known: Sequence[Listed], month: date, look: Look) -> list[list[_Cell]
     return [week for week in weeks if any(cell.is_here for cell in week)]
 
 
-def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: Look) -> Counter[date]:
+def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: PageTime) -> Counter[date]:
     """Return how often anything fires on each of some days in a row."""
     times: Counter[date] = Counter()
     start, end = look.begin(days[0]) - TINY, look.begin(days[-1] + DAY) - TINY
@@ -179,7 +179,7 @@ def _times_by_day(known: Sequence[Listed], days: Sequence[date], look: Look) -> 
 
 
 def _lines_by_day(
-    known: Sequence[Listed], days: Sequence[date], look: Look
+    known: Sequence[Listed], days: Sequence[date], look: PageTime
 ) -> dict[date, list[DayLine]]:
     """Return what comes on each of some days, from now on, in order."""
     found = {}
@@ -190,7 +190,7 @@ def _lines_by_day(
     return found
 
 
-class Past(NamedTuple):
+class DayHistory(NamedTuple):
     """What became of some moments of an entry on one day: one, or many with how they ended."""
 
     at: datetime
@@ -201,7 +201,7 @@ class Past(NamedTuple):
     ends: Sequence[tuple[Status, int]]
 
 
-async def _happened(house: House, day: date, look: Look) -> list[Past]:
+async def _happened(house: PageContext, day: date, look: PageTime) -> list[DayHistory]:
     """Return what became of the moments of a day, oldest first."""
     start, end = look.begin(day), look.begin(day + DAY) - TINY
     if start > look.now:
@@ -214,7 +214,7 @@ async def _happened(house: House, day: date, look: Look) -> list[Past]:
     return sorted(pasts, key=lambda past: (past.at, past.title, past.receipt))
 
 
-def _pasts(filed: Sequence[Filed]) -> Iterator[Past]:
+def _pasts(filed: Sequence[Filed]) -> Iterator[DayHistory]:
     """Yield the receipts of an entry on one day; those of a busy day as one line."""
     groups = [[each] for each in filed] if len(filed) <= FEW else [filed]
     for group in groups:
@@ -224,7 +224,7 @@ def _pasts(filed: Sequence[Filed]) -> Iterator[Past]:
         first, last = group[0], group[-1]
         through = last.receipt.planned_at if last is not first else first.receipt.through_at
         at = first.receipt.planned_at
-        yield Past(at, through, first.title, first.entry, last.number, ends.most_common())
+        yield DayHistory(at, through, first.title, first.entry, last.number, ends.most_common())
 
 
-VIEWS: Final = (View("/calendar", calendar, "calendar", "Calendar"),)
+VIEWS: Final = (PageView("/calendar", calendar, "calendar", "Calendar"),)

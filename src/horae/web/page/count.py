@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from horae.core.entry import CronRule, Entry, RepeaterRule
 from horae.core.project import project, stretches
 from horae.timing.cron_count import count_any
-from horae.timing.repeater import Kind
+from horae.timing.repeater import RepeaterKind
 from horae.timing.zone import zone
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _count(entry: Entry, start: datetime, end: datetime) -> int:
     match entry.rule:
         case CronRule(crons):
             return _count_crons(crons, start, end)
-        case RepeaterRule(anchor, repeater) if repeater.kind is not Kind.RESTART:
+        case RepeaterRule(anchor, repeater) if repeater.kind is not RepeaterKind.RESTART:
             return repeater.how_many(anchor, start, end, zone=zone(entry.zone))
     return sum(1 for _ in islice(project(entry, start, end), 10_000))
 

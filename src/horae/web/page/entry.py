@@ -15,7 +15,7 @@ from horae.core.views import RequestError
 from horae.web.edits import tag_of_entry
 from horae.web.page.coming import firing
 from horae.web.page.look import DAY, FAR
-from horae.web.page.sheet import Asked, Sheet, View
+from horae.web.page.sheet import Asked, PageView, Sheet
 from horae.web.receipts import with_obstacles
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from horae.core.decide import Status
     from horae.core.views import EntryLine
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 
-async def entry(house: House, look: Look, request: Request) -> Sheet:
+async def entry(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """One entry: its rule in words, its next fires, and what became of those before."""
     asked, service = Asked(request), house.front.service
     found = await service.named(request.path_params["entry"])
@@ -58,7 +58,7 @@ def _statuses(asked: Asked) -> list[Status]:
     return [] if status is None else [status]
 
 
-async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG001
+async def why(house: PageContext, look: PageTime, request: Request) -> Sheet:  # noqa: ARG001
     """Why an entry ran, or did not."""
     asked, service = Asked(request), house.front.service
     found = await service.named(request.path_params["entry"])
@@ -70,4 +70,7 @@ async def why(house: House, look: Look, request: Request) -> Sheet:  # noqa: ARG
     return Sheet("why.html", f"Why: {why.entry.title}", "", {"why": why, "at": at})
 
 
-VIEWS: Final = (View("/entries/{entry:path}/why", why), View("/entries/{entry:path}", entry))
+VIEWS: Final = (
+    PageView("/entries/{entry:path}/why", why),
+    PageView("/entries/{entry:path}", entry),
+)

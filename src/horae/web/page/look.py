@@ -25,7 +25,7 @@ _ESCAPES: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageTime:
     """From when and where a page is looked at: all its times are in one zone."""
 
     now: datetime
@@ -53,7 +53,7 @@ class Look:
     def short(self, moment: datetime) -> str:
         """Return a moment as short as it is clear today.
 
-        >>> look = Look(datetime(2026, 6, 6, 8, tzinfo=zone("UTC")), "UTC")
+        >>> look = PageTime(datetime(2026, 6, 6, 8, tzinfo=zone("UTC")), "UTC")
         >>> [look.short(look.now + timedelta(days=days)) for days in (0, 1, 300)]
         ['08:00', 'Sun 7 Jun 08:00', '2027-04-02 08:00']
         """

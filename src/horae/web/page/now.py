@@ -12,8 +12,8 @@ from horae.web.edits import tag_of_entry
 from horae.web.page.coming import coming
 from horae.web.page.log import tail
 from horae.web.page.look import DAY
-from horae.web.page.scale import RECEIPTS, Mark, Scale
-from horae.web.page.sheet import Sheet, View
+from horae.web.page.scale import RECEIPTS, Scale, TimelineMark
+from horae.web.page.sheet import PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from horae.core.ports import Run
     from horae.core.views import ReceiptLine
     from horae.web.front import Front
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 LOGGED: Final = 6  # lines of what runs now
 ENDED: Final = 8  # of what ended last
@@ -38,7 +38,7 @@ class _Going(NamedTuple):
     lines: Sequence[str]
 
 
-async def now(house: House, look: Look, _: Request) -> Sheet:
+async def now(house: PageContext, look: PageTime, _: Request) -> Sheet:
     """What runs, waits and comes, and what is late, missed or failed, and why."""
     front = house.front
     stands = await front.status(limit=12)
@@ -70,18 +70,18 @@ async def _going(front: Front, line: ReceiptLine) -> _Going:
     return _Going(line, runs[-1], text.rstrip("\n").split("\n")[-LOGGED:] if text else ())
 
 
-async def _band(house: House, look: Look) -> list[Mark]:
+async def _band(house: PageContext, look: PageTime) -> list[TimelineMark]:
     """Return the day that it is as marks on one line: what was, and what is to come."""
     start, end = look.begin(look.today), look.begin(look.today + DAY)
     scale = Scale(start, end)
     page = await house.ledger.receipts(since=start, until=look.now, limit=RECEIPTS)
     known = await coming(house.ledger, limit=100)
 
-    def drawn() -> list[Mark]:
+    def drawn() -> list[TimelineMark]:
         was = [scale.tick(each, look) for each in reversed(page.receipts)]
         return [*was, *(mark for each in known for mark in scale.coming(each, look))]
 
     return await asyncio.to_thread(drawn)
 
 
-VIEWS: Final = (View("/", now, "now", "Now"),)
+VIEWS: Final = (PageView("/", now, "now", "Now"),)

@@ -10,7 +10,7 @@ from horae.core.explain import filed_policy_words
 from horae.core.receipt import BAD, OPEN
 from horae.web.page.log import tail
 from horae.web.page.look import say
-from horae.web.page.sheet import Sheet, View, path_number
+from horae.web.page.sheet import PageView, Sheet, path_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Run
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 STEPS: Final = 60  # of a run
 TAIL: Final = 256 << 10  # bytes of a log that a page begins with
@@ -45,18 +45,18 @@ class Steps(NamedTuple):
     more: int
 
 
-async def receipt(house: House, look: Look, request: Request) -> Sheet:
+async def receipt(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """A receipt with every attempt, and the log of the last."""
     return await _record(house, look, path_number(request), None)
 
 
-async def run(house: House, look: Look, request: Request) -> Sheet:
+async def run(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """One attempt: its record, its steps and its log."""
     found = await house.front.service.run(path_number(request))
     return await _record(house, look, found.run.receipt, found.run.number)
 
 
-async def _record(house: House, look: Look, number: int, chosen: int | None) -> Sheet:  # noqa: ARG001
+async def _record(house: PageContext, look: PageTime, number: int, chosen: int | None) -> Sheet:  # noqa: ARG001
     front = house.front
     account = await front.service.receipt(number)
     runs = {run.number: run for run in account.runs}
@@ -172,4 +172,4 @@ def _step_words(step: Mapping[str, Any]) -> str:
     return ", ".join(each for each in told if each)
 
 
-VIEWS: Final = (View("/receipts/{number}", receipt), View("/runs/{number}", run))
+VIEWS: Final = (PageView("/receipts/{number}", receipt), PageView("/runs/{number}", run))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from horae.core.ports import Filed, Listed
-    from horae.web.page.look import Look
+    from horae.web.page.look import PageTime
 
 RECEIPTS: Final = 1000  # in one picture
 _GOING: Final = frozenset({Status.STARTING, Status.RUNNING})
 
 
-class Mark(NamedTuple):
+class TimelineMark(NamedTuple):
     """Something drawn on a line of time: where in percent, how wide, what, and what it says."""
 
     x: float
@@ -44,26 +44,28 @@ class Scale(NamedTuple):
         part = (moment - self.start) / (self.end - self.start)
         return round(100 * min(1.0, max(0.0, part)), 3)
 
-    def tick(self, filed: Filed, look: Look) -> Mark:
+    def tick(self, filed: Filed, look: PageTime) -> TimelineMark:
         """Return a receipt as one mark at its planned moment."""
         at = filed.receipt.planned_at
         said = f"{filed.title}: {say(filed.status)}, {look.short(at)}"
-        return Mark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
+        return TimelineMark(self.x(at), 0, filed.status, said, f"/receipts/{filed.number}")
 
-    def coming(self, found: Listed, look: Look) -> Iterator[Mark]:
+    def coming(self, found: Listed, look: PageTime) -> Iterator[TimelineMark]:
         """Yield the next moments of an entry from now on."""
         entry = firing(found)
         if entry is not None:
             for each in islice(project(entry, look.now, self.end - TINY), 48):
                 yield self.future(found, each.at, is_estimate=each.is_estimate, look=look)
 
-    def future(self, found: Listed, at: datetime, *, is_estimate: bool, look: Look) -> Mark:
+    def future(
+        self, found: Listed, at: datetime, *, is_estimate: bool, look: PageTime
+    ) -> TimelineMark:
         """Return a moment that is still to come."""
         kind = "estimate" if is_estimate else "coming"
         said = f"{found.mark.title}: {look.short(at)}{', estimated' if is_estimate else ''}"
-        return Mark(self.x(at), 0, kind, said, f"/entries/{found.number}")
+        return TimelineMark(self.x(at), 0, kind, said, f"/entries/{found.number}")
 
-    def bar(self, filed: Filed, look: Look) -> Iterator[Mark]:
+    def bar(self, filed: Filed, look: PageTime) -> Iterator[TimelineMark]:
         """Yield what became of a receipt: its moment, how late it was, and how long it took."""
         receipt, href = filed.receipt, f"/receipts/{filed.number}"
         at, has_run = receipt.planned_at, bool(filed.attempts or filed.status in _GOING)
@@ -73,18 +75,18 @@ class Scale(NamedTuple):
         said = f"{filed.title}: {say(filed.status)}. Scheduled {look.short(at)}. {receipt.reason}"
         if receipt.through_at is not None:
             width = self.x(receipt.through_at) - self.x(at)
-            yield Mark(self.x(at), width, f"range {filed.status}", said, href)
+            yield TimelineMark(self.x(at), width, f"range {filed.status}", said, href)
             return
         begun = max(filed.decided_at, receipt.start_at)
         if begun > at + timedelta(seconds=1):
-            yield Mark(self.x(at), self.x(begun) - self.x(at), "late", said)
+            yield TimelineMark(self.x(at), self.x(begun) - self.x(at), "late", said)
         if has_run:
             width = max(0.0, self.x(over) - self.x(begun))
-            yield Mark(self.x(begun), width, f"bar {filed.status}", said, href)
+            yield TimelineMark(self.x(begun), width, f"bar {filed.status}", said, href)
         else:
-            yield Mark(self.x(at), 0, f"mark {filed.status}", said, href)
+            yield TimelineMark(self.x(at), 0, f"mark {filed.status}", said, href)
 
-    def ticks(self, look: Look) -> list[tuple[float, str]]:
+    def ticks(self, look: PageTime) -> list[tuple[float, str]]:
         """Return the labels under a stretch of time: at most nine round moments."""
         step = next((each for each in _STEPS if (self.end - self.start) / each <= 8), _STEPS[-1])
         wall = local(self.start, look.place)

@@ -19,9 +19,9 @@ from horae.core.explain import length_text
 from horae.core.views import RequestError
 from horae.errors import HoraeError
 from horae.web.answer import CONTROLS, HEADERS, STATUSES, harmless
-from horae.web.page.look import Look, rough, say
+from horae.web.page.look import PageTime, rough, say
 from horae.web.page.papers import PageError
-from horae.web.request import Fields, is_number
+from horae.web.request import RequestFields, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +40,7 @@ _TEXT: Final = 200  # characters of one field of a query
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class PageContext:
     """What every page is made from."""
 
     front: Front
@@ -50,9 +50,9 @@ class House:
     templates: jinja2.Environment
     tags: Tags
 
-    def look(self) -> Look:
+    def look(self) -> PageTime:
         """Look from now."""
-        return Look(self.front.clock.now(), self.front.zone_name)
+        return PageTime(self.front.clock.now(), self.front.zone_name)
 
 
 class Sheet(NamedTuple):
@@ -65,10 +65,10 @@ class Sheet(NamedTuple):
     every: int = 30
 
 
-Show: TypeAlias = "Callable[[House, Look, Request], Awaitable[Sheet]]"
+Show: TypeAlias = "Callable[[PageContext, PageTime, Request], Awaitable[Sheet]]"
 
 
-class View(NamedTuple):
+class PageView(NamedTuple):
     """A page: where it is, who says what is on it, and what leads to it from every other page."""
 
     path: str
@@ -77,7 +77,7 @@ class View(NamedTuple):
     word: str = ""  # in the list of pages; nothing if it is not in it
 
 
-def templates(views: Sequence[View]) -> jinja2.Environment:
+def templates(views: Sequence[PageView]) -> jinja2.Environment:
     """Return what writes pages; those of *views* that have a word are on every one of them."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "templates"),
@@ -105,7 +105,7 @@ def _path(text: object) -> str:
     return quote(str(text), safe="/")
 
 
-def endpoint_of(house: House, show: Show) -> Callable[[Request], Awaitable[Response]]:
+def endpoint_of(house: PageContext, show: Show) -> Callable[[Request], Awaitable[Response]]:
     """Return what starlette calls for a page."""
 
     async def endpoint(request: Request) -> Response:
@@ -136,7 +136,7 @@ def endpoint_of(house: House, show: Show) -> Callable[[Request], Awaitable[Respo
     return endpoint
 
 
-class Asked(Fields):
+class Asked(RequestFields):
     """The query of a page, field by field; what makes no sense is an error that says so."""
 
     def __init__(self, request: Request) -> None:

@@ -16,8 +16,8 @@ from horae.timing.duration import format_duration, parse_duration
 from horae.web.page.coming import coming, firing
 from horae.web.page.count import count
 from horae.web.page.look import DAY, say
-from horae.web.page.scale import RECEIPTS, Mark, Scale
-from horae.web.page.sheet import Asked, Sheet, View
+from horae.web.page.scale import RECEIPTS, Scale, TimelineMark
+from horae.web.page.sheet import Asked, PageView, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from horae.core.ports import Filed, Listed
-    from horae.web.page.look import Look
-    from horae.web.page.sheet import House
+    from horae.web.page.look import PageTime
+    from horae.web.page.sheet import PageContext
 
 ROWS: Final = 60  # entries in a timeline
 MARKS: Final = 200  # of one of them; what is more is drawn as one band
@@ -42,7 +42,7 @@ class _Row:
     number: int
     title: str
     said: str  # the whole row in words
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[TimelineMark] = field(default_factory=list)
 
 
 class _Filter(NamedTuple):
@@ -60,7 +60,7 @@ class _Filter(NamedTuple):
         return self.q.casefold() in about.casefold()
 
 
-async def timeline(house: House, look: Look, request: Request) -> Sheet:
+async def timeline(house: PageContext, look: PageTime, request: Request) -> Sheet:
     """What was planned and what became of it, past and to come in one picture."""
     asked = Asked(request)
     span = _span(asked.text("span"))
@@ -124,7 +124,7 @@ def _agents(found: Listed) -> tuple[str, ...]:
     return found.item.agents if isinstance(found.item, Entry) else ()
 
 
-def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Row:
+def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: PageTime) -> _Row:
     """Return an entry on the timeline."""
     marks = [mark for each in filed for mark in scale.bar(each, look)]
     item, ahead = firing(found), 0
@@ -136,7 +136,7 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Ro
             ahead = count(item, since, scale.end)
             left = scale.x(moments[0].at)
             said = f"{found.mark.title}: {ahead:,} upcoming runs"
-            marks.append(Mark(left, 100 - left, "dense", said, f"/entries/{found.number}"))
+            marks.append(TimelineMark(left, 100 - left, "dense", said, f"/entries/{found.number}"))
         else:
             marks += [
                 scale.future(found, each.at, is_estimate=each.is_estimate, look=look)
@@ -148,4 +148,4 @@ def _row(found: Listed, filed: Sequence[Filed], scale: Scale, look: Look) -> _Ro
     return _Row(found.number, found.mark.title, f"{found.mark.title}: {', '.join(told)}", marks)
 
 
-VIEWS: Final = (View("/timeline", timeline, "timeline", "Timeline"),)
+VIEWS: Final = (PageView("/timeline", timeline, "timeline", "Timeline"),)
